@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 
@@ -48,7 +49,7 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if err := handler.unmarshalCaddyfile(h.Dispenser, matcher); err != nil {
 		return nil, err
 	}
-	if !globalRules(h) {
+	if len(globalApp(h).RulesFiles) == 0 {
 		if len(handler.RulesFiles) == 0 && len(handler.Descriptors) > 0 {
 			return nil, errorAt(line, errors.New("descriptor: needs rules_file, since the limits of descriptors are in a file"))
 		}
@@ -57,6 +58,9 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 		}
 	}
 	if err := handler.checkAlike(h); err != nil {
+		return nil, err
+	}
+	if err := handler.checkFits(globalApp(h)); err != nil {
 		return nil, err
 	}
 	if matcherSet == nil && h.IsNamedRoute() {
@@ -68,11 +72,35 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	return h.NewRoute(matcherSet, handler), nil
 }
 
-// globalRules reports whether the global option has rules_file.
-func globalRules(h httpcaddyfile.Helper) bool {
-	option, ok := h.Option("rate_limit").(httpcaddyfile.App)
-	var app App
-	return ok && json.Unmarshal(option.Value, &app) == nil && len(app.RulesFiles) > 0
+// globalApp returns what the global option has.
+func globalApp(h httpcaddyfile.Helper) *App {
+	app := new(App)
+	if option, ok := h.Option("rate_limit").(httpcaddyfile.App); ok {
+		_ = json.Unmarshal(option.Value, app) // which the option's parser has made
+	}
+	return app
+}
+
+// checkFits refuses a zone that nodes keep together, if the handler counts in memory. Zone.provision does the same, but does not know the place any more.
+func (h *Handler) checkFits(global *App) error {
+	var store struct {
+		Name string `json:"store"`
+	}
+	raw := h.StoreRaw
+	if raw == nil {
+		raw = global.StoreRaw
+	}
+	if raw != nil && (json.Unmarshal(raw, &store) != nil || store.Name != "memory") {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.consistent)) {
+		for _, r := range h.RateLimits[name].rule.Limits.Rules() {
+			if err := core.FitsMemory(r); err != nil {
+				return errorAt(h.consistent[name], fmt.Errorf("zone %q: %w", name, err))
+			}
+		}
+	}
+	return nil
 }
 
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
@@ -110,6 +138,7 @@ func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) err
 	d.Next() // the directive's name
 	h.RateLimits = make(map[string]*Zone)
 	h.places = make(map[string]caddyfile.Token)
+	h.consistent = make(map[string]caddyfile.Token)
 	args := d.RemainingArgs()
 	if len(args) > 0 {
 		if err := h.shortForm(d, matcher, args); err != nil {

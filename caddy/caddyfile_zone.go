@@ -53,6 +53,9 @@ func (h *Handler) zone(d *caddyfile.Dispenser) error {
 		return errorAt(b.lineOf(err, line), errors.New(inCaddyfile.Replace(err.Error())))
 	}
 	h.RateLimits[name], h.places[name] = &b.zone, line
+	if token, ok := b.at["consistency"]; ok {
+		h.consistent[name] = token
+	}
 	if b.zone.Defer != nil {
 		if _, _, err := h.deferringZone(); err != nil {
 			return errorAt(b.at["defer"], err)

@@ -225,6 +225,15 @@ func TestWhatBooksPrintIsRefusedWithTheWordThatWasMeant(t *testing.T) {
 	}
 }
 
+// A rule that nodes keep together is refused with its place, if there is no Redis.
+func TestARuleOfAFileThatNeedsRedisIsRefusedWithItsPlace(t *testing.T) {
+	s := newServer(t)
+	s.put("a.yaml", rulesOf("{name: x, limit: 5/1m}", "{name: y, limit: 5/1m, consistency: lease}"))
+	if why := s.refused(s.caddyfile("", ":PORT {\n"+byFiles("")+"\n}")); !strings.Contains(why, `a.yaml:3:5: rule "y": consistency lease: `) {
+		t.Error(why)
+	}
+}
+
 func TestAllProblemsInAllFilesAreReportedAtOnce(t *testing.T) {
 	s := newServer(t)
 	s.put("a.yaml", rulesOf("{name: x, limt: 5/1m}", "{name: y, limit: 5/1q}"))

@@ -129,7 +129,7 @@ func (s *fileSet) open() error {
 		}
 		if err != nil {
 			s.release()
-			return fmt.Errorf("rule %q: %w", r.Name(), err)
+			return s.problem(r.Name(), err.Error())
 		}
 		s.opened = append(s.opened, r)
 	}

@@ -106,6 +106,7 @@ type Handler struct {
 	Guard *Guard `json:"guard,omitempty"`
 
 	places      map[string]caddyfile.Token // places of the zones, while a Caddyfile is adapted
+	consistent  map[string]caddyfile.Token // places of the zones' consistency, too
 	app         *App
 	limiter     *limiter
 	zones       []*Zone

@@ -1,9 +1,6 @@
 package core
 
-import (
-	"fmt"
-	"time"
-)
+import "fmt"
 
 // Lease is what one node of a fleet holds of one key's limit: units that it may spend without asking the store, until the lease ends. It is the node's
 // part of consistency lease, without any input or output; the store's part is its own (in Redis, a script). NewLease makes it. It is not safe for
@@ -88,7 +85,7 @@ func LeaseTermsOf(l *Limit) (LeaseTerms, error) {
 	var t LeaseTerms
 	whole := WholeAfter(l)
 	if whole < leastTime {
-		return t, fmt.Errorf("the limit %s is whole again after %s; it must take a second or more", l, time.Duration(whole)*time.Microsecond)
+		return t, fmt.Errorf("the limit %s is whole again after %s, and a lease would be over at once; it must take a second or more: choose a longer period, or consistency strict", l, formatMicroseconds(whole))
 	}
 	t.Length = atMost(whole/4, longestLease)
 	t.Pace = atMost(whole/100, leasePace)

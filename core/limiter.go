@@ -123,12 +123,20 @@ func (l *Limiter) FallBack(local Store, nodes int) {
 	l.nodes = nodes
 }
 
-// Fits reports why the limiter's store is not one for the rule: nodes keep to its limit together, and no other node shares the store.
+// Fits reports why the limiter's store is not one for the rule: see FitsMemory.
 func (l *Limiter) Fits(r *Rule) error {
-	if (r.lease != nil || r.sync != nil) && l.local == nil {
-		return fmt.Errorf("consistency %s: the rule counts in the memory of this process, which no other node shares; configure a store in Redis, or remove it", r.consistencyText())
+	if l.local != nil {
+		return nil
 	}
-	return nil
+	return FitsMemory(r)
+}
+
+// FitsMemory reports why a rule cannot count in memory: nodes keep to its limit together, and no other node shares the memory.
+func FitsMemory(r *Rule) error {
+	if r.lease == nil && r.sync == nil {
+		return nil
+	}
+	return fmt.Errorf("consistency %s: the rule counts in the memory of this process, which no other node shares; configure a store in Redis, or remove it", r.consistencyText())
 }
 
 // Open makes the limiter ready for a rule, as Store.Open does. A rule belongs to one limiter.

@@ -78,7 +78,7 @@ const goesOn = 3
 func SyncTermsOf(l *Limit, every time.Duration) (SyncTerms, error) {
 	t := SyncTerms{Every: int64(every / time.Microsecond), Whole: WholeAfter(l)}
 	if t.Every > t.Whole {
-		return t, fmt.Errorf("the limit %s is whole again after %s; the interval, %s, must not be longer", l, formatMicroseconds(t.Whole), formatPeriod(every))
+		return t, fmt.Errorf("the limit %s is whole again after %s; the interval, %s, must not be longer: choose a shorter one, or consistency strict", l, formatMicroseconds(t.Whole), formatPeriod(every))
 	}
 	return t, nil
 }

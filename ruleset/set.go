@@ -71,6 +71,25 @@ func (s *Set) All() []*core.Rule {
 	return all
 }
 
+// FitsMemory returns a problem for each rule that cannot count in memory: see core.FitsMemory.
+func (s *Set) FitsMemory() Problems {
+	var problems Problems
+	at := 0
+	for _, f := range s.Files {
+		for i := range f.Rules {
+			r := s.Rules[at]
+			at++
+			for _, one := range r.Limits.Rules() {
+				if err := core.FitsMemory(one); err != nil {
+					problems = append(problems, Problem{File: f.Name, Line: f.Rules[i].Line, Column: f.Rules[i].Column, Text: fmt.Sprintf("rule %q: %v", r.Name, err)})
+					break
+				}
+			}
+		}
+	}
+	return problems
+}
+
 // Covering appends to into the places of the rules that may cover a request: the caller must still evaluate their Matchers.
 func (s *Set) Covering(r *http.Request, into []int) []int {
 	if s.index != nil {

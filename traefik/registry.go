@@ -170,13 +170,13 @@ func (g *registry) engineOf(ctx context.Context, config *Config, name string) (*
 	// Without the lock: large files take an interpreter seconds.
 	e, err := newEngine(config, name)
 	if err == nil {
+		e.store = store
 		err = g.readFiles(e)
 	}
 	if err != nil {
 		return nil, err
 	}
 	e.fingerprint = fingerprint
-	e.store = store
 	e.advisor = advisor
 	e.registry = g
 	return g.taken(ctx, e)

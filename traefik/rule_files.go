@@ -130,7 +130,7 @@ func (e *engine) takeFiles(contents *ruleset.Contents) []string {
 // newSet compiles the rules of files together with the engine's own. It returns a line for each problem.
 func (e *engine) newSet(contents *ruleset.Contents) (*ruleSet, []string) {
 	set := quickSet(contents, e.namespace)
-	if set == nil || e.hasNameOf(set) {
+	if set == nil || e.hasNameOf(set) || e.needsRedis(set) {
 		careful, wrong := e.parseSet(contents)
 		if len(wrong) > 0 {
 			return nil, wrong
@@ -175,6 +175,11 @@ func (e *engine) hasNameOf(set *ruleset.Set) bool {
 	return false
 }
 
+// needsRedis reports whether a rule of a set cannot count in memory, and there is no Redis.
+func (e *engine) needsRedis(set *ruleset.Set) bool {
+	return e.store.redis == nil && len(set.FitsMemory()) > 0
+}
+
 // parseSet returns the set of files, or a line for each problem.
 func (e *engine) parseSet(contents *ruleset.Contents) (*ruleset.Set, []string) {
 	files, problems := ruleset.Parse(contents, parseFile, ruleset.Context{NoCount: noCount})
@@ -193,6 +198,9 @@ func (e *engine) parseSet(contents *ruleset.Contents) (*ruleset.Set, []string) {
 	set, err := ruleset.NewSet(files, e.namespace)
 	if err != nil {
 		return nil, []string{err.Error()}
+	}
+	if e.needsRedis(set) {
+		return nil, lines(set.FitsMemory())
 	}
 	return set, nil
 }

@@ -82,6 +82,16 @@ func TestARuleOfAFileMustHaveAnotherNameThanTheConfigurations(t *testing.T) {
 	}
 }
 
+// A rule that nodes keep together is refused with its place, if there is no Redis.
+func TestARuleOfAFileThatNeedsRedisIsRefusedWithItsPlace(t *testing.T) {
+	s := newStage(t)
+	path := writeFile(t, t.TempDir()+"/rules.json", "{\"rules\": [\n  {\"name\": \"a\", \"limit\": \"1/1h\"},\n  {\"name\": \"b\", \"limit\": \"1/1h\", \"consistency\": \"lease\"}]}")
+	got := s.refused(&Config{RulesFile: []string{path}}, "m@file")
+	if want := "rulesFile: " + path + `:3:3: rule "b": consistency lease: `; !strings.Contains(got, want) {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
 func TestSeveralFilesAndGlobs(t *testing.T) {
 	folder := t.TempDir()
 	writeFile(t, folder+"/a.json", oneRule("a", "1/1h"))
