@@ -53,7 +53,7 @@ type holding struct {
 	place  int         // of its shard
 	rule   *core.Rule  // by which it was used last
 	open   *openRule
-	name   string // of the key in Redis; "": not known yet
+	name   string // of the key in Redis; "": no call was made about it yet
 	listed bool   // it is in its shard's held
 }
 
@@ -208,9 +208,6 @@ func (s *Store) useLease(o *openRule, hash uint64, c *core.Check, peek bool, mon
 		h.open = o
 		h.rule = c.Rule
 	}
-	if h.name == "" {
-		h.name = s.naming.key(c.Key, o.suffix)
-	}
 	if peek {
 		u.step = core.PeekLease(&h.lease, c.Cost, mono, wall)
 	} else {
@@ -219,6 +216,9 @@ func (s *Store) useLease(o *openRule, hash uint64, c *core.Check, peek bool, mon
 	ahead := u.step == core.HeldAndAsk
 	if ahead {
 		u.step = core.Held
+	}
+	if u.step == core.Asking && h.name == "" { // most keys never get here, and there are many
+		h.name = s.naming.key(c.Key, o.suffix)
 	}
 	if u.step == core.Held || u.step == core.Refused {
 		core.DecideByLease(&h.lease, c.Rule.Limit(), u.step == core.Held, mono, &c.Decision)
