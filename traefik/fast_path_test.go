@@ -52,7 +52,7 @@ func kinds() []kind {
 							continue
 						}
 						change(&c)
-						list = append(list, kind{fmt.Sprintf("%s by %s, fields %s, metered %v, guarded %v", algorithm, key, fields, metered, guarded), c})
+						list = append(list, kind{name: fmt.Sprintf("%s by %s, fields %s, metered %v, guarded %v", algorithm, key, fields, metered, guarded), config: c})
 					}
 				}
 			}
@@ -91,7 +91,7 @@ func kinds() []kind {
 							c.Guard = object{"max": 512, "min": 512}
 						}
 						change(&c)
-						list = append(list, kind{fmt.Sprintf("%s and others, %d rules, %s, metered %v, guarded %v", algorithm, number, key, metered, guarded), c})
+						list = append(list, kind{name: fmt.Sprintf("%s and others, %d rules, %s, metered %v, guarded %v", algorithm, number, key, metered, guarded), config: c})
 					}
 				}
 			}
@@ -191,9 +191,11 @@ func TestEachFastPathAnswersAsTheGeneralPath(t *testing.T) {
 func compareAnswers(t *testing.T, name string, stages [2]*stage, handlers [2]http.Handler, seed int64, steps int, step func(span time.Duration)) {
 	random := rand.New(rand.NewSource(seed))
 	for i := 0; i < steps; i++ {
+		span := time.Duration(0)
 		if random.Intn(3) == 0 {
-			step(time.Duration(random.Int63n(100)) * 10 * time.Millisecond) // a leaky bucket never makes a request wait for less than its max_delay
+			span = time.Duration(random.Int63n(100)) * 10 * time.Millisecond // a leaky bucket never makes a request wait for less than its max_delay
 		}
+		step(span)
 		r := randomRequest(random)
 		earlier := http.Header{}
 		if random.Intn(5) == 0 {

@@ -272,3 +272,11 @@ func until(t *testing.T, done func() bool) {
 		}
 	}
 }
+
+// patient adds to settings that Redis is waited for as long as it takes: where a test is not about what happens when it does not answer.
+func patient(settings object) object {
+	for _, name := range []string{"timeout", "readTimeout", "dialTimeout"} {
+		settings[name] = "20s"
+	}
+	return settings
+}

@@ -47,6 +47,9 @@ func (g *registry) acquireRedis(s *redisSettings, middleware string) (*sharedRed
 	config.Client = client
 	config.Lines = true
 	config.Clock = g.near
+	if g.near != nil {
+		config.WallClock = g.wall
+	}
 	config.Changed = func(server string, err error) { shared.report(middleware, server, err) }
 	config.NotCarried = func(server string, err error) {
 		warn(middleware, "the algorithm or period of a rule has changed, and Redis at "+server+" could not be searched for the keys that are blocked under it: "+

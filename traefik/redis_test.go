@@ -21,14 +21,6 @@ func inRedis(r Rule, settings object) *Config {
 	return &Config{Rule: r, Store: object{"redis": settings}}
 }
 
-// patient adds to settings that Redis is waited for as long as it takes: where a test is not about what happens when it does not answer.
-func patient(settings object) object {
-	for _, name := range []string{"timeout", "readTimeout", "dialTimeout"} {
-		settings[name] = "20s"
-	}
-	return settings
-}
-
 func TestALimitHoldsOverTwoTraefiks(t *testing.T) {
 	server := redistest.Start(t)
 	settings := patient(object{"address": server.Addr(), "nodes": 2})

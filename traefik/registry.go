@@ -31,7 +31,7 @@ type registry struct {
 	// For a request that waits: returns a context that ends after the wait, or with the given one, and its cancel function.
 	pause func(context.Context, time.Duration) (context.Context, context.CancelFunc)
 	wall  func() int64 // the memory's clock; nil: the wall clock
-	near  func() int64 // the clock for what is remembered of Redis; nil: a monotonic one
+	near  func() int64 // the clock for what is remembered of Redis, which then also uses wall; nil: a monotonic one
 
 	// The callbacks of timers. They are made once, since in Yaegi a function that is made inside a timer's callback keeps all frames
 	// before it in memory.
