@@ -160,7 +160,9 @@ func onServers(t *testing.T, servers [2]clockedServer, c Config) (stages [2]*sta
 // closeStores ends what onServers has begun, which goes on otherwise while other tests run.
 func closeStores(stages [2]*stage) {
 	for _, s := range stages {
-		_ = s.newest("m@file").shared.store.CloseNow()
+		shared := s.newest("m@file").shared
+		shared.ended.Store(true)
+		_ = shared.store.CloseNow()
 	}
 }
 

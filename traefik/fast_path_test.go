@@ -48,7 +48,7 @@ func kinds() []kind {
 						if guarded {
 							c.Guard = object{"max": 512, "min": 512}
 						}
-						if (fields != "all" || algorithm == "leaky_bucket") && (metered || guarded || key != "client_ip") { // these do not depend on each other
+						if fields != "all" && (metered || guarded || key != "client_ip") || algorithm == "leaky_bucket" && key != "client_ip" { // these do not depend on each other
 							continue
 						}
 						change(&c)
