@@ -28,7 +28,7 @@ import (
 // state fuller. So at any time the state that the algorithm would have, had it been charged with everything that was admitted, exceeds the limit by at most
 // what all nodes together are asked for in 2·(S + d); and by N−1 times the limit, since no node by itself admits more than the limit. Guesses only make a
 // replica fuller: they lower the excess that is usual, and not this bound. While the store fails, replicas decide for three intervals; what was not sent then
-// is sent when it is back. Until all nodes have reached it again, 5·S + 3·d takes the place of 2·(S + d).
+// is sent when it is back. Until all nodes have reached it again, what they are asked for in 3·S + d is added.
 type Replica struct {
 	state State // of the key, with all charges and guesses since
 	known State // as the store had it

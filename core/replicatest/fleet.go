@@ -24,6 +24,7 @@ type Config struct {
 	Trip  func() int64 // how long a message to the store, or from it, takes: less than half of Slack
 	Lost  float64      // which part of the calls is lost on the way
 	Drift float64      // by which part of the time the nodes' clocks are wrong at most
+	Cuts  bool         // Cut is called: the bound is the one for that
 }
 
 // Stats are what a Fleet has done.
@@ -55,6 +56,7 @@ type node struct {
 	drift   float64
 	ahead   int64 // of its clock
 	running bool  // its rounds
+	cut     int64 // until then its calls do not reach the store
 	failing bool
 }
 
@@ -64,6 +66,9 @@ func NewFleet(c Config) *Fleet {
 	f.asked.long = 2 * (c.Terms.Every + c.Terms.Slack)
 	if c.Lost > 0 { // replicas go on for three intervals
 		f.asked.long += 2 * c.Terms.Every
+	}
+	if c.Cuts {
+		f.asked.long = 5*c.Terms.Every + 3*c.Terms.Slack
 	}
 	for i := range f.nodes {
 		f.nodes[i].drift = 1 + c.Drift*(2*c.Rand.Float64()-1)
@@ -75,6 +80,9 @@ func NewFleet(c Config) *Fleet {
 func (f *Fleet) mono(n *node) int64 { return n.ahead + int64(float64(f.Now-fleetclock.Start)*n.drift) }
 
 func (f *Fleet) after(long int64, do func()) { f.At(f.Now+long, do) }
+
+// Cut keeps a node from the store for that long, and the node knows that its calls do not get there.
+func (f *Fleet) Cut(i int, long int64) { f.nodes[i].cut = f.Now + long }
 
 // Request plays a request that comes to a node.
 func (f *Fleet) Request(i int, cost int64) {
@@ -106,7 +114,7 @@ func (f *Fleet) ask(n *node, cost int64) {
 	f.Calls++
 	var c core.ReplicaCall
 	core.BeginLook(f.mono(n), &c)
-	if f.lost() {
+	if f.Now < n.cut || f.lost() {
 		f.after(f.c.Terms.Slack, func() { f.settle(false, cost) })
 		return
 	}
@@ -135,6 +143,13 @@ func (f *Fleet) round(n *node) {
 		return
 	}
 	f.Syncs++
+	if f.Now < n.cut {
+		f.after(f.c.Terms.Slack, func() {
+			n.failing = true
+			core.LoseSync(&n.replica, &c, false)
+		})
+		return
+	}
 	if f.lost() {
 		f.Lost += c.Units + c.Late
 		f.after(f.c.Terms.Slack, func() {
