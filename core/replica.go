@@ -143,6 +143,48 @@ func DecideByReplica(r *Replica, l *Limit, t *SyncTerms, cost, mono int64, charg
 	r.unsent += cost
 }
 
+// SpendReplica does what DecideByReplica and TouchReplica do for a request that costs 1, in few steps, if the replica is fresh, and nothing is rare. It
+// returns what remains, and after how many microseconds the limit is whole again, and more is left than now; 0: that is not known. Otherwise it returns
+// -1, and leaves the request to these functions.
+func SpendReplica(r *Replica, l *Limit, t *SyncTerms, mono int64) (remaining, reset, more int64) {
+	var (
+		now, window int64
+		state       State
+	)
+	if !r.has || r.reserved != 0 || mono-r.looked > t.Every+t.Slack {
+		return -1, 0, 0
+	}
+	now = mono + r.ahead
+	if r.rate != 0 {
+		guess(r, l, t, now)
+	}
+	state = r.state
+	if l.isLog {
+		remaining = l.requests - state.B - 1
+		if remaining < 0 || state.A >= blockMark {
+			return -1, 0, 0
+		}
+		r.state.B = state.B + 1
+		r.unsent++
+		r.asked = true
+		return remaining, l.period, 0
+	}
+	remaining, reset, more = take(l, &state, now)
+	if remaining < 0 {
+		return -1, 0, 0
+	}
+	r.state = state
+	if l.interval || !l.isBucket {
+		window = windowOf(l, &state, now)
+	}
+	if r.window != window {
+		rollUnsent(r, l, window)
+	}
+	r.unsent++
+	r.asked = true
+	return remaining, reset, more
+}
+
 // decideReplica decides, and sets next to the state after the request.
 func decideReplica(r *Replica, l *Limit, now, cost int64, next *State, d *Decision) {
 	if l.isLog {

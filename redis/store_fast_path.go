@@ -23,7 +23,8 @@ type fastPath struct {
 	script   *Script
 	clock    func() int64 // nil: monotonic
 	shards   []*memoShard
-	lent     []*lesseeShard // of a leased rule
+	lent     []*lesseeShard  // of a leased rule
+	copied   []*replicaShard // of one with replicas
 	seed     maphash.Seed
 	config   *core.ServeConfig
 	conclude Concluder
@@ -68,8 +69,8 @@ type Concluder interface {
 
 // Serve returns a handler with a fast path for a rule that is open in the store, as core.Serve does for one in a Memory. Requests that are
 // neither allowed at once nor known to be rejected go to conclude after their decision; rare ones go to c.Rest before it. A Guarding is not
-// supported: c.Next must be guarded. Serve returns nil if there is no fast path: because the rule has an overflow policy or replicas; or because
-// it is not leased, and its limit follows the calendar, or the server depends on the key, or has no Pipeline.
+// supported: c.Next must be guarded. Serve returns nil if there is no fast path: because the rule has an overflow policy; or because it is strict,
+// and its limit follows the calendar, or the server depends on the key, or has no Pipeline.
 func Serve(s *Store, r *core.Rule, c *core.ServeConfig, conclude Concluder) http.Handler {
 	var none http.Handler
 	one := newFastRule(&core.ServedRule{QuotaFields: c.QuotaFields, Refusal: c.Refusal}, r)
@@ -79,6 +80,9 @@ func Serve(s *Store, r *core.Rule, c *core.ServeConfig, conclude Concluder) http
 	e := newFastPath(s, []*fastRule{one}, c, conclude)
 	if one.open.lease != nil {
 		return leasedHandler(e, c)
+	}
+	if one.open.sync != nil {
+		return replicatedHandler(e, c)
 	}
 	if !connect(e) {
 		return none
@@ -102,6 +106,18 @@ func leasedHandler(e *fastPath, c *core.ServeConfig) http.Handler {
 		return newLeased(e, c)
 	}
 	return newLeasedMetered(e, c)
+}
+
+// replicatedHandler returns the handler of the fast path of a rule with replicas.
+func replicatedHandler(e *fastPath, c *core.ServeConfig) http.Handler {
+	for i := range e.store.replicas.shards {
+		e.copied = append(e.copied, &e.store.replicas.shards[i])
+	}
+	e.all = &ruleGroup{rules: e.rules}
+	if c.Metering == nil {
+		return newReplicated(e, c)
+	}
+	return newReplicatedMetered(e, c)
 }
 
 // ServeSeveral is Serve for several rules, each with its core.ServedRule in the same place. They are charged together, in one call. Requests that an earlier handler has set quota fields for are left to c.Rest.
@@ -135,11 +151,11 @@ func ServeSeveral(s *Store, rules []*core.Rule, served []*core.ServedRule, c *co
 	return newSeveralMetered(e, c)
 }
 
-// newFastRule prepares a rule. It returns nil if the rule is not open, or has an overflow policy or replicas.
+// newFastRule prepares a rule. It returns nil if the rule is not open, or has an overflow policy.
 func newFastRule(served *core.ServedRule, r *core.Rule) *fastRule {
 	var none *fastRule
 	o := opened(r)
-	if o == nil || o.further != nil || o.sync != nil {
+	if o == nil || o.further != nil {
 		return none
 	}
 	t := served.QuotaFields
@@ -166,7 +182,7 @@ func newFastPath(s *Store, rules []*fastRule, c *core.ServeConfig, conclude Conc
 func connect(e *fastPath) bool {
 	s := e.store
 	for _, one := range e.rules {
-		if one.open.charge == "" || one.open.lease != nil {
+		if one.open.charge == "" || one.open.lease != nil || one.open.sync != nil {
 			return false
 		}
 	}
@@ -326,8 +342,9 @@ func watched(e *fastPath, r *http.Request) bool {
 	return r.Header[e.config.Watched] != nil && !e.config.Noticed.Load()
 }
 
-// decideUnheld takes the general path for a key of a leased rule, since its unit is not held, or more units are to be asked for. Without a key it
-// leaves the request to the rest.
+// decideUnheld takes the general path for a key of a leased rule, since its unit is not held, or more units are to be asked for; or for one of a rule
+// with replicas, since its replica does not simply allow the request, or is to be listed for the next round. Without a key it leaves the request to the
+// rest.
 func decideUnheld(e *fastPath, w http.ResponseWriter, r *http.Request, key string) {
 	checks := checksOf(e, e.all, key, r)
 	if checks == nil || watched(e, r) {

@@ -256,3 +256,95 @@ func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// newReplicated returns the fast path of a rule with replicas.
+func newReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
+	made := c.Key != nil
+	keyOf := c.Key
+	shards := e.copied
+	seed := e.seed
+	salt := e.rules[0].salt
+	open := e.rules[0].open
+	round := open.round
+	limit := e.rules[0].rule.Limit()
+	terms := open.sync
+	clock := e.clock
+	rest := c.Rest
+	t := c.QuotaFields
+	ready := t.Ready
+	limitField := t.Limit
+	policyField := t.Policy
+	stateText := t.State
+	numberTexts := t.Numbers
+	numberValues := t.Values
+	numberEnds := t.Ends
+	next := c.Next
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			key                    string
+			i                      int
+			hash                   uint64
+			at                     time.Time
+			mono                   int64
+			shard                  *replicaShard
+			of                     *replicaOf
+			remaining, reset, more int64
+			left                   []string
+			h                      http.Header
+		)
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
+		}
+		hash = maphash.String(seed, key) ^ salt
+		shard = shards[hash%memoShards]
+		at = time.Now()
+		if clock == nil {
+			mono = int64(at.Sub(Started) / time.Microsecond)
+		} else {
+			mono = clock()
+		}
+		remaining = -1
+		shard.mu.Lock()
+		of = shard.young[hash]
+		if of != nil && of.listed && of.open == open && of.round == round {
+			remaining, reset, more = core.SpendReplica(&of.replica, limit, terms, mono)
+		}
+		shard.mu.Unlock()
+		if remaining < 0 {
+			decideUnheld(e, w, r, key)
+			return
+		}
+		reset = (reset + 999_999) / 1_000_000
+		more = (more + 999_999) / 1_000_000
+		h = w.Header()
+		if len(h) > 1 || reset >= ready { // Traefik's responses always have one field
+			core.SetQuotaFields(t, h, remaining, reset, more)
+		} else if remaining >= ready {
+			left = []string{strconv.FormatInt(remaining, 10)}
+			h[core.HeaderLimit] = t.Limit
+			h[core.HeaderRemaining] = left
+			h[core.HeaderReset] = numberValues[reset]
+			h[core.HeaderRateLimit] = []string{t.State + left[0] + numberEnds[more]}
+			h[core.HeaderPolicy] = t.Policy
+		} else {
+			h[core.HeaderLimit] = limitField
+			h[core.HeaderRemaining] = numberValues[remaining]
+			h[core.HeaderReset] = numberValues[reset]
+			h[core.HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+			h[core.HeaderPolicy] = policyField
+		}
+		next.ServeHTTP(w, r)
+	})
+}

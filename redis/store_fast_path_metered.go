@@ -287,3 +287,110 @@ func newLeasedMetered(e *fastPath, c *core.ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// newReplicatedMetered returns the fast path of a rule with replicas, with a core.Metering.
+func newReplicatedMetered(e *fastPath, c *core.ServeConfig) http.Handler {
+	own := c.Metering.Path
+	other := c.Metering.Other
+	aside := c.Metering.Aside
+	made := c.Key != nil
+	keyOf := c.Key
+	shards := e.copied
+	seed := e.seed
+	salt := e.rules[0].salt
+	open := e.rules[0].open
+	round := open.round
+	limit := e.rules[0].rule.Limit()
+	terms := open.sync
+	clock := e.clock
+	rest := c.Rest
+	durations := e.durations
+	allowed := c.Metering.Allowed
+	t := c.QuotaFields
+	ready := t.Ready
+	limitField := t.Limit
+	policyField := t.Policy
+	stateText := t.State
+	numberTexts := t.Numbers
+	numberValues := t.Values
+	numberEnds := t.Ends
+	next := c.Next
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			path                   string
+			key                    string
+			i                      int
+			hash                   uint64
+			at                     time.Time
+			mono                   int64
+			shard                  *replicaShard
+			of                     *replicaOf
+			remaining, reset, more int64
+			left                   []string
+			h                      http.Header
+		)
+		path = r.URL.Path
+		if path == own || path == other {
+			aside.ServeHTTP(w, r)
+			return
+		}
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
+		}
+		hash = maphash.String(seed, key) ^ salt
+		shard = shards[hash%memoShards]
+		at = time.Now()
+		if clock == nil {
+			mono = int64(at.Sub(Started) / time.Microsecond)
+		} else {
+			mono = clock()
+		}
+		remaining = -1
+		shard.mu.Lock()
+		of = shard.young[hash]
+		if of != nil && of.listed && of.open == open && of.round == round {
+			remaining, reset, more = core.SpendReplica(&of.replica, limit, terms, mono)
+		}
+		shard.mu.Unlock()
+		if remaining < 0 {
+			decideUnheld(e, w, r, key)
+			return
+		}
+		if mono%core.TimedShare == 0 { // microseconds are random enough
+			core.Observe(durations, time.Since(at))
+		}
+		atomic.AddInt64(allowed, 1)
+		reset = (reset + 999_999) / 1_000_000
+		more = (more + 999_999) / 1_000_000
+		h = w.Header()
+		if len(h) > 1 || reset >= ready { // Traefik's responses always have one field
+			core.SetQuotaFields(t, h, remaining, reset, more)
+		} else if remaining >= ready {
+			left = []string{strconv.FormatInt(remaining, 10)}
+			h[core.HeaderLimit] = t.Limit
+			h[core.HeaderRemaining] = left
+			h[core.HeaderReset] = numberValues[reset]
+			h[core.HeaderRateLimit] = []string{t.State + left[0] + numberEnds[more]}
+			h[core.HeaderPolicy] = t.Policy
+		} else {
+			h[core.HeaderLimit] = limitField
+			h[core.HeaderRemaining] = numberValues[remaining]
+			h[core.HeaderReset] = numberValues[reset]
+			h[core.HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+			h[core.HeaderPolicy] = policyField
+		}
+		next.ServeHTTP(w, r)
+	})
+}

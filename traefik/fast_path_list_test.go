@@ -46,9 +46,6 @@ func TestEachGeneratedFastPathIsCompared(t *testing.T) {
 		}
 	}
 	for _, k := range kindsInRedis() {
-		if strings.HasPrefix(k.name, "eventual") {
-			continue
-		}
 		k.config.Store = object{"redis": object{"address": "127.0.0.1:1", "nodes": 1}}
 		s := newStage(t)
 		note(pathOn(s, k.config, false))

@@ -172,7 +172,12 @@ func all() []*subject {
 		small := traefik.Rule{Name: "small", Limit: "8000/1s", Algorithm: "fixed_window"}
 		leased, few := large, small
 		leased.Consistency, few.Consistency = "lease", "lease"
-		list = append(list, of("redis", shared, large), of("small", nil, small), of("lease,small", shared, few), of("lease", shared, leased), of("metrics,lease", func(c *traefik.Config) {
+		synced := large
+		synced.Consistency = "eventual 1s"
+		list = append(list, of("eventual", shared, synced), of("metrics,eventual", func(c *traefik.Config) {
+			metered(c)
+			shared(c)
+		}, synced), of("redis,rules=2", shared, large, counter), of("redis,rejected", shared, spent), of("redis,rejected,rules=2", shared, counter, spent), of("redis", shared, large), of("small", nil, small), of("lease,small", shared, few), of("lease", shared, leased), of("metrics,lease", func(c *traefik.Config) {
 			metered(c)
 			shared(c)
 		}, leased))

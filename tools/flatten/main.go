@@ -5,11 +5,11 @@
 // A path is a list of fragments, one behind the other. They are in the folder fragments:
 //
 //	key      key_address   where the key comes from
-//	store    store_memory, store_lease   the decision; it sets remaining and reset, and more
+//	store    store_memory, store_lease, store_replica   the decision; it sets remaining and reset, and more
 //	calls    known, call, learned, unusual   the decision in Redis: what is known of the key, the call, and its reply, the words
 //	several  covering, store_several, fields_several, counted_several, rare_several   the same for several rules, whose algorithms are called
 //	         known_several, learned_several, unusual_several   and in Redis
-//	outcome  fields_words, fields_captured, fields_held, next, rare   what happens to the request: its header fields, and who serves it
+//	outcome  fields_words, fields_captured, fields_held, fields_decided, next, rare   what happens to the request: its header fields, and who serves it
 //	metering aside, timed_call, timed_held, counted   what a middleware with metrics or paths of its own does besides
 //	guarding ticket, unticketed                  what it does before a guard
 //

@@ -75,6 +75,7 @@ var paths = []fastPath{
 	{Page: "redis", Name: "one", Parts: []string{"aside", "key_address", "known", "call", "learned", "timed_call", "counted", "fields_words", "next", "unusual"}},
 	{Page: "redis_several", Name: "several", Parts: []string{"aside", "known_several", "call", "learned_several", "timed_call", "next", "unusual_several"}},
 	{Page: "redis", Name: "leased", Parts: []string{"aside", "key_address", "store_lease", "timed_held", "counted", "fields_held", "next"}},
+	{Page: "redis", Name: "replicated", Parts: []string{"aside", "key_address", "store_replica", "timed_held", "counted", "fields_decided", "next"}},
 
 	{Page: "traefik", Name: "gate", Self: "g", Parts: []string{"aside", "gate"}},
 	{Page: "traefik", Name: "all", Self: "a", Parts: []string{"aside", "all"}, OnlyMetered: true},
@@ -119,6 +120,9 @@ func (p fastPath) with(metered, guarded bool) fastPath {
 	})
 	return p
 }
+
+// Replicated reports whether the path decides by replicas.
+func (p fastPath) Replicated() bool { return slices.Contains(p.Parts, "store_replica") }
 
 // Leased reports whether the path spends units that are held.
 func (p fastPath) Leased() bool { return slices.Contains(p.Parts, "store_lease") }
