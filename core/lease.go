@@ -197,22 +197,21 @@ func PeekLease(l *Lease, cost, mono, wall int64) LeaseStep {
 // spendLease takes units of the lease for a request, and notes the demand. It returns false if there are too few.
 func spendLease(l *Lease, cost, mono, wall int64) bool {
 	l.Came += cost
-	if l.Left < cost {
-		return false
-	}
-	if shift := wall - mono - l.Ahead; shift > SteppedClocks || shift < -SteppedClocks {
-		stepLease(l, shift)
-	}
-	if mono >= l.End { // what is left is still to be given back
+	lookAtClocks(l, mono, wall)
+	if l.Left < cost || mono >= l.End { // what is left is still to be given back
 		return false
 	}
 	l.Left -= cost
 	return true
 }
 
-// stepLease takes note that one clock has gone further than the other. If that is the wall clock, mono may have stood still, as it does while a machine is
-// suspended. So the lease ends earlier by as much.
-func stepLease(l *Lease, shift int64) {
+// lookAtClocks takes note if one clock has gone further than the other. If that is the wall clock, mono may have stood still, as it does while a machine is
+// suspended. So the lease ends earlier by as much. Whoever has both clocks looks: if the wall clock is then set back, the next look would not see it.
+func lookAtClocks(l *Lease, mono, wall int64) {
+	shift := wall - mono - l.Ahead
+	if shift <= SteppedClocks && shift >= -SteppedClocks {
+		return
+	}
 	l.Ahead += shift
 	if shift > 0 {
 		l.End -= shift
@@ -418,6 +417,7 @@ func OrphanLease(l *Lease, t *LeaseTerms, a *LeaseAsk, executed bool) {
 // ReturnLease makes a call that accounts for a lease, and gives back what is left of it, if three quarters of its time are over. Nothing of it may be spent
 // from then on. It returns false if it is too early, or there is no lease.
 func ReturnLease(l *Lease, mono, wall int64, a *LeaseAsk) bool {
+	lookAtClocks(l, mono, wall)
 	if l.size == 0 || l.asking || mono < l.begun+(l.End-l.begun)/4*3 {
 		return false
 	}

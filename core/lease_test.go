@@ -155,3 +155,29 @@ func TestAnAdmissionDoesNotCountWhatIsLentAsFree(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// Each look at the clocks notes a suspension, though the wall clock is set back before the next unit is spent. A defect: a request that cost more than was
+// left, and the timer that gives leases back, did not look.
+func TestASuspensionIsNotedByWhoeverLooksAtTheClocks(t *testing.T) {
+	for name, look := range map[string]func(l *Lease, terms *LeaseTerms, mono, wall int64){
+		"a request that costs more than is left": func(l *Lease, terms *LeaseTerms, mono, wall int64) {
+			if UseLease(l, terms, 50, mono, wall, &LeaseAsk{}) != Missing {
+				t.Fatalf("%+v", l)
+			}
+		},
+		"the timer": func(l *Lease, terms *LeaseTerms, mono, wall int64) {
+			ReturnLease(l, mono, wall, &LeaseAsk{})
+		},
+	} {
+		l, terms, _ := newLease(t)
+		var a LeaseAsk
+		UseLease(&l, &terms, 1, 2000, 2000, &a)
+		GrantLease(&l, &terms, &a, &LeaseGrant{Units: 10, Life: 1000000, Mark: 1}, 2500)
+		l.asking = true // by another request
+		look(&l, &terms, 3000, 2_003_000)
+		l.asking = false
+		if step := UseLease(&l, &terms, 1, 4000, 4000, &a); step == Held || step == HeldAndAsk {
+			t.Errorf("%s: step %d after two seconds: %+v", name, step, l)
+		}
+	}
+}

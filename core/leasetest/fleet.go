@@ -96,15 +96,16 @@ func NewFleet(c Config) (*Fleet, error) {
 func (f *Fleet) restart(n *node) {
 	n.life++
 	n.timer = false
-	mono, _ := f.clocks(n)
-	n.lease = core.NewLease(mono)
+	n.lease = core.NewLease(f.mono(n))
 }
 
+// clocks returns the times of both clocks, for a look at them.
 func (f *Fleet) clocks(n *node) (mono, wall int64) {
 	n.suspended, n.back = false, false
-	passed := int64(float64(f.Now-fleetclock.Start) * n.drift)
-	return passed + n.mono, fleetclock.Start + passed + n.wall
+	return f.mono(n), fleetclock.Start + f.mono(n) - n.mono + n.wall
 }
+
+func (f *Fleet) mono(n *node) int64 { return int64(float64(f.Now-fleetclock.Start)*n.drift) + n.mono }
 
 // Die ends a node, with what it holds. Another begins in its place.
 func (f *Fleet) Die(i int) { f.restart(&f.nodes[i]) }
@@ -190,10 +191,9 @@ func (f *Fleet) call(n *node, cost int64, a core.LeaseAsk) {
 					return
 				}
 				answered = true
-				mono, _ := f.clocks(n)
-				core.GrantLease(&n.lease, &f.terms, &a, &g, mono)
+				core.GrantLease(&n.lease, &f.terms, &a, &g, f.mono(n))
 				if cost > 0 {
-					core.ConcludeLease(&n.lease, &f.terms, cost, &d, mono)
+					core.ConcludeLease(&n.lease, &f.terms, cost, &d, f.mono(n))
 				}
 				f.returnLater(n)
 			})
@@ -225,8 +225,7 @@ func (f *Fleet) decide(n *node, cost int64, life int) {
 		f.At(f.Now+f.c.Trip(), func() {
 			f.wake(n, func() {
 				if n.life == life {
-					mono, _ := f.clocks(n)
-					core.ConcludeLease(&n.lease, &f.terms, cost, &d, mono)
+					core.ConcludeLease(&n.lease, &f.terms, cost, &d, f.mono(n))
 				}
 			})
 		})
