@@ -13,7 +13,7 @@ import (
 const DefaultLease = 15 * time.Second
 
 // leases has the reservations in Redis of this node's requests under way, and renews them. A node that dies renews nothing, and its leases
-// end. It is safe for concurrent use.
+// end. (They have nothing to do with consistency lease: see lessee.) It is safe for concurrent use.
 type leases struct {
 	store   *Store
 	lasts   int64 // in microseconds
