@@ -151,7 +151,7 @@ func print(list []scenario, results [][]figures) {
 	for i, s := range list {
 		base[s.name] = results[i]
 	}
-	fmt.Print("| | limit | requests a second | × no middleware | Traefik's CPU µs a request | more than no middleware | Redis's | × its like | CPU, × its like |\n| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	fmt.Print("| | limit | requests a second | × no middleware | Traefik's CPU µs a request | more than no middleware | Redis's | × its like | must | CPU, × its like |\n| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for i, s := range list {
 		without, like := base[s.base()], base[s.like]
 		var rates, ratios, micros, more, redis, alike, alikeMicros []float64
@@ -166,14 +166,17 @@ func print(list []scenario, results [][]figures) {
 				alikeMicros = append(alikeMicros, f.micros/like[round].micros)
 			}
 		}
-		inRedis, ofLike, microsOfLike := "", "", ""
+		inRedis, ofLike, must, microsOfLike := "", "", "", ""
 		if s.redis {
 			inRedis = spread("%.1f", redis)
 		}
 		if like != nil {
 			ofLike, microsOfLike = s.like+": "+spread("%.3f", alike), spread("%.3f", alikeMicros)
 		}
-		fmt.Printf("| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", s.title, s.limit, spread("%.0f", rates), spread("%.3f", ratios), spread("%.1f", micros), spread("%+.1f", more), inRedis, ofLike, microsOfLike)
+		if s.least > 0 {
+			must = fmt.Sprintf("%.2f", s.least)
+		}
+		fmt.Printf("| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", s.title, s.limit, spread("%.0f", rates), spread("%.3f", ratios), spread("%.1f", micros), spread("%+.1f", more), inRedis, ofLike, must, microsOfLike)
 	}
 	fmt.Print("\n" + legend)
 }

@@ -16,7 +16,8 @@ type scenario struct {
 	fields     bool   // answers must have all the fields of fieldNames
 	redis      bool   // the scenario needs Redis
 	clients    clients
-	like       string // the name of the scenario that it is to be as fast as; "": none
+	like       string  // the name of the scenario that it is to be as fast as; "": none
+	least      float64 // the target: how many requests a second it has at least, relative to those of like; 0: there is none
 }
 
 // clients says which clients the requests of a load seem to come from.
@@ -68,42 +69,43 @@ var scenarios = []scenario{
 	{name: "plugin-nothing", title: "a plugin that does nothing", middleware: "plugin: {tiny: {kind: nothing}}", status: 200},
 	{name: "plugin-headers", title: "a plugin that sets five prebuilt header fields", middleware: "plugin: {tiny: {kind: headers}}", status: 200, fields: true},
 	{name: "native", title: "Traefik's rateLimit", limit: perMilli, middleware: "rateLimit: {average: 1000, period: 1ms, burst: 1000}", status: 200},
-	weir("token-bucket", "Weir, token_bucket", perMilli, tokenBucket).asFastAs(fieldsAlone),
+	weir("token-bucket", "Weir, token_bucket", perMilli, tokenBucket).asFastAs(fieldsAlone).must(0.92),
 	weir("guard", "Weir, token_bucket, `guard`", perMilli, tokenBucket+", guard: {max: 512, min: 512}").asFastAs("weir-token-bucket"),
 	weir("adapt", "Weir, token_bucket, `adapt`", perMilli, tokenBucket+", adapt: {ceiling: 2000/1ms}, advisor: {url: 'http://127.0.0.1:1/v1/advice'}").asFastAs("weir-token-bucket"),
 	weir("guard-busy", "Weir, token_bucket, `guard`, half of its limit in use", perMilli, tokenBucket+", guard: {max: 64, min: 64}").asFastAs("weir-token-bucket"),
 	guardAlone,
-	weir("large", "Weir, token_bucket, a large limit", large, tokenBucket).asFastAs(fieldsAlone),
+	weir("large", "Weir, token_bucket, a large limit", large, tokenBucket).asFastAs(fieldsAlone).must(0.88),
 	weir("sliding-window-counter", "Weir, sliding_window_counter", perTick, "algorithm: sliding_window_counter").asFastAs(fieldsAlone),
 	weir("fixed-window", "Weir, fixed_window", perTick, "algorithm: fixed_window").asFastAs(fieldsAlone),
 	weir("leaky-bucket", "Weir, leaky_bucket", perMilli, "algorithm: leaky_bucket").asFastAs(fieldsAlone),
-	weir("sliding-window-log", "Weir, sliding_window_log", perTick, "algorithm: sliding_window_log").asFastAs(fieldsAlone),
-	weir("no-fields", "Weir, token_bucket, `headers: none`", perMilli, tokenBucket+", headers: none").asFastAs(nothing),
-	weir("two-rules", "Weir, two rules: token_bucket and sliding_window_counter", perMilli+", "+perTick, twoRules).asFastAs(fieldsAlone),
-	weir("four-rules", "Weir, four rules", perMilli+", "+perTick, fourRules).asFastAs(fieldsAlone),
-	weir("metrics-header", "Weir, token_bucket, 512 keys in a header, `metrics`", perHour, tokenBucket+byHeader+", metrics: {path: /metrics}").from(keyed).asFastAs("weir-header"),
-	weir("header", "Weir, token_bucket, 512 keys in a header", perHour, tokenBucket+byHeader).from(keyed).asFastAs(fieldsAlone),
-	weir("new-keys", "Weir, token_bucket, a new key in every request's header", perHour, tokenBucket+byHeader).from(fresh).asFastAs(fieldsAlone),
-	weir("metrics", "Weir, token_bucket, `metrics`", perMilli, tokenBucket+", metrics: {path: /metrics}").asFastAs("weir-token-bucket"),
-	weir("metrics-counter", "Weir, sliding_window_counter, `metrics`", perTick, "algorithm: sliding_window_counter, metrics: {path: /metrics}").asFastAs("weir-sliding-window-counter"),
-	weir("metrics-two-rules", "Weir, two rules, `metrics`", perMilli+", "+perTick, twoRules+", metrics: {path: /metrics}").asFastAs("weir-two-rules"),
+	weir("sliding-window-log", "Weir, sliding_window_log", perTick, "algorithm: sliding_window_log").asFastAs(fieldsAlone).must(0.75),
+	weir("no-fields", "Weir, token_bucket, `headers: none`", perMilli, tokenBucket+", headers: none").asFastAs(nothing).must(0.92),
+	weir("two-rules", "Weir, two rules: token_bucket and sliding_window_counter", perMilli+", "+perTick, twoRules).asFastAs(fieldsAlone).must(0.72),
+	weir("four-rules", "Weir, four rules", perMilli+", "+perTick, fourRules).asFastAs(fieldsAlone).must(0.55),
+	weir("metrics-header", "Weir, token_bucket, 512 keys in a header, `metrics`", perHour, tokenBucket+byHeader+", metrics: {path: /metrics}").from(keyed).asFastAs("weir-header").must(0.96),
+	weir("header", "Weir, token_bucket, 512 keys in a header", perHour, tokenBucket+byHeader).from(keyed).asFastAs(fieldsAlone).must(0.85),
+	weir("new-keys", "Weir, token_bucket, a new key in every request's header", perHour, tokenBucket+byHeader).from(fresh).asFastAs(fieldsAlone).must(0.55),
+	weir("metrics", "Weir, token_bucket, `metrics`", perMilli, tokenBucket+", metrics: {path: /metrics}").asFastAs("weir-token-bucket").must(0.96),
+	weir("metrics-counter", "Weir, sliding_window_counter, `metrics`", perTick, "algorithm: sliding_window_counter, metrics: {path: /metrics}").asFastAs("weir-sliding-window-counter").must(0.96),
+	weir("metrics-two-rules", "Weir, two rules, `metrics`", perMilli+", "+perTick, twoRules+", metrics: {path: /metrics}").asFastAs("weir-two-rules").must(0.96),
 	{name: "none-forwarded", title: "no middleware, X-Forwarded-For trusted", status: 200, clients: forwarded},
 	{name: fieldsAlone + "-forwarded", title: "five prebuilt header fields, X-Forwarded-For trusted", middleware: "plugin: {tiny: {kind: headers}}", status: 200, fields: true, clients: forwarded},
-	weir("depth", "Weir, token_bucket, `ipStrategy.depth: 1`", perMilli, tokenBucket+", ipStrategy: {depth: 1}").from(forwarded).asFastAs(fieldsAlone + "-forwarded"),
+	weir("depth", "Weir, token_bucket, `ipStrategy.depth: 1`", perMilli, tokenBucket+", ipStrategy: {depth: 1}").from(forwarded).asFastAs(fieldsAlone + "-forwarded").must(0.85),
 	{name: "none-many", title: "no middleware, 512 addresses", status: 200, clients: many},
 	{name: fieldsAlone + "-many", title: "five prebuilt header fields, 512 addresses", middleware: "plugin: {tiny: {kind: headers}}", status: 200, fields: true, clients: many},
-	weir("addresses", "Weir, token_bucket, 512 addresses", perHour, tokenBucket).from(many).asFastAs(fieldsAlone + "-many"),
+	weir("addresses", "Weir, token_bucket, 512 addresses", perHour, tokenBucket).from(many).asFastAs(fieldsAlone + "-many").must(0.85),
 	{name: "native-redis", title: "Traefik's rateLimit, Redis", limit: perMilli, middleware: "rateLimit: {average: 1000, period: 1ms, burst: 1000, redis: {endpoints: ['REDIS']}}", status: 200, redis: true},
-	weir("redis-token-bucket", "Weir, token_bucket, Redis", perMilli, tokenBucket).inRedis().asFastAs("native-redis"),
+	weir("redis-token-bucket", "Weir, token_bucket, Redis", perMilli, tokenBucket).inRedis().asFastAs("native-redis").must(1),
 	weir("redis-sliding-window-counter", "Weir, sliding_window_counter, Redis", perTick, "algorithm: sliding_window_counter").inRedis().asFastAs("native-redis"),
-	weir("redis-two-rules", "Weir, two rules, Redis", perMilli+", "+perTick, twoRules).inRedis().asFastAs("native-redis"),
-	weir("redis-metrics", "Weir, token_bucket, Redis, `metrics`", perMilli, tokenBucket+", metrics: {path: /metrics}").inRedis().asFastAs("weir-redis-token-bucket"),
+	weir("redis-two-rules", "Weir, two rules, Redis", perMilli+", "+perTick, twoRules).inRedis().asFastAs("native-redis").must(0.6),
+	weir("redis-metrics", "Weir, token_bucket, Redis, `metrics`", perMilli, tokenBucket+", metrics: {path: /metrics}").inRedis().asFastAs("weir-redis-token-bucket").must(0.96),
 	{name: "native-rejected", title: "rejected: Traefik's rateLimit", limit: hourly, middleware: "rateLimit: {average: 1, period: 1h, burst: 1}", status: 429},
-	weir("rejected", "rejected: Weir, token_bucket", hourly, tokenBucket).rejected().asFastAs("native-rejected"),
-	weir("two-rules-rejected", "rejected by one of two rules: Weir", hourly+", "+perTick, rejectingRules).rejected().asFastAs("native-rejected"),
-	weir("metrics-rejected", "rejected: Weir, token_bucket, `metrics`", hourly, tokenBucket+", metrics: {path: /metrics}").rejected().asFastAs("weir-rejected"),
+	weir("rejected", "rejected: Weir, token_bucket", hourly, tokenBucket).rejected().asFastAs("native-rejected").must(0.5),
+	weir("two-rules-rejected", "rejected by one of two rules: Weir", hourly+", "+perTick, rejectingRules).rejected().asFastAs("native-rejected").must(0.4),
+	weir("metrics-rejected", "rejected: Weir, token_bucket, `metrics`", hourly, tokenBucket+", metrics: {path: /metrics}").rejected().asFastAs("weir-rejected").must(0.96),
 	{name: "native-redis-rejected", title: "rejected: Traefik's rateLimit, Redis", limit: hourly, middleware: "rateLimit: {average: 1, period: 1h, burst: 1, redis: {endpoints: ['REDIS']}}", status: 429, redis: true},
-	weir("redis-rejected", "rejected: Weir, token_bucket, Redis", hourly, tokenBucket).inRedis().rejected().asFastAs("native-redis-rejected"),
+	weir("redis-rejected", "rejected: Weir, token_bucket, Redis", hourly, tokenBucket).inRedis().rejected().asFastAs("native-redis-rejected").must(0.9),
+	weir("redis-two-rules-rejected", "rejected by one of two rules: Weir, Redis", hourly+", "+perTick, rejectingRules).inRedis().rejected().asFastAs("native-redis-rejected"),
 }
 
 const (
@@ -133,6 +135,12 @@ func weir(name, title, limit, config string) scenario {
 
 func (s scenario) from(c clients) scenario {
 	s.clients = c
+	return s
+}
+
+// must sets the target.
+func (s scenario) must(least float64) scenario {
+	s.least = least
 	return s
 }
 
