@@ -22,7 +22,8 @@ func init() {
 
 // Admin is the part of Caddy's admin API below `/rate_limit/`. It lists the rules in force with the outcomes of their requests,
 // the keys that send the most, the state of a key, the health of the stores, and what an advisor advises; it explains what would
-// become of a request; and it resets, blocks and unblocks keys, and freezes and reverts limits. It is always on and has no
+// become of a request; it resets, blocks and unblocks keys, and freezes and reverts limits; and it lists, retries, cancels, exports and
+// purges deferred requests. It is always on and has no
 // settings. Errors have the form of Caddy's admin API: `{"error": "..."}`.
 type Admin struct{}
 
@@ -67,6 +68,13 @@ var endpoints = []endpoint{
 	{name: "freeze", methods: writing, answer: freeze},
 	{name: "revert", methods: writing, answer: revert},
 	{name: "explain", methods: writing, answer: explain},
+	{name: "deferred", methods: reading, answer: listDeferred},
+	{name: "deferred/job", methods: reading, answer: showJob},
+	{name: "deferred/retry", methods: writing, answer: retryJobs},
+	{name: "deferred/cancel", methods: writing, answer: cancelJobs},
+	{name: "deferred/drain", methods: writing, answer: drain},
+	{name: "deferred/purge", methods: writing, answer: purgeJobs},
+	{name: "deferred/export", methods: writing, answer: exportJobs},
 	{name: "reset", methods: writing, answer: onKey(func(l *limiter, r *core.Rule, key string) error { return l.Reset(r, key) })},
 	{name: "block", methods: writing, answer: blockKey},
 	{name: "unblock", methods: writing, answer: onKey(func(l *limiter, r *core.Rule, key string) error { return l.Unblock(r, key) })},

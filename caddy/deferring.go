@@ -297,6 +297,7 @@ func (d *deferring) accept(w http.ResponseWriter, r *http.Request, q *front.Inqu
 	default:
 		d.h.limiter.failed(err)
 	}
+	d.zone.reporter.stats.refusals[refusalOf(err)].Add(1)
 	return false, nil
 }
 

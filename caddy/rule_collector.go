@@ -47,6 +47,9 @@ func (ruleCollector) Describe(to chan<- *prometheus.Desc) {
 		leaseUnitsDesc, leaseRequestsDesc, leaseCallsDesc, syncAgeDesc} {
 		to <- d
 	}
+	for _, d := range deferredDescs {
+		to <- d
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -107,6 +110,9 @@ func (ruleCollector) Collect(to chan<- prometheus.Metric) {
 		for _, c := range lent.Calls() {
 			counter(leaseCallsDesc, c.N, c.Outcome)
 		}
+	}
+	for _, d := range app.queues() {
+		d.collect(gauge, counter)
 	}
 	var syncs redis.SyncStats
 	for _, store := range app.redisStores() {

@@ -15,8 +15,9 @@ type ruleStats struct {
 	outcomes   [front.NotCounted]atomic.Int64
 	candidates [front.Comparisons]atomic.Int64
 	penalties  atomic.Int64
-	requests   topKeys // requests under the rule
-	rejections topKeys // requests that the rule rejected, or would have rejected as a shadow
+	refusals   [len(refusals)]atomic.Int64 // of requests that could have been deferred
+	requests   topKeys                     // requests under the rule
+	rejections topKeys                     // requests that the rule rejected, or would have rejected as a shadow
 }
 
 // allStats has the ruleStats of all configurations' rules, by their labels.

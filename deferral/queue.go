@@ -75,6 +75,9 @@ var (
 	// ErrNotDead says that a job cannot be tried again, since it is no dead letter.
 	ErrNotDead = errors.New("only a dead job can be tried again")
 
+	// ErrUnreadable says that what is stored of a job cannot be decrypted, or is not what was stored.
+	ErrUnreadable = errors.New("cannot be read")
+
 	// ErrGone says that a claimed job was cancelled before it began.
 	ErrGone = errors.New("the job was cancelled")
 
@@ -264,11 +267,11 @@ func (q *Queue) Result(ctx context.Context, id string) (*Job, *Answer, error) {
 	}
 	text, err := q.Keys.open(q.contextOf(id, "result"), j.result)
 	if err != nil {
-		return j, nil, fmt.Errorf("result of job %s: %w", id, err)
+		return j, nil, fmt.Errorf("the result of job %s %w: it %w", id, ErrUnreadable, err)
 	}
 	answer := new(Answer)
 	if answer.Body, err = split(text, answer); err != nil {
-		return j, nil, fmt.Errorf("result of job %s: %w", id, err)
+		return j, nil, fmt.Errorf("the result of job %s %w: it %w", id, ErrUnreadable, err)
 	}
 	return j, answer, nil
 }
@@ -287,11 +290,11 @@ func (q *Queue) RequestOf(ctx context.Context, id string) (*Job, *Request, error
 func (q *Queue) open(j *Job) (*Request, error) {
 	text, err := q.Keys.open(q.contextOf(j.ID, "request"), j.request)
 	if err != nil {
-		return nil, fmt.Errorf("request of job %s: %w", j.ID, err)
+		return nil, fmt.Errorf("the request of job %s %w: it %w", j.ID, ErrUnreadable, err)
 	}
 	r := new(Request)
 	if r.Body, err = split(text, r); err != nil {
-		return nil, fmt.Errorf("request of job %s: %w", j.ID, err)
+		return nil, fmt.Errorf("the request of job %s %w: it %w", j.ID, ErrUnreadable, err)
 	}
 	return r, nil
 }
@@ -339,8 +342,8 @@ type Mark struct {
 	ID   string
 }
 
-// mark returns the place of a job in the list of its set.
-func (j *Job) mark() Mark {
+// Mark returns the place of a job in the list of its set.
+func (j *Job) Mark() Mark {
 	if j.Ended.IsZero() {
 		return Mark{j.Accepted, j.ID}
 	}
@@ -356,7 +359,7 @@ func (q *Queue) List(ctx context.Context, set string, after Mark, most int) (job
 	}
 	jobs, err = q.list(ctx, set, "", from, after.ID, most)
 	if len(jobs) == most {
-		next = jobs[most-1].mark()
+		next = jobs[most-1].Mark()
 	}
 	return jobs, next, err
 }
@@ -463,6 +466,14 @@ type Sums struct {
 	Accepted, Done, Died, Attempts, Retaken, Cancelled int64
 
 	Draining bool
+}
+
+// Age returns how long ago the oldest job that waits or runs was accepted; 0 if there is none.
+func (s *Sums) Age() time.Duration {
+	if s.Oldest.IsZero() {
+		return 0
+	}
+	return max(0, s.Now.Sub(s.Oldest))
 }
 
 // Sums returns the numbers of the queue.

@@ -473,11 +473,11 @@ func (b *bench) wantPages(ctx context.Context, set string, want map[string]bool)
 			jobs, next, err := b.List(ctx, set, after, size)
 			must(b.t, err)
 			for _, j := range jobs {
-				if seen[j.ID] || !want[j.ID] || j.mark().Time.Before(before.Time) {
+				if seen[j.ID] || !want[j.ID] || j.Mark().Time.Before(before.Time) {
 					b.t.Errorf("%s by %d: %s comes again, or out of order, or is none of them", set, size, j.ID)
 				}
 				seen[j.ID] = true
-				before = j.mark()
+				before = j.Mark()
 			}
 			if next == (Mark{}) {
 				break

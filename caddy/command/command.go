@@ -1,4 +1,4 @@
-// Package command implements `caddy rate-limit`: check, rules, replay, page and advisor. It knows Caddy, but not the handler: who registers
+// Package command implements `caddy rate-limit`: check, rules, replay, page, deferred and advisor. It knows Caddy, but not the handler: who registers
 // the command passes a function that lists the rules of a configuration.
 package command
 
@@ -19,7 +19,7 @@ import (
 func Register(rules func(config []byte) (Table, error)) {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "rate-limit",
-		Usage: "check <file>... | rules --config <path> | replay --rules <file> <access log>... | page | advisor --config <file>",
+		Usage: "check <file>... | rules --config <path> | replay --rules <file> <access log>... | page | deferred export | advisor --config <file>",
 		Short: "Checks rule files, shows rules and what they do, replays access logs, and advises on limits",
 		Long: `
 check reads rule files as rate_limit does and prints all that is wrong with them, with line and column. Nothing is started. Globs may
@@ -32,6 +32,8 @@ replay runs access logs through the limits of rule files, at the times that the 
 Nothing is started.
 
 page serves a page that shows what the rules of a running Caddy do, by its admin endpoint.
+
+deferred writes out or removes the requests that a running Caddy has deferred.
 
 advisor serves advice on the limits of adaptable rules, from forecasts of their demand. It needs no Caddy, and Prometheus.`,
 		CobraFunc: func(cmd *cobra.Command) {
@@ -66,7 +68,7 @@ advisor serves advice on the limits of adaptable rules, from forecasts of their 
 				}
 				return table.write(cmd.OutOrStdout())
 			}
-			cmd.AddCommand(check, list, replayCommand(), pageCommand(), advisorCommand())
+			cmd.AddCommand(check, list, replayCommand(), pageCommand(), deferredCommand(), advisorCommand())
 		},
 	})
 }

@@ -1,0 +1,552 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/proxyweir/weir/deferral"
+	"github.com/proxyweir/weir/words"
+)
+
+// queues returns the zones that defer, in the order of the handlers.
+func (a *App) queues() []*deferring {
+	var list []*deferring
+	for _, h := range a.handlers {
+		if h.deferring != nil {
+			list = append(list, h.deferring)
+		}
+	}
+	return list
+}
+
+// queueOf returns the queue of the zone that a request names; the only one if it names none.
+func (a *App) queueOf(label string) (*deferring, error) {
+	list := a.queues()
+	labels := make([]string, len(list))
+	for i, d := range list {
+		if labels[i] = d.label(); labels[i] == label {
+			return d, nil
+		}
+	}
+	switch {
+	case len(list) == 0:
+		return nil, adminError(http.StatusNotFound, "no zone defers requests: none has on_limit defer")
+	case label == "" && len(list) == 1:
+		return list[0], nil
+	case label == "":
+		return nil, adminError(http.StatusBadRequest, "rule: is missing; write one of %s", strings.Join(labels, ", "))
+	}
+	hint := ""
+	if near := words.Nearest(label, labels); near != "" {
+		hint = " (did you mean " + near + "?)"
+	}
+	return nil, adminError(http.StatusNotFound, "rule %q: no zone of that name defers requests%s", label, hint)
+}
+
+// queueAnswer describes a queue of deferred requests, over all nodes.
+type queueAnswer struct {
+	Rule      string   `json:"rule"`
+	Path      string   `json:"path"`
+	Accepting bool     `json:"accepting"`
+	Why       string   `json:"why,omitempty"` // it does not accept requests
+	Waiting   int64    `json:"waiting"`
+	Running   int64    `json:"running"`
+	Dead      int64    `json:"dead"`
+	Oldest    *float64 `json:"oldest_seconds,omitempty"` // since the oldest that waits or runs was accepted
+	MaxWait   float64  `json:"max_wait_seconds"`
+	MaxJobs   int64    `json:"max_jobs"`
+	Bytes     int64    `json:"bytes"`
+	MaxBytes  int64    `json:"max_bytes"`
+	Total     struct { // since the queue is in use
+		Accepted  int64 `json:"accepted"`
+		Done      int64 `json:"done"`
+		Dead      int64 `json:"dead"`
+		Cancelled int64 `json:"cancelled"`
+		Attempts  int64 `json:"attempts"`
+		Retaken   int64 `json:"retaken"`
+	} `json:"total"`
+	Error string `json:"error,omitempty"` // of Redis; then the numbers are missing
+}
+
+// describe asks Redis for the numbers of the queue.
+func (d *deferring) describe(ctx context.Context) queueAnswer {
+	q := queueAnswer{Rule: d.label(), Path: d.desk.Path, MaxWait: d.desk.MaxWait.Seconds(), MaxJobs: d.config.MaxJobs, MaxBytes: d.config.MaxBytes}
+	sums, err := d.desk.Queue.Sums(ctx)
+	if err != nil {
+		q.Error, q.Why = err.Error(), "Redis does not answer"
+		return q
+	}
+	q.Accepting = d.worker.Ready() && !sums.Draining
+	switch {
+	case sums.Draining:
+		q.Why = "an operator drains it"
+	case !q.Accepting:
+		q.Why = "Redis may lose jobs"
+	}
+	q.Waiting, q.Running, q.Dead, q.Bytes = sums.Open-sums.Claimed, sums.Claimed, sums.Letters, sums.Bytes
+	if !sums.Oldest.IsZero() {
+		q.Oldest = new(sums.Age().Seconds())
+	}
+	t := &q.Total
+	t.Accepted, t.Done, t.Dead, t.Cancelled, t.Attempts, t.Retaken = sums.Accepted, sums.Done, sums.Died, sums.Cancelled, sums.Attempts, sums.Retaken
+	return q
+}
+
+// jobAnswer describes a job. A list has what is known without its request; endpoint deferred/job has the rest but the body and the header.
+type jobAnswer struct {
+	ID       string         `json:"id"`
+	Status   deferral.State `json:"status"`
+	KeyID    string         `json:"key_id"` // the same for jobs of the same key
+	Position int            `json:"position,omitempty"`
+	Due      *time.Time     `json:"due,omitempty"`
+	Accepted time.Time      `json:"accepted"`
+	Ended    *time.Time     `json:"ended,omitempty"`
+	Attempts int            `json:"attempts"`
+	Answered int            `json:"answered,omitempty"` // the status of the response
+	Reason   string         `json:"reason,omitempty"`
+	Bytes    int64          `json:"bytes"`
+
+	*requestAnswer
+	Contents *contentsAnswer `json:"contents,omitempty"`
+	Error    string          `json:"error,omitempty"` // why the request cannot be read
+}
+
+// requestAnswer is what an operator sees of a request.
+type requestAnswer struct {
+	Key       []string `json:"key"`
+	Method    string   `json:"method"`
+	Host      string   `json:"host"`
+	Path      string   `json:"request_path"` // without the query, which may have credentials
+	BodyBytes int      `json:"body_bytes"`
+}
+
+// contentsAnswer is all that is stored of a request and its response. The bodies are in base64.
+type contentsAnswer struct {
+	URI    string      `json:"uri,omitempty"`
+	Header http.Header `json:"header,omitempty"`
+	Body   []byte      `json:"body,omitempty"`
+	Result *struct {
+		Status int         `json:"status"`
+		Header http.Header `json:"header,omitempty"`
+		Body   []byte      `json:"body,omitempty"`
+	} `json:"result,omitempty"`
+}
+
+func jobOf(j *deferral.Job) jobAnswer {
+	timeOf := func(t time.Time) *time.Time {
+		if t.IsZero() {
+			return nil
+		}
+		t = t.UTC()
+		return &t
+	}
+	return jobAnswer{ID: j.ID, Status: j.State, KeyID: j.Key, Position: j.Position, Due: timeOf(j.Due), Accepted: j.Accepted.UTC(), Ended: timeOf(j.Ended),
+		Attempts: j.Attempts, Answered: j.Status, Reason: j.Reason, Bytes: j.Bytes}
+}
+
+// read adds to an answer what is stored of its request; with contents, all of it and of the response.
+func (d *deferring) read(ctx context.Context, one *jobAnswer, contents bool) error {
+	_, request, err := d.desk.Queue.RequestOf(ctx, one.ID)
+	if errors.Is(err, deferral.ErrUnreadable) {
+		one.Error = err.Error()
+	} else if err != nil {
+		return jobError(one.ID, err)
+	}
+	if contents {
+		one.Contents = new(contentsAnswer)
+	}
+	if request != nil {
+		path, _, _ := strings.Cut(request.URI, "?")
+		one.requestAnswer = &requestAnswer{Method: request.Method, Host: request.Host, Path: path, BodyBytes: len(request.Body)}
+		for _, c := range request.Checks {
+			if c.Rule == d.zone.rule.Name {
+				one.Key = keysOf(d.zone.rule).show(c.Key)
+			}
+		}
+		if contents {
+			one.Contents.URI, one.Contents.Header, one.Contents.Body = request.URI, request.Header, request.Body
+		}
+	}
+	if !contents {
+		return nil
+	}
+	_, answer, err := d.desk.Queue.Result(ctx, one.ID)
+	if errors.Is(err, deferral.ErrUnreadable) {
+		one.Error = err.Error()
+	} else if err != nil {
+		return jobError(one.ID, err)
+	}
+	if answer != nil {
+		one.Contents.Result = &struct {
+			Status int         `json:"status"`
+			Header http.Header `json:"header,omitempty"`
+			Body   []byte      `json:"body,omitempty"`
+		}{answer.Status, answer.Header, answer.Body}
+	}
+	return nil
+}
+
+// jobError returns the error of an endpoint for one of package deferral about a job.
+func jobError(id string, err error) error {
+	status := http.StatusServiceUnavailable
+	switch {
+	case errors.Is(err, deferral.ErrUnknown):
+		status = http.StatusNotFound
+	case errors.Is(err, deferral.ErrRuns), errors.Is(err, deferral.ErrNotDead):
+		status = http.StatusConflict
+	}
+	return adminError(status, "job %q: %w", id, err)
+}
+
+// jobSets are the sets of jobs by the words of the API.
+var jobSets = map[string]string{"open": deferral.SetOpen, "dead": deferral.SetDead, "done": deferral.SetEnded}
+
+// setOf returns the set that a request names.
+func setOf(status string, accepted ...string) (string, error) {
+	if !slices.Contains(accepted, status) {
+		return "", adminError(http.StatusBadRequest, "status %q: must be one of %s", status, strings.Join(accepted, ", "))
+	}
+	return jobSets[status], nil
+}
+
+// Bounds of a page of jobs.
+const (
+	mostListed    = 1000
+	defaultListed = 100
+)
+
+// jobsAnswer is a page of jobs. Next names the place behind it; it is empty behind the last.
+type jobsAnswer struct {
+	Rule string      `json:"rule"`
+	Jobs []jobAnswer `json:"jobs"`
+	Next string      `json:"next,omitempty"`
+}
+
+// markText writes a place in a list of jobs, and parseMark reads it.
+func markText(m deferral.Mark) string {
+	if m == (deferral.Mark{}) {
+		return ""
+	}
+	return strconv.FormatInt(m.Time.UnixMicro(), 10) + "." + m.ID
+}
+
+func parseMark(text string) (deferral.Mark, error) {
+	if text == "" {
+		return deferral.Mark{}, nil
+	}
+	at, id, found := strings.Cut(text, ".")
+	n, err := strconv.ParseInt(at, 10, 64)
+	if err != nil || !found || !deferral.ValidID(id) {
+		return deferral.Mark{}, adminError(http.StatusBadRequest, "after %q: must be what the answer before had as next", text)
+	}
+	return deferral.Mark{Time: time.UnixMicro(n), ID: id}, nil
+}
+
+// listDeferred answers with the queues; or with the jobs of one, if the request names it.
+func listDeferred(a *App, r *http.Request) (any, error) {
+	if err := checkQuery(r, "rule", "status", "key", "after", "limit"); err != nil {
+		return nil, err
+	}
+	query := r.URL.Query()
+	if len(query) == 0 {
+		answer := struct {
+			Queues []queueAnswer `json:"queues"`
+		}{[]queueAnswer{}}
+		for _, d := range a.queues() {
+			answer.Queues = append(answer.Queues, d.describe(r.Context()))
+		}
+		return answer, nil
+	}
+	d, err := a.queueOf(query.Get("rule"))
+	if err != nil {
+		return nil, err
+	}
+	limit := defaultListed
+	if text := query.Get("limit"); text != "" {
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > mostListed {
+			return nil, adminError(http.StatusBadRequest, "limit %q: must be a whole number from 1 to %d", text, mostListed)
+		}
+	}
+	answer := jobsAnswer{Rule: d.label(), Jobs: []jobAnswer{}}
+	var jobs []*deferral.Job
+	var next deferral.Mark
+	if len(query["key"]) > 0 {
+		if query.Has("status") || query.Has("after") {
+			return nil, adminError(http.StatusBadRequest, "key: lists the first jobs in the queue of a key; remove status and after")
+		}
+		digest, err := keyDigest(d, query["key"])
+		if err != nil {
+			return nil, err
+		}
+		jobs, err = d.desk.Queue.ListKey(r.Context(), digest, 0, limit)
+		if err != nil {
+			return nil, adminError(http.StatusServiceUnavailable, "%w", err)
+		}
+	} else {
+		status := "open"
+		if query.Has("status") {
+			status = query.Get("status")
+		}
+		set, err := setOf(status, "open", "dead", "done")
+		if err != nil {
+			return nil, err
+		}
+		after, err := parseMark(query.Get("after"))
+		if err != nil {
+			return nil, err
+		}
+		jobs, next, err = d.desk.Queue.List(r.Context(), set, after, limit)
+		if err != nil {
+			return nil, adminError(http.StatusServiceUnavailable, "%w", err)
+		}
+	}
+	for _, j := range jobs {
+		answer.Jobs = append(answer.Jobs, jobOf(j))
+	}
+	answer.Next = markText(next)
+	return answer, nil
+}
+
+// keyDigest returns what stands in Redis for the key that a request names by its parts.
+func keyDigest(d *deferring, parts []string) (string, error) {
+	key, err := keysOf(d.zone.rule).of(parts)
+	if err != nil {
+		return "", adminError(http.StatusBadRequest, "%w", err)
+	}
+	return d.desk.Queue.KeyDigest(key), nil
+}
+
+// showJob answers with what an operator may see of a job: not its body, its header or its query.
+func showJob(a *App, r *http.Request) (any, error) {
+	if err := checkQuery(r, "rule", "id"); err != nil {
+		return nil, err
+	}
+	d, err := a.queueOf(r.URL.Query().Get("rule"))
+	if err != nil {
+		return nil, err
+	}
+	id := r.URL.Query().Get("id")
+	j, err := d.desk.Queue.Get(r.Context(), id)
+	if err != nil {
+		return nil, jobError(id, err)
+	}
+	one := jobOf(j)
+	if err := d.read(r.Context(), &one, false); err != nil {
+		return nil, err
+	}
+	return one, nil
+}
+
+// retryJobs puts a dead job, or all of them, into the queue again.
+func retryJobs(a *App, r *http.Request) (any, error) {
+	var asked struct {
+		Rule string `json:"rule"`
+		ID   string `json:"id"`
+		All  bool   `json:"all"`
+	}
+	if err := readBody(r, &asked); err != nil {
+		return nil, err
+	}
+	if (asked.ID == "") != asked.All {
+		return nil, adminError(http.StatusBadRequest, `id, or all: one of them is wanted: "id": "<job>", or "all": true`)
+	}
+	d, err := a.queueOf(asked.Rule)
+	if err != nil {
+		return nil, err
+	}
+	defer d.worker.Wake()
+	answer := struct {
+		Retried int `json:"retried"`
+	}{}
+	fail := func(err error) error {
+		return adminError(http.StatusServiceUnavailable, "%d jobs wait again; then: %w", answer.Retried, err)
+	}
+	if !asked.All {
+		if err := d.desk.Queue.Retry(r.Context(), asked.ID); err != nil {
+			return nil, jobError(asked.ID, err)
+		}
+		answer.Retried = 1
+		return answer, nil
+	}
+	sums, err := d.desk.Queue.Sums(r.Context())
+	if err != nil {
+		return nil, fail(err)
+	}
+	for after := (deferral.Mark{}); ; {
+		jobs, next, err := d.desk.Queue.List(r.Context(), deferral.SetDead, after, mostListed)
+		if err != nil {
+			return nil, fail(err)
+		}
+		for _, j := range jobs {
+			if j.Ended.After(sums.Now) { // it died since, perhaps once more
+				return answer, nil
+			}
+			switch err := d.desk.Queue.Retry(r.Context(), j.ID); {
+			case err == nil:
+				answer.Retried++
+			case !errors.Is(err, deferral.ErrUnknown) && !errors.Is(err, deferral.ErrNotDead): // else somebody else was faster
+				return nil, fail(err)
+			}
+		}
+		if after = next; after == (deferral.Mark{}) {
+			return answer, nil
+		}
+	}
+}
+
+// cancelJobs removes a job that does not run, or all jobs of a key that wait.
+func cancelJobs(a *App, r *http.Request) (any, error) {
+	var asked struct {
+		Rule string   `json:"rule"`
+		ID   string   `json:"id"`
+		Key  []string `json:"key"`
+	}
+	if err := readBody(r, &asked); err != nil {
+		return nil, err
+	}
+	if (asked.ID == "") == (len(asked.Key) == 0) {
+		return nil, adminError(http.StatusBadRequest, `id, or key: one of them is wanted: "id": "<job>", or the parts of a key: "key": ["ann"]`)
+	}
+	d, err := a.queueOf(asked.Rule)
+	if err != nil {
+		return nil, err
+	}
+	answer := struct {
+		Cancelled int `json:"cancelled"`
+	}{}
+	if asked.ID != "" {
+		if err := d.desk.Queue.Cancel(r.Context(), asked.ID); err != nil {
+			return nil, jobError(asked.ID, err)
+		}
+		answer.Cancelled = 1
+		return answer, nil
+	}
+	digest, err := keyDigest(d, asked.Key)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		n, err := d.desk.Queue.CancelKey(r.Context(), digest)
+		if err != nil {
+			return nil, adminError(http.StatusServiceUnavailable, "%d jobs are cancelled; then: %w", answer.Cancelled, err)
+		}
+		if answer.Cancelled += n; n == 0 {
+			return answer, nil
+		}
+	}
+}
+
+// drain ends or begins the acceptance of jobs, on all nodes. Jobs that wait are done as ever.
+func drain(a *App, r *http.Request) (any, error) {
+	var asked struct {
+		Rule  string `json:"rule"`
+		Drain *bool  `json:"drain"`
+	}
+	if err := readBody(r, &asked); err != nil {
+		return nil, err
+	}
+	if asked.Drain == nil {
+		return nil, adminError(http.StatusBadRequest, "drain: is missing; write true to accept no more requests, or false to accept them again")
+	}
+	d, err := a.queueOf(asked.Rule)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.desk.Queue.Drain(r.Context(), *asked.Drain); err != nil {
+		return nil, adminError(http.StatusServiceUnavailable, "%w", err)
+	}
+	return struct{}{}, nil
+}
+
+// purgeJobs removes jobs that have ended, at most 1000: the oldest first.
+func purgeJobs(a *App, r *http.Request) (any, error) {
+	var asked struct {
+		Rule      string `json:"rule"`
+		Status    string `json:"status"`
+		OlderThan string `json:"older_than"`
+		DryRun    bool   `json:"dry_run"`
+	}
+	if err := readBody(r, &asked); err != nil {
+		return nil, err
+	}
+	set, err := setOf(asked.Status, "dead", "done")
+	if err != nil {
+		return nil, err
+	}
+	age, err := caddy.ParseDuration(asked.OlderThan)
+	if err != nil || age < 0 {
+		return nil, adminError(http.StatusBadRequest, "older_than %q: must be a duration such as 24h; 0s is all of them", asked.OlderThan)
+	}
+	d, err := a.queueOf(asked.Rule)
+	if err != nil {
+		return nil, err
+	}
+	purged, left, err := d.desk.Queue.Purge(r.Context(), set, age, asked.DryRun)
+	if err != nil {
+		return nil, adminError(http.StatusServiceUnavailable, "%w", err)
+	}
+	return struct {
+		Purged int64 `json:"purged"`
+		Left   int64 `json:"left"` // that are as old
+	}{purged, left}, nil
+}
+
+// Bounds of a page of exported jobs.
+const (
+	mostExported      = 100
+	mostExportedBytes = 8 << 20 // of what is stored, but for one job
+)
+
+// exportJobs answers with a page of jobs and what is stored of their requests: with contents also header, query, body and response, if they can be
+// read. The request is a POST, so that no web page can make it.
+func exportJobs(a *App, r *http.Request) (any, error) {
+	var asked struct {
+		Rule     string `json:"rule"`
+		Status   string `json:"status"`
+		After    string `json:"after"`
+		Contents bool   `json:"contents"`
+	}
+	if err := readBody(r, &asked); err != nil {
+		return nil, err
+	}
+	set, err := setOf(asked.Status, "open", "dead", "done")
+	if err != nil {
+		return nil, err
+	}
+	after, err := parseMark(asked.After)
+	if err != nil {
+		return nil, err
+	}
+	d, err := a.queueOf(asked.Rule)
+	if err != nil {
+		return nil, err
+	}
+	jobs, next, err := d.desk.Queue.List(r.Context(), set, after, mostExported)
+	if err != nil {
+		return nil, adminError(http.StatusServiceUnavailable, "%w", err)
+	}
+	answer := jobsAnswer{Rule: d.label(), Jobs: []jobAnswer{}}
+	bytes := int64(0)
+	for i, j := range jobs {
+		if bytes += j.Bytes; bytes > mostExportedBytes && i > 0 {
+			next = jobs[i-1].Mark()
+			break
+		}
+		one := jobOf(j)
+		if err := d.read(r.Context(), &one, asked.Contents); err != nil {
+			if api := new(caddy.APIError); errors.As(err, api) && api.HTTPStatus == http.StatusNotFound {
+				continue // it has gone meanwhile
+			}
+			return nil, err
+		}
+		answer.Jobs = append(answer.Jobs, one)
+	}
+	answer.Next = markText(next)
+	return answer, nil
+}
