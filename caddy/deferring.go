@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -238,6 +239,9 @@ func (d *deferring) ask(q *front.Inquiry, r *http.Request) *deferral.Deferrable 
 	if own < 0 || q.Checks[own].Cost > q.Checks[own].Rule.Limit().Capacity() { // the latter is never admitted
 		return nil
 	}
+	if slices.ContainsFunc(q.Checks, func(c core.Check) bool { return !deferral.IsText(c.Key) }) {
+		return nil
+	}
 	asked, err := d.desk.Ask(r, q.Checks[own].Key)
 	if err == nil {
 		return asked
@@ -285,7 +289,11 @@ func (d *deferring) accept(w http.ResponseWriter, r *http.Request, q *front.Inqu
 		}
 		checks = append(checks, deferral.Check{Rule: c.Rule.Name(), Key: c.Key, Cost: c.Cost, Tier: ruleset.TierOf(rule.Ruled, r, address)})
 	}
-	switch err = asked.Accept(w, checks, d.keep(r), wait); {
+	extra, ok := d.keep(r)
+	if !ok {
+		return false, nil
+	}
+	switch err = asked.Accept(w, checks, extra, wait); {
 	case err == nil:
 		d.worker.Wake()
 		return true, nil
@@ -336,32 +344,39 @@ type surroundings struct {
 // forwardedHeaders are what reverse_proxy passes on from a trusted proxy.
 var forwardedHeaders = []string{"X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host"}
 
-// keep returns what is stored of the request's surroundings.
-func (d *deferring) keep(r *http.Request) json.RawMessage {
+// keep returns what is stored of the request's surroundings; false: they have what is no text, and cannot be stored.
+func (d *deferring) keep(r *http.Request) (json.RawMessage, bool) {
+	ok := true
 	k := surroundings{Vars: make(map[string]any), Placeholders: make(map[string]string), Proto: r.Proto}
 	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	for name, value := range vars {
-		switch value.(type) {
-		case string, bool, int, int64, float64:
+		switch value := value.(type) {
+		case string:
+			ok = ok && deferral.IsText(value)
+			k.Vars[name] = value
+		case bool, int, int64, float64:
 			k.Vars[name] = value
 		}
 	}
 	repl := replacerOf(r)
 	for _, name := range d.named {
-		if value, ok := repl.Get(name); ok && value != nil {
-			k.Placeholders[name] = caddy.ToString(value)
+		if value, found := repl.Get(name); found && value != nil {
+			text := caddy.ToString(value)
+			ok = ok && deferral.IsText(text)
+			k.Placeholders[name] = text
 		}
 	}
 	if trusted, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool); trusted {
 		k.Forwarded = make(http.Header)
 		for _, name := range forwardedHeaders {
 			if values := r.Header[name]; len(values) > 0 {
+				ok = ok && deferral.IsText(values...)
 				k.Forwarded[name] = values
 			}
 		}
 	}
 	text, _ := json.Marshal(k) // all of it can be marshalled
-	return text
+	return text, ok
 }
 
 // resultHeaders are the header fields of responses that are always kept: those that describe the body, or what was made.

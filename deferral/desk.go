@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/proxyweir/weir/answer"
 )
@@ -116,9 +117,12 @@ func (d *Desk) Wants(r *http.Request) bool {
 		hasBody && (r.Method == http.MethodGet || r.Method == http.MethodHead),
 		h.Get("Early-Data") != "",
 		h.Get("Range") != "" || h.Get("Content-Range") != "",
-		h.Get("Content-Encoding") != "" && !slices.Contains(d.Headers, "Content-Encoding"), // the body would be unreadable without it
+		slices.ContainsFunc(decisiveHeaders, func(name string) bool { return h.Get(name) != "" && !slices.Contains(d.Headers, name) }),
 		len(h.Values("Idempotency-Key")) > 1 || len(h.Get("Idempotency-Key")) > longestOnce,
 		len(h.Values("Authorization")) > 1:
+		return false
+	}
+	if !IsText(r.URL.RequestURI(), r.Host, h.Get("Idempotency-Key")) {
 		return false
 	}
 	head := len(r.Method) + len(r.RequestURI) + len(r.Host)
@@ -126,8 +130,20 @@ func (d *Desk) Wants(r *http.Request) bool {
 		for _, value := range h[name] {
 			head += len(name) + len(value)
 		}
+		if !IsText(h[name]...) {
+			return false
+		}
 	}
 	return head <= mostHead
+}
+
+// decisiveHeaders are fields without which a request would do something else: its body would be unreadable, its condition would not be checked, or it
+// would have another method. A request with one of them is deferred only if the field is stored.
+var decisiveHeaders = []string{"Content-Encoding", "If-Match", "If-Modified-Since", "If-None-Match", "If-Unmodified-Since", "X-Http-Method", "X-Http-Method-Override", "X-Method-Override"}
+
+// IsText reports whether all of some strings are UTF-8. What is stored of a request is JSON, which cannot have others.
+func IsText(all ...string) bool {
+	return !slices.ContainsFunc(all, func(one string) bool { return !utf8.ValidString(one) })
 }
 
 // hasPrefix reports whether a text begins with another, in upper or lower case.
@@ -237,7 +253,7 @@ func (a *Deferrable) Accept(w http.ResponseWriter, checks []Check, extra json.Ra
 	e.Request = &Request{Method: r.Method, URI: r.URL.RequestURI(), Host: r.Host, Secure: r.TLS != nil, Remote: r.RemoteAddr, Header: make(http.Header),
 		Once: a.once != "", Checks: checks, Extra: extra, Body: body}
 	for _, name := range d.Headers {
-		if values := r.Header[name]; len(values) > 0 {
+		if values := r.Header[name]; len(values) > 0 && !listed(r.Header, "Connection", name) { // which proxies must not pass on
 			e.Request.Header[name] = values
 		}
 	}

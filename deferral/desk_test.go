@@ -146,6 +146,13 @@ func TestWhatCannotBeDeferred(t *testing.T) {
 		"a long Idempotency-Key": asking("POST", "x", "Idempotency-Key", strings.Repeat("a", 256)),
 		"two Authorizations":     asking("POST", "x", "Authorization", "a", "Authorization", "b"),
 		"long fields":            asking("POST", "x", "Accept", strings.Repeat("a", mostHead)),
+		"a condition":            asking("PUT", "x", "If-Match", `"1"`),
+		"only if there is none":  asking("PUT", "x", "If-None-Match", "*"),
+		"another method":         asking("POST", "x", "X-HTTP-Method-Override", "DELETE"),
+		"a field in Latin-1":     asking("POST", "x", "Accept-Language", "\xe9"),
+		"a binary key":           asking("POST", "x", "Idempotency-Key", "\xff"),
+		"a binary query":         change(func(r *http.Request) { r.URL.RawQuery = "q=\xff" }),
+		"a binary host":          change(func(r *http.Request) { r.Host = "\xff" }),
 		"a long path":            change(func(r *http.Request) { r.RequestURI = "/" + strings.Repeat("a", mostHead) }),
 	} {
 		if d.Wants(r) {
