@@ -76,10 +76,20 @@ type queueAnswer struct {
 
 // describe asks Redis for the numbers of the queue.
 func (d *deferring) describe(ctx context.Context) queueAnswer {
-	q := queueAnswer{Rule: d.label(), Path: d.desk.Path, MaxWait: d.desk.MaxWait.Seconds(), MaxJobs: d.config.MaxJobs, MaxBytes: d.config.MaxBytes}
 	sums, err := d.desk.Queue.Sums(ctx)
 	if err != nil {
-		q.Error, q.Why = err.Error(), "Redis does not answer"
+		q := d.queueAnswer(nil)
+		q.Error = err.Error()
+		return q
+	}
+	return d.queueAnswer(&sums)
+}
+
+// queueAnswer describes the queue with these numbers; nil: Redis does not answer.
+func (d *deferring) queueAnswer(sums *deferral.Sums) queueAnswer {
+	q := queueAnswer{Rule: d.label(), Path: d.desk.Path, MaxWait: d.desk.MaxWait.Seconds(), MaxJobs: d.config.MaxJobs, MaxBytes: d.config.MaxBytes}
+	if sums == nil {
+		q.Why = "Redis does not answer"
 		return q
 	}
 	q.Accepting = d.worker.Ready() && !sums.Draining

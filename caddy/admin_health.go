@@ -15,6 +15,7 @@ type healthAnswer struct {
 	RuleFiles   *filesAnswer     `json:"rule_files,omitempty"`
 	Guards      []guardAnswer    `json:"guards,omitempty"`
 	Advisor     *advisorAnswer   `json:"advisor,omitempty"`
+	Deferred    []queueAnswer    `json:"deferred,omitempty"`
 }
 
 // storeAnswer is the state of the memory, or of one Redis server.
@@ -58,6 +59,9 @@ func showHealth(a *App, r *http.Request) (any, error) {
 	}
 	answer.Guards = a.guards()
 	answer.Advisor = a.memory.adapting.health(a)
+	for _, d := range a.queues() {
+		answer.Deferred = append(answer.Deferred, d.queueAnswer(d.worker.Sums()))
+	}
 	if len(a.files.inUse()) > 0 {
 		answer.RuleFiles = filesNow()
 	}

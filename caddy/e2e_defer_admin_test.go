@@ -61,6 +61,7 @@ func TestOperatorsSeeDeferredRequests(t *testing.T) {
 		wantAt(t, queue, want, field)
 	}
 	wantAt(t, queue, "4", "total", "accepted")
+	eventually(t, "the health has them", func() bool { return at(t, a.ask("health", ""), "deferred", 0, "waiting") == 3.0 })
 	if at(t, queue, "bytes").(float64) < 4*1536 || at(t, queue, "oldest_seconds").(float64) < 0 {
 		t.Errorf("%v", queue)
 	}

@@ -29,6 +29,7 @@ type adminAPI struct {
 	errors    map[string]int
 	ruleFiles map[string]any
 	guards    []map[string]any
+	deferred  []map[string]any
 	advice    map[string]any // nil: there is no advisor
 	ended     bool           // the advisor has gone since health was asked
 	down      bool
@@ -274,6 +275,9 @@ func (a *adminAPI) answerHealth(*http.Request) (any, error) {
 	health := map[string]any{"stores": a.stores, "store_errors": a.errors}
 	if a.guards != nil {
 		health["guards"] = a.guards
+	}
+	if a.deferred != nil {
+		health["deferred"] = a.deferred
 	}
 	if a.advice != nil {
 		health["advisor"] = map[string]any{"mode": a.advice["mode"]}

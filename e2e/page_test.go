@@ -376,6 +376,18 @@ func TestThePageShowsLiveRatesOfRulesAndTheHealthOfStores(t *testing.T) {
 	b.polled(a, 1)
 	b.says("#health .warn", "turns requests away: 12 of 37 under way · usually answers in 42 ms · 17 turned away · unusual keys of api get 32 in 10 s")
 
+	queue := map[string]any{"rule": "shop/<b>orders</b>", "accepting": true, "waiting": 1234, "running": 2, "dead": 0, "oldest_seconds": 75.2}
+	a.is(func() { a.deferred = []map[string]any{queue} })
+	b.polled(a, 2)
+	b.says("#health .good", "Deferred by shop/<b>orders</b>")
+	b.says("#health .good", "1,234 waiting · 2 running · 0 could not be done · the oldest for 76 s")
+	a.is(func() { queue["dead"] = 3 })
+	b.polled(a, 2)
+	b.says("#health .warn", "3 could not be done")
+	a.is(func() { queue["accepting"], queue["why"] = false, "an operator drains it" })
+	b.polled(a, 2)
+	b.says("#health .bad", "accepts none: an operator drains it · 1,234 waiting")
+
 	// Caddy restarts, and so do its counts: the page does not compare them with those before.
 	a.is(func() {
 		for _, rule := range a.rules {
