@@ -71,6 +71,10 @@ type Defer struct {
 	// `required`, the default, refuses a Redis that may lose jobs: one that evicts keys, or has no append-only file. `best_effort`
 	// accepts it.
 	Durability string `json:"durability,omitempty"`
+
+	// How many replicas of Redis must have a request before it is accepted, so that it survives a failover to one of them. From 0 to 10; the
+	// default is 0.
+	Replicas int64 `json:"replicas,omitempty"`
 }
 
 // day is the unit of the longest durations.
@@ -114,6 +118,7 @@ func (d *Defer) settings(where string) []setting {
 		{word: "result_headers", to: &d.ResultHeaders},
 		{word: "encrypt", to: &d.Encrypt},
 		wordTo("durability", &d.Durability, "required", "best_effort"),
+		{word: "replicas", to: &d.Replicas, least: 0, most: 10, must: "from 0 to 10"},
 	}
 }
 

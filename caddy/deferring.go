@@ -114,7 +114,7 @@ func (d *deferring) provision(name string) error {
 	queue := deferral.NewQueue(deferral.Config{
 		Client: d.redis, Prefix: prefix, Name: zoneID(h.Namespace, name), KeySecret: settings.store.KeySecret, Keys: keys,
 		MaxJobs: c.MaxJobs, MaxKeyJobs: c.MaxJobsPerKey, MaxBytes: c.MaxBytes, Keep: time.Duration(c.Keep), KeepDead: time.Duration(c.KeepDead),
-		Lease: jobLease, Timeout: timeout,
+		Lease: jobLease, Timeout: timeout, Replicas: int(c.Replicas),
 	})
 	d.desk = &deferral.Desk{Queue: queue, Path: c.Path, Always: c.Accept == "always", MaxBody: c.MaxBody, Headers: headers, MaxWait: time.Duration(c.MaxWait),
 		Pace: d.pace, Stopping: h.stopping}

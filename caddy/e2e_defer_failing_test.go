@@ -1,0 +1,102 @@
+package ratelimit_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/proxyweir/weir/deferral"
+	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// A Redis that does not acknowledge a job, or cannot store it, has its client get no 202; what had one stays.
+func TestWithoutAnAcknowledgementThereIsNo202(t *testing.T) {
+	store, up := durably(t), newWarehouse(t)
+	proxy := redistest.NewProxy(t, store.Addr())
+	site := slow(shop(store, up))
+	site = strings.Replace(site, storeAt(store.Addr(), patiently), storeAt(proxy.Addr(), "timeout 200ms\nread_timeout 200ms\ndial_timeout 200ms\nnodes 1"), 1)
+	site = strings.Replace(site, "algorithm token_bucket", "algorithm token_bucket\non_error closed", 1)
+	s := startSite(t, site)
+	accepted := make(map[string]bool)
+	order := func(what string) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			r := s.must("POST", "/orders", "accepted", of("ann")...)
+			if r.status == http.StatusAccepted {
+				accepted[r.job(t).ID] = true
+			}
+			return r.status == http.StatusAccepted
+		})
+	}
+	order("an order is deferred")
+	for _, c := range []struct {
+		name      string
+		ail, mend func()
+	}{
+		{"black hole", proxy.BlackHole, proxy.Pass},
+		{"without memory", func() { store.MustDo(t, "CONFIG", "SET", "maxmemory", "1") }, func() { store.MustDo(t, "CONFIG", "SET", "maxmemory", "0") }},
+		{"read-only", func() { store.MustDo(t, "REPLICAOF", "127.0.0.1", "1") }, func() { store.MustDo(t, "REPLICAOF", "NO", "ONE") }},
+	} {
+		c.ail()
+		for range 3 {
+			r := s.must("POST", "/orders", c.name, of("ann")...)
+			if r.status != http.StatusTooManyRequests && r.status != http.StatusServiceUnavailable {
+				t.Errorf("%s: %d %s", c.name, r.status, r.body)
+			}
+		}
+		c.mend()
+		order("orders are deferred again after: " + c.name)
+	}
+	for id := range accepted {
+		if o := s.must("GET", "/deferred/orders/"+id, "").job(t); o.Status != "waiting" {
+			t.Errorf("%+v", o)
+		}
+	}
+	eventually(t, "what got no 202 is withdrawn", func() bool {
+		return s.must("GET", "/deferred/orders/"+deferral.NewID(), "").status == http.StatusNotFound && len(jobsIn(t, store)) == len(accepted)
+	})
+}
+
+// jobsIn returns the keys of the jobs in a Redis.
+func jobsIn(t *testing.T, store *redistest.Server) []string {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: store.Addr()})
+	defer client.Close()
+	keys, err := client.Keys(t.Context(), "weir:{defer:/orders}:job:*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// The master is killed while clients order. Each 202 was given when the replica had the job, too; so each is done.
+func TestNoAcceptedRequestIsLostInAFailover(t *testing.T) {
+	sentinel := redistest.StartSentinel(t, redistest.WithConfig("maxmemory-policy noeviction"))
+	up := newWarehouse(t)
+	up.open()
+	site := shop(sentinel.Master(), up, "durability best_effort", "replicas 1")
+	site = strings.Replace(site, storeAt(sentinel.Master().Addr(), patiently), storeAt(strings.Join(sentinel.Addrs(), " "), "master_name "+redistest.MasterName, patiently), 1)
+	s := startSite(t, strings.Replace(site, "limit 1/2s", "limit 50/1s", 1))
+	accepted := make(map[string]string) // where the jobs are, by their bodies
+	order := func(i int) bool {
+		body := fmt.Sprint("order-", i)
+		r, err := s.send("POST", "/orders", body, of(fmt.Sprint("customer-", i%3))...)
+		if err == nil && r.status == http.StatusAccepted {
+			accepted[body] = r.header.Get("Location")
+		}
+		return err == nil && r.status == http.StatusAccepted
+	}
+	n := 0
+	eventually(t, "orders are deferred", func() bool { n++; order(n); return len(accepted) >= 20 })
+	sentinel.KillMaster()
+	before := len(accepted)
+	eventually(t, "orders are deferred after the failover", func() bool { n++; order(n); return len(accepted) >= before+10 })
+	for body, location := range accepted {
+		s.awaitJob(location, "done")
+		if len(up.got(body)) == 0 {
+			t.Errorf("%s did not arrive", body)
+		}
+	}
+}
