@@ -3,13 +3,91 @@ package ratelimit_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/proxyweir/weir/deferral"
 	"github.com/proxyweir/weir/redis/redistest"
 	"github.com/redis/go-redis/v9"
 )
+
+// Who always gets a 502 is tried five times, with pauses that grow, if the service may get the request again; else once. The clock of Redis stands
+// still but for the test's steps.
+func TestAServiceThatIsDownIsTriedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		method   string
+		once     string
+		attempts int
+	}{
+		"PUT":                       {"PUT", "", 5},
+		"DELETE":                    {"DELETE", "", 5},
+		"POST":                      {"POST", "", 1},
+		"PATCH":                     {"PATCH", "", 1},
+		"POST with Idempotency-Key": {"POST", "k-1", 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, up := redistest.Start(t, redistest.WithClock()), newWarehouse(t)
+			now := time.UnixMicro(1_790_000_000_000_000)
+			store.SetTime(now.UnixMicro())
+			pass := func(d time.Duration) {
+				now = now.Add(d)
+				store.SetTime(now.UnixMicro())
+			}
+			up.open()
+			up.answer = badGateway
+			s := startSite(t, shop(store, up, "durability best_effort"))
+			fields := of("ann")
+			if c.once != "" {
+				fields = append(fields, "Idempotency-Key", c.once)
+			}
+			var r response
+			eventually(t, "it is deferred", func() bool {
+				r = s.must(c.method, "/orders", "x", fields...)
+				return r.status == http.StatusAccepted
+			})
+			client := redis.NewClient(&redis.Options{Addr: store.Addr()})
+			defer client.Close()
+			queue := deferral.NewQueue(deferral.Config{Client: client, Prefix: "weir:", Name: "/orders", Timeout: patience})
+			const step = 20 * time.Millisecond
+			for attempt, pause := 1, 5*time.Second; attempt <= c.attempts; attempt, pause = attempt+1, 2*pause {
+				var j *deferral.Job
+				eventually(t, "it waits for another attempt, or is dead", func() bool {
+					var err error
+					j, err = queue.Get(t.Context(), idIn(r.header.Get("Location")))
+					if err == nil && j.Attempts < attempt { // until its turn comes
+						pass(step)
+					}
+					return err == nil && j.Attempts == attempt && (j.State == deferral.Waiting && !j.Due.IsZero() || j.State == deferral.Dead)
+				})
+				if j.State == deferral.Dead {
+					break
+				}
+				if got := j.Due.Sub(now); got > pause || got < pause-step { // it may have been put back just before the last step
+					t.Fatalf("after attempt %d the pause is %s, want %s", attempt, got, pause)
+				}
+				pass(pause - step)
+			}
+			o := s.awaitJob(r.header.Get("Location"), "dead")
+			if o.Attempts != c.attempts || !strings.Contains(o.Reason, "502") {
+				t.Errorf("%+v", o)
+			}
+			got := slices.DeleteFunc(up.got("x"), func(a arrival) bool { return !a.isDeferred() })
+			if len(got) != c.attempts {
+				t.Errorf("it arrived %d times, want %d", len(got), c.attempts)
+			}
+			for _, a := range got {
+				if a.once() != got[0].once() || c.once != "" && a.once() != c.once {
+					t.Errorf("it arrived with the key %q, and before with %q", a.once(), got[0].once())
+				}
+			}
+			if r := s.must("GET", r.header.Get("Location")+"/result", ""); r.status != http.StatusBadGateway || r.body != "broken" {
+				t.Errorf("the result: %d %s", r.status, r.body)
+			}
+		})
+	}
+}
 
 // A Redis that does not acknowledge a job, or cannot store it, has its client get no 202; what had one stays.
 func TestWithoutAnAcknowledgementThereIsNo202(t *testing.T) {
