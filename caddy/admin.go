@@ -87,7 +87,9 @@ func serveRest(w http.ResponseWriter, r *http.Request) error {
 	}
 	names := make([]string, 0, len(endpoints))
 	for _, e := range endpoints {
-		names = append(names, e.name)
+		if !strings.Contains(e.name, "/") {
+			names = append(names, e.name)
+		}
 	}
 	return adminError(http.StatusNotFound, "%s: there is no such thing; below %s there are %s", r.URL.Path, adminPath, strings.Join(names, ", "))
 }
