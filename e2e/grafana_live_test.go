@@ -42,7 +42,7 @@ func (e *exporter) serve(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	scrapes := float64(e.scrapes.Add(1))
-	for _, m := range knownMetrics() {
+	for _, m := range allMetrics() {
 		fmt.Fprintf(w, "# TYPE %s %s\n", m.name, strings.ToLower(m.kind.String()))
 		for _, labels := range e.combinations(m) {
 			switch m.kind {
@@ -149,6 +149,14 @@ func calm(name string, labels map[string]string) float64 {
 		return map[string]float64{"full": 0.001}[labels["reason"]] // now and then
 	case "weir_key_demand", "weir_active_keys":
 		return 500
+	case "weir_deferred_jobs":
+		return map[string]float64{"waiting": 12, "running": 1}[labels["state"]]
+	case "weir_deferred_oldest_seconds":
+		return 5
+	case "weir_deferred_max_wait_seconds":
+		return 3600
+	case "weir_deferred_accepting":
+		return 1
 	case "weir_advice_age_seconds":
 		return 30
 	case "weir_advice_serial", "weir_advice_polls_total":
@@ -197,6 +205,14 @@ func sick(name string, labels map[string]string) float64 {
 		return 10e3
 	case "weir_guard_tightened_limit":
 		return 50
+	case "weir_deferred_jobs":
+		return 3
+	case "weir_deferred_oldest_seconds":
+		return 9000
+	case "weir_deferred_refused_total":
+		return 10e3
+	case "weir_deferred_accepting":
+		return 0
 	case "weir_advice_age_seconds":
 		return 3600
 	case "weir_advice_polls_total", "weir_advice_refused_total":
