@@ -110,6 +110,7 @@ func TestHostileRequestsAreRejectedAndNotStored(t *testing.T) {
 		"WebSocket":                     {429, get("Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n")},
 		"upgrade to h2c":                {429, get("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n")},
 		"upgrade with a body":           {429, post("Connection: upgrade\r\nUpgrade: x\r\n")},
+		"Upgrade alone":                 {429, post("Upgrade: websocket\r\n")},
 		"Connection alone":              {429, post("Connection: keep-alive, UPGRADE\r\n")},
 		"CONNECT":                       {429, "CONNECT shop.example:443 HTTP/1.1\r\n" + async + "\r\n"},
 		"TRACE":                         {429, "TRACE /orders HTTP/1.1\r\n" + async + "\r\n"},

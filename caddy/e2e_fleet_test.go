@@ -42,11 +42,17 @@ type member struct {
 // startMember starts a process with the given site, and waits until it answers.
 func startMember(t *testing.T, site string) *member {
 	t.Helper()
+	return startMemberWith(t, "", site)
+}
+
+// startMemberWith is startMember with global options.
+func startMemberWith(t *testing.T, global, site string) *member {
+	t.Helper()
 	dir := t.TempDir()
 	s := &server{t: t, addr: freeAddr(t), dir: dir, logFile: filepath.Join(dir, "caddy.log")}
 	s.client = s.newClient(nil)
 	m := &member{server: s, config: filepath.Join(dir, "Caddyfile"), output: filepath.Join(dir, "output")}
-	if err := os.WriteFile(m.config, []byte(s.fill("{\n"+globalOptions+"}\n:PORT {\n"+site+"\n}\n")), 0o600); err != nil {
+	if err := os.WriteFile(m.config, []byte(s.fill("{\n"+globalOptions+global+"}\n:PORT {\n"+site+"\n}\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -109,7 +109,7 @@ func (d *Desk) Wants(r *http.Request) bool {
 	hasBody := r.ContentLength != 0
 	switch {
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace,
-		h.Get("Upgrade") != "" || listed(h, "Connection", "upgrade"),
+		h.Get("Upgrade") != "" || listed(h, "Connection", "upgrade") || len(h[":protocol"]) > 0, // net/http has the last of HTTP/2
 		answer.IsGRPC(r) || hasPrefix(h.Get("Content-Type"), "application/grpc"),
 		listed(h, "Accept", "text/event-stream"),
 		len(r.Trailer) > 0 || h.Get("Trailer") != "",
@@ -277,13 +277,26 @@ func (a *Deferrable) Accept(w http.ResponseWriter, checks []Check, extra json.Ra
 	return nil
 }
 
-// read reads the request's body.
+// read reads the request's body, which must be as long as announced. net/http's server leaves what follows to its handlers in HTTP/2: it takes a length that
+// is no number, or that comes without a body, for 0; of several lengths it takes the first; and a body that is too long fails only when all is read.
 func (a *Deferrable) read() ([]byte, error) {
-	if a.r.ContentLength == 0 || a.r.Body == nil {
+	r := a.r
+	switch announced := r.Header.Values("Content-Length"); {
+	case len(announced) > 1:
+		return nil, fmt.Errorf("%w: it has several lengths", ErrBody)
+	case len(announced) == 1 && r.ContentLength == 0 && strings.Trim(announced[0], "0") != "":
+		return nil, fmt.Errorf("%w: it is empty", ErrBody)
+	case r.Body == nil:
 		return nil, nil
 	}
-	body := make([]byte, a.r.ContentLength)
-	if _, err := io.ReadFull(a.r.Body, body); err != nil {
+	body := make([]byte, r.ContentLength)
+	if _, err := io.ReadFull(r.Body, body); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBody, err)
+	}
+	switch n, err := io.ReadFull(r.Body, make([]byte, 1)); {
+	case n > 0:
+		return nil, fmt.Errorf("%w: it is longer", ErrBody)
+	case err != io.EOF:
 		return nil, fmt.Errorf("%w: %w", ErrBody, err)
 	}
 	return body, nil

@@ -3,6 +3,7 @@ package deferral
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -127,6 +128,7 @@ func TestWhatCannotBeDeferred(t *testing.T) {
 		"another preference":     change(func(r *http.Request) { r.Header.Set("Prefer", "respond-asynchronously, wait=1") }),
 		"WebSocket":              asking("GET", "", "Connection", "keep-alive, Upgrade", "Upgrade", "websocket"),
 		"Upgrade alone":          asking("GET", "", "Upgrade", "h2c"),
+		"a protocol of HTTP/2":   change(func(r *http.Request) { r.Header[":protocol"] = []string{"websocket"} }),
 		"Connection alone":       asking("GET", "", "Connection", "Upgrade"),
 		"CONNECT":                change(func(r *http.Request) { r.Method = "CONNECT" }),
 		"TRACE":                  change(func(r *http.Request) { r.Method = "TRACE" }),
@@ -283,12 +285,27 @@ func TestUnknownJobsAndMethods(t *testing.T) {
 func TestNothingIsStoredOfWhatIsRefused(t *testing.T) {
 	b := newBench(t, nil)
 	d := newDesk(b.Queue)
-	short := asking("POST", "x")
-	short.ContentLength = 2
-	_, err := d.accept(t, short, "k")
-	wantErr(t, err, ErrBody)
+	for name, c := range map[string]struct {
+		length int64
+		fields []string
+	}{
+		"shorter":         {2, nil},
+		"longer":          {0, nil},
+		"no number":       {0, []string{"Content-Length", "x"}},
+		"no body":         {0, []string{"Content-Length", "1"}},
+		"several lengths": {1, []string{"Content-Length", "1", "Content-Length", "1"}},
+	} {
+		r := asking("POST", "x", c.fields...)
+		r.ContentLength = c.length
+		if name == "no body" {
+			r.Body = http.NoBody
+		}
+		if _, err := d.accept(t, r, "k"); !errors.Is(err, ErrBody) {
+			t.Errorf("%s: error %v, want %v", name, err, ErrBody)
+		}
+	}
 	d.MaxWait = 50 * time.Millisecond
-	_, err = d.accept(t, asking("POST", "x"), "k")
+	_, err := d.accept(t, asking("POST", "x"), "k")
 	wantErr(t, err, ErrTooLate)
 	if n, err := b.Client.DBSize(context.Background()).Result(); err != nil || n != 0 {
 		t.Errorf("%d keys are stored (%v)", n, err)
