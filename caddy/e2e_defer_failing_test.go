@@ -46,9 +46,7 @@ func TestAServiceThatIsDownIsTriedAgain(t *testing.T) {
 				r = s.must(c.method, "/orders", "x", fields...)
 				return r.status == http.StatusAccepted
 			})
-			client := redis.NewClient(&redis.Options{Addr: store.Addr()})
-			defer client.Close()
-			queue := deferral.NewQueue(deferral.Config{Client: client, Prefix: "weir:", Name: "/orders", Timeout: patience})
+			queue := queueAt(t, store.Addr(), deferral.Config{})
 			const step = 20 * time.Millisecond
 			for attempt, pause := 1, 5*time.Second; attempt <= c.attempts; attempt, pause = attempt+1, 2*pause {
 				var j *deferral.Job

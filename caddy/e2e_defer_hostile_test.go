@@ -55,13 +55,20 @@ func (s *server) sendRaw(text string, breaksOff bool) (response, error) {
 // stored returns what a queue has stored of a job.
 func stored(t *testing.T, addr, id string) *deferral.Request {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: addr})
-	defer client.Close()
-	_, r, err := deferral.NewQueue(deferral.Config{Client: client, Prefix: "weir:", Name: "/orders", Timeout: patience}).RequestOf(context.Background(), id)
+	_, r, err := queueAt(t, addr, deferral.Config{}).RequestOf(context.Background(), id)
 	if err != nil || r == nil {
 		t.Fatalf("%v, %v", r, err)
 	}
 	return r
+}
+
+// queueAt returns the queue of a shop with those bounds, as its Caddys have it.
+func queueAt(t *testing.T, addr string, c deferral.Config) *deferral.Queue {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { _ = client.Close() })
+	c.Client, c.Prefix, c.Name, c.Timeout = client, "weir:", "/orders", patience
+	return deferral.NewQueue(c)
 }
 
 // slow is shop whose customers have one order in eight hours: whatever is deferred after that waits until the test is over.
