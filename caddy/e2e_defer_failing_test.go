@@ -1,6 +1,7 @@
 package ratelimit_test
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -177,6 +178,86 @@ func TestNoAcceptedRequestIsLostInAFailover(t *testing.T) {
 		s.awaitJob(location, "done")
 		if !slices.ContainsFunc(up.got(body), arrival.isDeferred) {
 			t.Errorf("%s did not arrive", body)
+		}
+	}
+}
+
+// In a Cluster, too, all that clients see of their jobs goes on when the master of the queue dies: its replica had each job before its 202. Until there is another
+// replica, there is no further 202.
+func TestDeferredRequestsInAClusterOutliveTheirMaster(t *testing.T) {
+	cluster := redistest.StartCluster(t, redistest.WithConfig("appendonly yes", "appendfsync always", "maxmemory-policy noeviction"))
+	slot, up := redistest.Slot("weir:{defer:/orders}:"), newWarehouse(t)
+	master := cluster.Master(slot)
+	site := shop(master, up, "replicas 1")
+	s := startSite(t, strings.Replace(site, storeAt(master.Addr(), patiently), storeAt(strings.Join(cluster.Addrs(), " "), "cluster", "nodes 1"), 1))
+	var jobs []response
+	for i := range 4 {
+		r := s.deferred(fmt.Sprint("order ", i), "X-Customer", "ann")
+		if i == 0 {
+			s.awaitJob(r.header.Get("Location"), "running")
+		}
+		if o := r.job(t); o.Status != "waiting" || o.Position < i+1 { // in front of it there may be one that no replica had in time
+			t.Errorf("order %d: %+v", i, o)
+		}
+		jobs = append(jobs, r)
+	}
+	where := func(i int) string { return jobs[i].header.Get("Location") }
+	cancel := func(i int) {
+		t.Helper()
+		if r := s.must("DELETE", where(i), ""); r.status != http.StatusNoContent {
+			t.Errorf("order %d is not cancelled: %d %s", i, r.status, r.body)
+		}
+		if r := s.must("GET", where(i), ""); r.status != http.StatusNotFound {
+			t.Errorf("order %d, which was cancelled: %d %s", i, r.status, r.body)
+		}
+	}
+	cancel(1)
+	eventually(t, "the master has the three jobs", func() bool {
+		return len(master.MustDo(t, "KEYS", "weir:{defer:/orders}:job:*").Strings()) == 3
+	})
+
+	if now := cluster.KillMaster(slot); now == master {
+		t.Fatal("the master is the old one")
+	}
+	var o order
+	eventually(t, "the status can be asked for", func() bool {
+		r := s.must("GET", where(2), "")
+		o = r.job(t)
+		return r.status == http.StatusOK
+	})
+	if o.Status != "waiting" || o.Position != 2 {
+		t.Errorf("%+v", o)
+	}
+	if r := s.must("GET", where(2)+"/result", ""); r.status != http.StatusAccepted {
+		t.Errorf("its result, while it waits: %d %s", r.status, r.body)
+	}
+	cancel(3)
+	eventually(t, "there is no 202 without a replica, but a 429", func() bool { // the store of the limits may notice the failover later
+		r := s.must("POST", "/orders", "alone", of("ann")...)
+		if r.status == http.StatusAccepted {
+			t.Fatalf("without a replica: %d %s", r.status, r.body)
+		}
+		return r.status == http.StatusTooManyRequests
+	})
+	master.Restart() // as a replica of the other
+	cluster.Settle()
+	var last response
+	eventually(t, "orders are deferred again", func() bool {
+		last = s.must("POST", "/orders", "last", of("ann")...)
+		return last.status == http.StatusAccepted
+	})
+
+	up.open()
+	for _, c := range []struct{ location, body string }{{where(0), "order 0"}, {where(2), "order 2"}, {last.header.Get("Location"), "last"}} {
+		s.awaitJob(c.location, "done")
+		r := s.must("GET", c.location+"/result", "")
+		if r.status != http.StatusCreated || r.body != "ordered "+c.body {
+			t.Errorf("the result of %s: %d %s", c.body, r.status, r.body)
+		}
+	}
+	for _, cancelled := range []string{"order 1", "order 3"} {
+		if slices.ContainsFunc(up.got(cancelled), arrival.isDeferred) {
+			t.Errorf("%s was cancelled, and arrived", cancelled)
 		}
 	}
 }

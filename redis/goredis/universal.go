@@ -1,6 +1,7 @@
 package goredis
 
 import (
+	"context"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -21,5 +22,33 @@ func NewUniversal(c Config, timeout time.Duration) (goredis.UniversalClient, err
 	o.Dialer = nil
 	o.ContextTimeoutEnabled = true
 	o.IsClusterMode = c.Cluster
-	return goredis.NewUniversalClient(o), nil
+	client := goredis.NewUniversalClient(o)
+	if k, ok := client.(*goredis.ClusterClient); ok {
+		k.AddHook(reloader{k})
+	}
+	return client, nil
+}
+
+// reloader has a client of a Cluster ask where the slots are when a node does not answer: another may have taken over. Else go-redis asks only every minute,
+// or when a node names another.
+type reloader struct{ client *goredis.ClusterClient }
+
+// DialHook implements goredis.Hook.
+func (r reloader) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+// ProcessHook implements goredis.Hook.
+func (r reloader) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error { return r.after(ctx, next(ctx, cmd)) }
+}
+
+// ProcessPipelineHook implements goredis.Hook.
+func (r reloader) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error { return r.after(ctx, next(ctx, cmds)) }
+}
+
+func (r reloader) after(ctx context.Context, err error) error {
+	if err != nil && isConnections(err) {
+		r.client.ReloadState(ctx) // in the background, and at most every 200 ms
+	}
+	return err
 }
