@@ -55,6 +55,9 @@ func ParseConsistency(text string) (value Consistency, every time.Duration, err 
 // every request.
 func (r *Rule) setConsistency(c *RuleConfig) error {
 	if c.Consistency == Strict {
+		eventual := *c
+		eventual.Consistency = Eventual
+		r.central = needsStore(&eventual)
 		return nil
 	}
 	name := ConsistencyNames[c.Consistency]
@@ -104,6 +107,10 @@ func needsStore(c *RuleConfig) string {
 	}
 	return ""
 }
+
+// NeedsOneStore returns which setting of the rule needs a store that decides on every request of all nodes, and what to do instead, such as "count are
+// mutually exclusive: …; remove one"; "": none does.
+func (r *Rule) NeedsOneStore() string { return r.central }
 
 // LeaseTerms returns the terms on which nodes lease units of the rule's limit; nil: they do not.
 func (r *Rule) LeaseTerms() *LeaseTerms { return r.lease }

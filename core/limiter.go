@@ -28,6 +28,8 @@ type Check struct {
 	slot        int
 	locked      bool // this check has locked its shard
 	state, next State
+
+	beside int64 // see Memory.DecideBeside
 }
 
 // Store keeps the counters. All its methods are safe for concurrent use.
@@ -123,8 +125,17 @@ func (l *Limiter) FallBack(local Store, nodes int) {
 	l.nodes = nodes
 }
 
-// Fits reports why the limiter's store is not one for the rule: see FitsMemory.
+// Selective is a Store that not every rule can count in.
+type Selective interface {
+	// Fits reports why a rule cannot count in the store. It is called before Open.
+	Fits(*Rule) error
+}
+
+// Fits reports why the limiter's store is not one for the rule: see Selective and FitsMemory.
 func (l *Limiter) Fits(r *Rule) error {
+	if s, is := l.store.(Selective); is {
+		return s.Fits(r)
+	}
 	if l.local != nil {
 		return nil
 	}

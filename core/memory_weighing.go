@@ -115,7 +115,7 @@ func (m *Memory) weigh(s *shard, c *Check, w *weighing, now int64) {
 		weighInFlight(c, a)
 		return
 	}
-	reserved := a.reserved(r)
+	reserved := a.reserved(r) + c.beside
 	if policy != nil && policy.wide != nil {
 		m.weighSoft(s, c, w, now, reserved)
 	} else if r.limit.delays {
@@ -189,7 +189,7 @@ func (m *Memory) weighPlain(s *shard, c *Check, w *weighing, now, reserved int64
 	d.Remaining = 0
 	d.MoreAfter = 0
 	d.RetryAfter = reservedRetry
-	if a := w.account; a.units == reserved && a.pending[0].at-now > 0 {
+	if a := w.account; a != nil && a.units == reserved && a.pending[0].at-now > 0 {
 		d.RetryAfter = a.pending[0].at - now
 	}
 }
@@ -352,7 +352,7 @@ func (m *Memory) standWithout(s *shard, c *Check, w *weighing, now int64) {
 		d.Remaining++
 		return
 	}
-	reserved := w.account.reserved(c.Rule)
+	reserved := w.account.reserved(c.Rule) + c.beside
 	c.slot = find(s, c.hash) // notes on the rules that reject may have moved it
 	m.evaluate(s, c, c.Rule.limit, now, 0)
 	d.Remaining -= reserved

@@ -82,6 +82,7 @@ type Rule struct {
 	blocks        bool
 	lease         *LeaseTerms // nil: nodes lease nothing
 	sync          *SyncTerms  // nil: nodes keep no replicas
+	central       string      // see NeedsOneStore
 	adapt         string
 	overflow      *overflow // nil: it only rejects, and counts all requests
 	room          *room     // counts waiting requests; nil: none wait

@@ -219,3 +219,25 @@ func (p *peer) forget(now int64) {
 		}
 	}
 }
+
+// Others returns of how many other instances there were blobs at the last Read.
+func (e *Exchange) Others() int {
+	n := 0
+	for _, p := range e.peers {
+		if !p.gone {
+			n++
+		}
+	}
+	return n
+}
+
+// Damaged returns how many of these could not be read.
+func (e *Exchange) Damaged() int {
+	n := 0
+	for _, p := range e.peers {
+		if !p.gone && p.trouble != "" {
+			n++
+		}
+	}
+	return n
+}

@@ -46,8 +46,8 @@ type Fleet struct {
 	fleetclock.Clock
 
 	c     Config
-	judge judge
-	asked arrivals
+	judge Judge
+	asked Arrivals
 	nodes []node
 }
 
@@ -62,13 +62,13 @@ type node struct {
 
 // NewFleet returns a fleet that has just started.
 func NewFleet(c Config) *Fleet {
-	f := &Fleet{c: c, Clock: fleetclock.Clock{Now: fleetclock.Start}, judge: newJudge(c.Limit), nodes: make([]node, c.Nodes)}
-	f.asked.long = 2 * (c.Terms.Every + c.Terms.Slack)
+	f := &Fleet{c: c, Clock: fleetclock.Clock{Now: fleetclock.Start}, judge: NewJudge(c.Limit), nodes: make([]node, c.Nodes)}
+	f.asked.Long = 2 * (c.Terms.Every + c.Terms.Slack)
 	if c.Lost > 0 { // replicas go on for three intervals
-		f.asked.long += 2 * c.Terms.Every
+		f.asked.Long += 2 * c.Terms.Every
 	}
 	if c.Cuts {
-		f.asked.long = 5*c.Terms.Every + 3*c.Terms.Slack
+		f.asked.Long = 5*c.Terms.Every + 3*c.Terms.Slack
 	}
 	for i := range f.nodes {
 		f.nodes[i].drift = 1 + c.Drift*(2*c.Rand.Float64()-1)
@@ -88,8 +88,8 @@ func (f *Fleet) Cut(i int, long int64) { f.nodes[i].cut = f.Now + long }
 func (f *Fleet) Request(i int, cost int64) {
 	n := &f.nodes[i]
 	f.Requests++
-	f.asked.add(f.Now, cost)
-	f.Bound = max(f.Bound, f.asked.sum)
+	f.asked.Add(f.Now, cost)
+	f.Bound = max(f.Bound, f.asked.Sum)
 	mono := f.mono(n)
 	if !core.ReplicaFresh(&n.replica, &f.c.Terms, mono, n.failing) {
 		f.ask(n, cost)
@@ -172,34 +172,35 @@ func (f *Fleet) lost() bool { return f.c.Lost > 0 && f.c.Rand.Float64() < f.c.Lo
 func (f *Fleet) settle(allowed bool, cost int64) {
 	if !allowed {
 		f.Rejected++
-		if f.judge.over(f.Now)+cost <= 0 {
+		if f.judge.Over(f.Now)+cost <= 0 {
 			f.Unused++
 		}
 		return
 	}
 	f.Admitted += int(cost)
-	f.judge.charge(f.Now, cost)
-	f.Excess = max(f.Excess, f.judge.over(f.Now))
+	f.judge.Charge(f.Now, cost)
+	f.Excess = max(f.Excess, f.judge.Over(f.Now))
 }
 
-// arrivals are the units that were asked for within a time.
-type arrivals struct {
-	long  int64
+// Arrivals are the units that were asked for within a time.
+type Arrivals struct {
+	Long  int64 // the time, in microseconds
 	times []int64
 	units []int64
-	sum   int64
+	Sum   int64
 }
 
-func (a *arrivals) add(now, units int64) {
+// Add adds units, and forgets those that came earlier.
+func (a *Arrivals) Add(now, units int64) {
 	a.times = append(a.times, now)
 	a.units = append(a.units, units)
-	a.sum += units
+	a.Sum += units
 	a.drop(now)
 }
 
-func (a *arrivals) drop(now int64) {
-	for len(a.times) > 0 && a.times[0] <= now-a.long {
-		a.sum -= a.units[0]
+func (a *Arrivals) drop(now int64) {
+	for len(a.times) > 0 && a.times[0] <= now-a.Long {
+		a.Sum -= a.units[0]
 		a.times = a.times[1:]
 		a.units = a.units[1:]
 	}

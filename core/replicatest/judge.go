@@ -2,20 +2,21 @@ package replicatest
 
 import "github.com/proxyweir/weir/core"
 
-// judge has the state that an algorithm would have, had it been charged with everything that was admitted, at the time of the admission. It shares no code
+// Judge has the state that an algorithm would have, had it been charged with everything that was admitted, at the time of the admission. It shares no code
 // with the algorithms.
-type judge interface {
-	charge(now, units int64)
+type Judge interface {
+	Charge(now, units int64)
 
-	// over returns how many units the state has more than the limit allows; negative: how many are left.
-	over(now int64) int64
+	// Over returns how many units the state has more than the limit allows; negative: how many are left.
+	Over(now int64) int64
 }
 
-func newJudge(l *core.Limit) judge {
+// NewJudge returns the judge of a limit of which nothing is used.
+func NewJudge(l *core.Limit) Judge {
 	r, p, b := l.Requests(), l.Period(), l.Capacity()
 	switch {
 	case l.Algorithm() == core.SlidingWindowLog:
-		return &logJudge{limit: r, times: arrivals{long: p}}
+		return &logJudge{limit: r, times: Arrivals{Long: p}}
 	case l.Algorithm() == core.TokenBucket && l.Interval():
 		return &intervalJudge{limit: b, refill: r, period: p}
 	case l.Algorithm() == core.TokenBucket:
@@ -31,12 +32,12 @@ type windowJudge struct {
 	previous, current int64
 }
 
-func (j *windowJudge) charge(now, units int64) {
-	j.over(now)
+func (j *windowJudge) Charge(now, units int64) {
+	j.Over(now)
 	j.current += units
 }
 
-func (j *windowJudge) over(now int64) int64 {
+func (j *windowJudge) Over(now int64) int64 {
 	if start := now - now%j.period; start != j.start {
 		j.previous = 0
 		if start == j.start+j.period {
@@ -57,12 +58,12 @@ type bucketJudge struct {
 	used  float64
 }
 
-func (j *bucketJudge) charge(now, units int64) {
-	j.over(now)
+func (j *bucketJudge) Charge(now, units int64) {
+	j.Over(now)
 	j.used += float64(units)
 }
 
-func (j *bucketJudge) over(now int64) int64 {
+func (j *bucketJudge) Over(now int64) int64 {
 	j.used = max(j.used-j.rate*float64(now-j.at), 0)
 	j.at = now
 	used := int64(j.used)
@@ -77,12 +78,12 @@ type intervalJudge struct {
 	at, used              int64
 }
 
-func (j *intervalJudge) charge(now, units int64) {
-	j.over(now)
+func (j *intervalJudge) Charge(now, units int64) {
+	j.Over(now)
 	j.used += units
 }
 
-func (j *intervalJudge) over(now int64) int64 {
+func (j *intervalJudge) Over(now int64) int64 {
 	j.used = max(j.used-(now/j.period-j.at/j.period)*j.refill, 0)
 	j.at = now
 	return j.used - j.limit
@@ -90,12 +91,12 @@ func (j *intervalJudge) over(now int64) int64 {
 
 type logJudge struct {
 	limit int64
-	times arrivals
+	times Arrivals
 }
 
-func (j *logJudge) charge(now, units int64) { j.times.add(now, units) }
+func (j *logJudge) Charge(now, units int64) { j.times.Add(now, units) }
 
-func (j *logJudge) over(now int64) int64 {
+func (j *logJudge) Over(now int64) int64 {
 	j.times.drop(now)
-	return j.times.sum - j.limit
+	return j.times.Sum - j.limit
 }
