@@ -21,6 +21,7 @@ package blobstore
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -128,18 +129,31 @@ func New(c Config) (*Store, error) {
 // Delay returns how old a decision's knowledge of other instances may be, apart from the time that the storage takes: the sum of both intervals.
 func (s *Store) Delay() time.Duration { return s.config.ReadEvery + s.config.WriteEvery }
 
-// Fits implements core.Selective: the store decides on a request only by what this instance knows.
-func (s *Store) Fits(r *core.Rule) error {
+// Fits implements core.Selective.
+func (s *Store) Fits(r *core.Rule) error { return Fits(r) }
+
+// Fits reports why a rule cannot count in a Store, which decides on a request only by what its instance knows.
+func Fits(r *core.Rule) error {
 	if r.LeaseTerms() != nil {
-		return fmt.Errorf("consistency lease: units are leased from Redis; in this store every rule is eventual: remove it")
+		return errors.New("consistency lease: units are leased from Redis, and in this store every rule is eventual; remove it")
 	}
 	if r.SyncTerms() != nil {
-		return fmt.Errorf("consistency eventual: in this store every rule is eventual, with the store's intervals: remove it")
+		return errors.New("consistency eventual: in this store every rule is eventual, by the store's read_interval and write_interval; remove it")
 	}
 	if why := r.NeedsOneStore(); why != "" {
-		return fmt.Errorf("a store of eventual consistency and %s, or count in another store", why)
+		return fmt.Errorf("store storage and %s, or count in another store", why)
 	}
 	return nil
+}
+
+// Advice returns what is unwise about a rule's limit in this store: it is whole again so soon that instances hear of each other too late. "" means nothing.
+func (s *Store) Advice(r *core.Rule) string {
+	whole := time.Duration(core.WholeAfter(r.Limit())) * time.Microsecond
+	if r.Blocks() || whole >= 5*s.Delay() {
+		return ""
+	}
+	return fmt.Sprintf("the limit %s is whole again after %s, and instances hear of each other after up to %s: together they can admit much more than the limit; "+
+		"shorter read_interval and write_interval, or a store in Redis, keep to it", r.Limit(), whole, s.Delay())
 }
 
 // Open implements core.Store.

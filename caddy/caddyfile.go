@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/proxyweir/weir/answer"
+	"github.com/proxyweir/weir/blobstore"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/words"
 )
@@ -81,22 +83,23 @@ func globalApp(h httpcaddyfile.Helper) *App {
 	return app
 }
 
-// checkFits refuses a zone that nodes keep together, if the handler counts in memory. Zone.provision does the same, but does not know the place any more.
+// checkFits refuses a zone that does not fit the store in which the handler counts. Zone.provision does the same, but does not know the place any more.
 func (h *Handler) checkFits(global *App) error {
-	var store struct {
-		Name string `json:"store"`
-	}
-	raw := h.StoreRaw
-	if raw == nil {
-		raw = global.StoreRaw
-	}
-	if raw != nil && (json.Unmarshal(raw, &store) != nil || store.Name != "memory") {
+	fits := core.FitsMemory
+	switch store := cmp.Or(storeName(h.StoreRaw), storeName(global.StoreRaw), memoryName); {
+	case store == "storage" || h.Distributed != nil:
+		fits = blobstore.Fits
+	case store != memoryName:
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(h.consistent)) {
+	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
 		for _, r := range h.RateLimits[name].rule.Limits.Rules() {
-			if err := core.FitsMemory(r); err != nil {
-				return errorAt(h.consistent[name], fmt.Errorf("zone %q: %w", name, err))
+			if err := fits(r); err != nil {
+				at, written := h.consistent[name]
+				if !written {
+					at = h.places[name]
+				}
+				return errorAt(at, fmt.Errorf("zone %q: %w", name, err))
 			}
 		}
 	}
@@ -116,7 +119,9 @@ func (h *Handler) checkFits(global *App) error {
 //		domain         <name>
 //		descriptor     <key> <placeholder> [<key> <placeholder>...]
 //		namespace      <name>
-//		store          memory | redis
+//		store          memory | redis | storage
+//		distributed    [{ read_interval <duration>, write_interval <duration>, purge_age <duration> }]
+//		storage        <module...>
 //		headers        x_ratelimit ietf | none
 //		response       auto | direct | error_routes
 //		message        <text>
@@ -150,7 +155,7 @@ func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) err
 		return nil
 	}
 	at, err := readBlock(d, "rate_limit", h.settings(), func(word string) error {
-		if why := refusal(word, "write store redis <address> beside the zones instead", "take the line out"); why != "" {
+		if why := refusal(word, "take the line out"); why != "" {
 			return d.Errf("rate_limit: %s", why)
 		}
 		if slices.Contains(wordsOf(new(zoneBlock).settings()), word) {
@@ -246,6 +251,8 @@ func (h *Handler) settings() []setting {
 		{word: "descriptor", to: h.descriptor, often: true},
 		{word: "namespace", to: &h.Namespace, check: checkNamespace},
 		{word: "store", to: h.ownStore},
+		{word: "distributed", to: h.distributed},
+		{word: "storage", to: func(d *caddyfile.Dispenser) error { return readStorage(d, "", &h.StorageRaw) }},
 		{word: "headers", to: h.headers},
 		wordTo("response", &h.Response, "auto", "direct", "error_routes"),
 		{word: "message", to: &h.Message},
@@ -334,15 +341,10 @@ func (h *Handler) ownStore(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// refusal says what to use in place of a word of caddy-ratelimit that Weir does not support; "" if word is none of them. share says
-// how to share a store in the configuration's language, and remove how to remove the word.
-func refusal(word, share, remove string) string {
-	switch word {
-	case "distributed":
-		return "distributed is not supported: several Caddys share their counters in Redis; " + share
-	case "storage":
-		return "storage is not supported: counters are not kept in Caddy's storage, which cannot count; " + remove + ", they live in memory"
-	case "disable_metrics":
+// refusal says what to use in place of a word of caddy-ratelimit that Weir does not support; "" if word is none of them. remove says how to remove the word
+// in the configuration's language.
+func refusal(word, remove string) string {
+	if word == "disable_metrics" {
 		return "disable_metrics is not supported: there are a few series for each zone, and none for a key; " + remove
 	}
 	return ""

@@ -20,6 +20,8 @@ func init() {
 //	rate_limit {
 //		store memory | redis {
 //			...
+//		} | storage {
+//			...
 //		}
 //		rules_file     <path or glob...>
 //		rules_interval <duration>
@@ -69,11 +71,11 @@ func (a *App) settings() []setting {
 // parseStore reads store <name> { … } into the JSON of the module.
 func parseStore(d *caddyfile.Dispenser) (json.RawMessage, error) {
 	if !d.NextArg() {
-		return nil, d.Err("store: takes the name of a store: memory or redis")
+		return nil, d.Err("store: takes the name of a store: memory, redis or storage")
 	}
 	name := d.Val()
 	if _, err := caddy.GetModule("http.rate_limit.stores." + name); err != nil {
-		return nil, d.Errf("store %q: there is no such store; write memory or redis", name)
+		return nil, d.Errf("store %q: there is no such store; write memory, redis or storage", name)
 	}
 	unmarshaler, err := caddyfile.UnmarshalModule(d, "http.rate_limit.stores."+name)
 	if err != nil {
@@ -160,6 +162,64 @@ func (s *RedisStore) settings() []setting {
 	}
 }
 
+// UnmarshalCaddyfile sets up the store from Caddyfile tokens. Syntax:
+//
+//	storage {
+//		storage        <module...>
+//		read_interval  <duration>
+//		write_interval <duration>
+//		purge_age      <duration>
+//		max_keys       <n>
+//	}
+func (s *StorageStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the store's name
+	if args := d.RemainingArgs(); len(args) > 0 {
+		return d.Errf("store storage: takes a block, not %q; the storage itself is Caddy's, or that of a line such as storage file_system /shared in the block", args[0])
+	}
+	settings := append(s.settings(),
+		numberTo("max_keys", &s.MaxKeys, 1, maxMaxKeys),
+		setting{word: "storage", to: func(d *caddyfile.Dispenser) error { return readStorage(d, "store storage: ", &s.StorageRaw) }})
+	_, err := readBlock(d, "store storage", settings, nil)
+	return err
+}
+
+// settings returns the lines of intervals that the store's block may have, which caddy-ratelimit's distributed has, too.
+func (s *StorageStore) settings() []setting {
+	return []setting{
+		durationTo("read_interval", &s.ReadInterval, "10ms", "1h"),
+		durationTo("write_interval", &s.WriteInterval, "10ms", "1h"),
+		durationTo("purge_age", &s.PurgeAge, "1s", "366d"),
+	}
+}
+
+// readStorage reads storage <module...> into the JSON of the module. Its errors begin with where.
+func readStorage(d *caddyfile.Dispenser, where string, to *json.RawMessage) error {
+	if !d.NextArg() {
+		return d.Errf("%sstorage: takes the name of one of Caddy's storage modules, such as storage file_system /shared", where)
+	}
+	name := d.Val()
+	if _, err := caddy.GetModule("caddy.storage." + name); err != nil {
+		return d.Errf("%sstorage %q: there is no such storage module in this Caddy; file_system is one", where, name)
+	}
+	module, err := caddyfile.UnmarshalModule(d, "caddy.storage."+name)
+	if err != nil {
+		return err
+	}
+	*to = caddyconfig.JSONModuleObject(module, "module", name, nil)
+	return nil
+}
+
+// distributed reads caddy-ratelimit's distributed { … }.
+func (h *Handler) distributed(d *caddyfile.Dispenser) error {
+	if args := d.RemainingArgs(); len(args) > 0 {
+		return d.Errf("distributed: takes a block or nothing, not %q", args[0])
+	}
+	var s StorageStore
+	_, err := readBlock(d, "distributed", s.settings(), nil)
+	h.Distributed = &Distributed{ReadInterval: s.ReadInterval, WriteInterval: s.WriteInterval, PurgeAge: s.PurgeAge}
+	return err
+}
+
 // address reads the addresses of a line in the block.
 func (s *RedisStore) address(d *caddyfile.Dispenser) error {
 	if len(s.Addresses) > 0 {
@@ -208,4 +268,5 @@ func (t *ClientTLS) clientCertificate(d *caddyfile.Dispenser, where string) erro
 var (
 	_ caddyfile.Unmarshaler = (*MemoryStore)(nil)
 	_ caddyfile.Unmarshaler = (*RedisStore)(nil)
+	_ caddyfile.Unmarshaler = (*StorageStore)(nil)
 )

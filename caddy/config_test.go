@@ -62,8 +62,11 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"zone's name is empty", configOf(handlerOf(`"": {"requests": 1, "period": "1s"}`)), `name "": must be 1 to 64`},
 		{"unknown field", limited(`"burts": 5`), `zone "api": unknown field "burts" (did you mean burst?)`},
 		{"unknown field of the handler", with(`"respons": "auto"`), `unknown field "respons" (did you mean response?)`},
-		{"distributed", with(`"distributed": {}`), `distributed is not supported: several Caddys share their counters in Redis; set "store": {"store": "redis", "addresses": ["127.0.0.1:6379"]} beside rate_limits`},
-		{"storage", with(`"storage": {"module": "file_system"}`), "storage is not supported"},
+		{"distributed and store", with(`"distributed": {}, "store": {"store": "memory"}`), "distributed and store are mutually exclusive: distributed means a store in Caddy's storage; remove one"},
+		{"distributed, read_interval", with(`"distributed": {"read_interval": "1ms"}`), "read_interval 1ms: must be from 10ms to 1h"},
+		{"distributed, storage unknown", with(`"distributed": {}, "storage": {"module": "floppy"}`), "storage: "},
+		{"distributed with concurrency", configOf(`{"handler": "rate_limit", "distributed": {}, "rate_limits": {"api": {"requests": 1, "period": "1s", "concurrency": 3}}}`), `zone "api": store storage and concurrency are mutually exclusive: every request begins and ends in the store; remove one, or count in another store`},
+		{"store storage, max_keys", with(`"store": {"store": "storage", "max_keys": -1}`), "max_keys -1: must be from 1 to 100000000"},
 
 		// caddy-ratelimit panics on a window with no events.
 		{"max_events 0", zone(`"max_events": 0, "window": "1m"`), `zone "api": max_events: is missing or 0; a window needs a number from 1 to 100000`},

@@ -12,7 +12,7 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// dialectCaddyfile has every word of caddy-ratelimit except distributed and storage, in the form that its users write: a site
+// dialectCaddyfile has every word of caddy-ratelimit except storage, in the form that its users write: a site
 // without braces, with the order that they had to set.
 const dialectCaddyfile = `{
 	order rate_limit before basic_auth
@@ -45,6 +45,11 @@ rate_limit {
 		window 1h
 		events 5000
 	}
+	distributed {
+		read_interval 2s
+		write_interval 3s
+		purge_age 1h
+	}
 	jitter 0.1
 	sweep_interval 2m
 	log_key
@@ -75,6 +80,11 @@ const dialectJSON = `{
 			"window": 3600000000000,
 			"max_events": 5000
 		}
+	},
+	"distributed": {
+		"read_interval": 2000000000,
+		"write_interval": 3000000000,
+		"purge_age": 3600000000000
 	},
 	"jitter": 0.1,
 	"sweep_interval": 120000000000,

@@ -239,7 +239,7 @@ func TestCountsGoOnOverAReloadAndEndWithTheRule(t *testing.T) {
 // The label sets on which the documentation, the dashboard and the alerts rely.
 func TestMetricsHaveTheLabelsThatAreDocumented(t *testing.T) {
 	redis := redistest.Start(t)
-	s := startSite(t, withMetrics(allKindsOfRules)+"\nroute /r {\nrate_limit {\nstore redis "+redis.Addr()+"\nzone r {\nlimit 5/1h\nconsistency lease\n}\nzone e {\nlimit 5/1h\nconsistency eventual\n}\n}\n}")
+	s := startSite(t, withMetrics(allKindsOfRules)+"\nroute /r {\nrate_limit {\nstore redis "+redis.Addr()+"\nzone r {\nlimit 5/1h\nconsistency lease\n}\nzone e {\nlimit 5/1h\nconsistency eventual\n}\n}\n}\nroute /s {\nrate_limit {\nstore storage\nzone s {\nlimit 5/1h\n}\n}\n}")
 	s.do("/")
 	labels := make(map[string]string)
 	for name, family := range s.scrape() {
@@ -270,6 +270,11 @@ func TestMetricsHaveTheLabelsThatAreDocumented(t *testing.T) {
 		"weir_lease_requests_total":      "counter outcome",
 		"weir_lease_calls_total":         "counter outcome",
 		"weir_sync_age_seconds":          "gauge ",
+		"weir_storage_instances":         "gauge state,storage",
+		"weir_storage_rounds_total":      "counter outcome,round,storage",
+		"weir_storage_age_seconds":       "gauge storage",
+		"weir_storage_untold_total":      "counter storage",
+		"weir_storage_keys":              "gauge storage",
 	}
 	if !maps.Equal(labels, want) {
 		t.Errorf("the metrics are\n%v\nwant\n%v", labels, want)

@@ -132,6 +132,7 @@ func (s *fileSet) open() error {
 			return s.problem(r.Name(), err.Error())
 		}
 		s.opened = append(s.opened, r)
+		s.limiter.warnOf(r)
 	}
 	return nil
 }

@@ -102,6 +102,12 @@ type Handler struct {
 	// and at its end the number of the others. From 1s to 1h; the default is 1m.
 	LogInterval caddy.Duration `json:"log_interval,omitempty"`
 
+	// What caddy-ratelimit has for several Caddys: the same as the store `storage` with these settings.
+	Distributed *Distributed `json:"distributed,omitempty"`
+
+	// The storage module of `distributed`. The default is Caddy's own storage.
+	StorageRaw json.RawMessage `json:"storage,omitempty" caddy:"namespace=caddy.storage inline_key=module"`
+
 	// Keeps the service up that the handler stands before, when it slows down or more is asked of it than it can do.
 	Guard *Guard `json:"guard,omitempty"`
 
@@ -246,6 +252,12 @@ func (h *Handler) patterns() ([]string, error) {
 
 // provisionLimiter returns the limiter over the handler's own store, or else the app's.
 func (h *Handler) provisionLimiter(ctx caddy.Context) (*limiter, error) {
+	if err := h.distribute(); err != nil {
+		return nil, err
+	}
+	if h.StorageRaw != nil && h.Distributed == nil {
+		h.logger.Warn("storage has no effect without distributed, as in caddy-ratelimit: counters live in this process's memory")
+	}
 	if h.StoreRaw == nil {
 		return h.app.limiter, nil
 	}

@@ -63,6 +63,18 @@ func (m *MemoryStore) UnmarshalJSON(data []byte) error {
 	return unmarshalStrict(data, (*plain)(m))
 }
 
+// UnmarshalJSON reads the store's JSON as strictly as a handler's.
+func (s *StorageStore) UnmarshalJSON(data []byte) error {
+	type plain StorageStore
+	return unmarshalStrict(data, (*plain)(s))
+}
+
+// UnmarshalJSON reads the settings as strictly as a handler's.
+func (x *Distributed) UnmarshalJSON(data []byte) error {
+	type plain Distributed
+	return unmarshalPart("distributed", data, (*plain)(x))
+}
+
 // storeInJSON is an example of a store in JSON.
 const storeInJSON = `"store": {"store": "redis", "addresses": ["127.0.0.1:6379"]}`
 
@@ -152,7 +164,7 @@ func unmarshalStrict(data []byte, v any) error {
 		return wrongDuration(data, t, err)
 	}
 	word := strings.Trim(field, `"`)
-	if why := refusal(word, "set "+storeInJSON+" beside rate_limits", "take it out"); why != "" {
+	if why := refusal(word, "take it out"); why != "" {
 		return errors.New(why)
 	}
 	known := fieldNames(t)

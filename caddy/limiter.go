@@ -17,6 +17,7 @@ type limiter struct {
 	store    string         // "memory", "redis", or the name of another module
 	redis    *redis.Store   // nil: the store is no Redis
 	settings *redisSettings // of that Redis
+	storage  *sharedStorage // nil: the store is not over a storage
 	seconds  prometheus.Observer
 	trouble  *troubleLog // nil: the store cannot fail
 }
@@ -24,6 +25,16 @@ type limiter struct {
 // newLimiter returns a limiter over a store of that name.
 func newLimiter(store core.Store, name string) *limiter {
 	return &limiter{Limiter: core.NewLimiter(store), store: name, seconds: decisionSeconds.WithLabelValues(name)}
+}
+
+// warnOf logs what is unwise about a rule in the limiter's store.
+func (l *limiter) warnOf(r *core.Rule) {
+	if l.storage == nil {
+		return
+	}
+	if advice := l.storage.store.Advice(r); advice != "" {
+		storageLog().Warn(advice, zap.String("rule", r.Name()))
+	}
 }
 
 // failed logs that the store has failed; see troubleLog.

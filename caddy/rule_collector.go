@@ -47,7 +47,7 @@ func (ruleCollector) Describe(to chan<- *prometheus.Desc) {
 		leaseUnitsDesc, leaseRequestsDesc, leaseCallsDesc, syncAgeDesc} {
 		to <- d
 	}
-	for _, d := range deferredDescs {
+	for _, d := range append(slices.Clone(deferredDescs), storageDescs...) {
 		to <- d
 	}
 }
@@ -113,6 +113,9 @@ func (ruleCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	for _, d := range app.queues() {
 		d.collect(gauge, counter)
+	}
+	for _, s := range app.storages() {
+		s.collect(gauge, counter)
 	}
 	var syncs redis.SyncStats
 	for _, store := range app.redisStores() {

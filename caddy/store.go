@@ -35,6 +35,10 @@ func (a *App) limiterOver(mod any) (*limiter, error) {
 		return nil, fmt.Errorf("store: the module %T has no store for rate limits", mod)
 	}
 	limiter := newLimiter(m.Store(), caddy.GetModuleName(mod))
+	if s, ok := mod.(*StorageStore); ok { // it cannot fail
+		limiter.storage = s.shared
+		return limiter, nil
+	}
 	if r, ok := mod.(*RedisStore); ok {
 		limiter.redis, limiter.trouble, limiter.settings = r.shared.store, r.shared.trouble, r.resolved
 	}

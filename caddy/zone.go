@@ -242,6 +242,7 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler) error {
 			return fmt.Errorf("zone %q: %w", r.Name, err)
 		}
 		z.opened = append(z.opened, one)
+		h.limiter.warnOf(one)
 	}
 	if r.Adapt != nil {
 		z.place = h.placeOf(r)

@@ -58,6 +58,9 @@ func (r *Rule) setConsistency(c *RuleConfig) error {
 		eventual := *c
 		eventual.Consistency = Eventual
 		r.central = needsStore(&eventual)
+		if r.central == "" && c.Strictly {
+			r.central = "consistency strict are mutually exclusive: it asks a store about every request; remove one"
+		}
 		return nil
 	}
 	name := ConsistencyNames[c.Consistency]

@@ -19,6 +19,7 @@ type RuleConfig struct {
 	CountRejected bool // requests that this rule rejects are charged to it, too
 	OnError       OnError
 	Consistency   Consistency
+	Strictly      bool          // Strict is what somebody has asked for, and not only the default
 	SyncEvery     time.Duration // the interval of Eventual
 	Message       string        // the text of its rejections; "": none of its own
 

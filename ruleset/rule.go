@@ -508,6 +508,7 @@ func (c *compiler) setWords(config *core.RuleConfig) {
 	if err != nil {
 		c.fail(err.Error(), "consistency")
 	}
+	config.Strictly = c.text.Texts["consistency"] != "" && config.Consistency == core.Strict
 	var s Settings
 	config.CountRejected = s.Truth("count_rejected", c.text.Texts["count_rejected"])
 	if s.Err != nil {

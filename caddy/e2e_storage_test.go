@@ -1,0 +1,181 @@
+package ratelimit_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// sharedStorage returns the lines of a store over a folder.
+func sharedStorage(folder, read, write string) string {
+	return "store storage {\nstorage file_system " + folder + "\nread_interval " + read + "\nwrite_interval " + write + "\n}\n"
+}
+
+// remaining returns how many requests a rule's limit leaves after this request; -1: it is rejected.
+func (m *member) remaining(path string) int {
+	m.t.Helper()
+	r, err := m.once(m.client, path)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if r.status == http.StatusTooManyRequests {
+		return -1
+	}
+	n, err := strconv.Atoi(r.header.Get("X-RateLimit-Remaining"))
+	if err != nil {
+		m.t.Fatalf("%s: the answer is %+v", path, r)
+	}
+	return n
+}
+
+// blobs returns the files of instances in a folder.
+func blobs(t *testing.T, folder string) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(folder, "rate_limit", "weir", "*.tally"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// Three Caddys that share a folder keep to a limit together: what one admits is soon used up for the others, and for one that was killed and starts again.
+func TestAFleetSharesALimitOverAStorage(t *testing.T) {
+	folder := t.TempDir()
+	site := up
+	names := []string{"fixed_window", "sliding_window_counter", "sliding_window_log", "token_bucket"}
+	for _, name := range names {
+		site += route(name, "algorithm "+name+"\nlimit 100/366d", sharedStorage(folder, "20ms", "20ms"))
+	}
+	fleet := startFleet(t, 3, site)
+	for _, name := range names {
+		path := "/" + name
+		for i := range 60 {
+			if got := fleet[0].remaining(path); got != 99-i {
+				t.Fatalf("%s: after %d requests %d remain", path, i+1, got)
+			}
+		}
+		used := 60
+		for _, m := range fleet[1:] { // each request takes one, too, and the others hear of it
+			eventually(t, "the others have heard of it", func() bool {
+				got := m.remaining(path)
+				if got >= 0 {
+					used++
+				}
+				return got <= 100-used
+			})
+		}
+		eventually(t, "the limit is used up", func() bool { return fleet[1].remaining(path) < 0 })
+		eventually(t, "it is used up for the third", func() bool { return fleet[2].remaining(path) < 0 })
+		eventually(t, "it is used up for the first", func() bool { return fleet[0].remaining(path) < 0 })
+	}
+	fleet[0].kill()
+	fleet[0].start()
+	for _, name := range names {
+		eventually(t, "it is used up for one that starts again", func() bool { return fleet[0].remaining("/"+name) < 0 })
+	}
+	if names := blobs(t, folder); len(names) != 4 {
+		t.Errorf("there are %d files of instances, want those of three and of the one that was killed: %q", len(names), names)
+	}
+}
+
+// A Caddy that stops tells what it has admitted, although its interval is not over. So does the configuration before, when a reload changes the intervals.
+func TestWhatACaddyAdmittedIsToldWhenItStops(t *testing.T) {
+	folder := t.TempDir()
+	m := startMember(t, up+route("a", "limit 100/366d", sharedStorage(folder, "1h", "1h")))
+	for range 30 {
+		m.remaining("/a")
+	}
+	if err := m.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-m.done
+	if names := blobs(t, folder); len(names) != 1 {
+		t.Fatalf("the files of instances are %q, want one", names)
+	}
+	m.start()
+	used := 30
+	eventually(t, "it goes on where it stopped", func() bool {
+		used++
+		return m.remaining("/a") == 100-used
+	})
+}
+
+// Reloads keep one writer, and what was counted; files that are foreign or damaged are told in the log, once, and change nothing else.
+func TestReloadsOverAStorage(t *testing.T) {
+	folder := t.TempDir()
+	s := newServer(t)
+	site := func(lines string) string {
+		return ":PORT {\n" + withMetrics("rate_limit {\nzone a {\nkey everyone\nlimit 10000/366d\n"+lines+"}\n"+sharedStorage(folder, "10ms", "10ms")+"}\nrespond ok") + "\n}"
+	}
+	s.load(s.caddyfile("", site("")))
+	requests := 0
+	remaining := func() int {
+		requests++
+		n, _ := strconv.Atoi(s.do("/").header.Get("X-RateLimit-Remaining"))
+		return n
+	}
+	if got := remaining(); got != 9999 {
+		t.Fatalf("%d remain", got)
+	}
+	eventually(t, "the first count is written", func() bool { return len(blobs(t, folder)) == 1 })
+	s.settle()
+	before := runtime.NumGoroutine()
+	for i := range 100 {
+		s.load(s.caddyfile("", site("message "+strconv.Itoa(i)+"\n")))
+		if got := remaining(); got != 10000-requests {
+			t.Fatalf("after %d reloads and %d requests %d remain", i+1, requests, got)
+		}
+	}
+	s.settle()
+	eventually(t, "no goroutine is left of the reloads", func() bool { return runtime.NumGoroutine() <= before+2 })
+	if names := blobs(t, folder); len(names) != 1 {
+		t.Errorf("after reloads the files of instances are %q, want one", names)
+	}
+	dir := filepath.Join(folder, "rate_limit", "weir")
+	damaged := strings.Repeat("a", 32) + ".tally"
+	for name, content := range map[string]string{"notes.txt": "not ours", damaged: "WEIRTLY1 cut o", strings.Repeat("b", 32) + ".tally": "foreign"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, strings.Repeat("c", 32)+".tally"), 0o700); err != nil { // it cannot be read
+		t.Fatal(err)
+	}
+	const says = "the storage fails; until it works, this Caddy counts without what it cannot read or tell"
+	s.awaitLog(3, says)
+	m := startMember(t, up+route("b", "limit 100/366d", sharedStorage(folder, "10ms", "10ms"))+route("a", "limit 10000/366d", sharedStorage(folder, "10ms", "10ms")))
+	used := requests
+	eventually(t, "another Caddy counts what can be read", func() bool {
+		used++
+		return m.remaining("/a") == 10000-used
+	})
+	of := `storage="FileStorage:` + folder + `"}`
+	eventually(t, "the metrics tell of them", func() bool {
+		return s.metric(`weir_storage_instances{state="damaged",`+of) == "3" && s.metric(`weir_storage_instances{state="readable",`+of) == "1" &&
+			s.metric("weir_storage_age_seconds{"+of) == "0"
+	})
+	if lines := s.logs(says); len(lines) != 3 {
+		t.Errorf("the log has %d lines of three files that cannot be read: %v", len(lines), lines)
+	}
+}
+
+// A configuration of caddy-ratelimit with distributed works as it is, over the storage that all of Caddy uses.
+func TestDistributedOfCaddyRatelimit(t *testing.T) {
+	s := newServer(t)
+	config := func(rest string) string {
+		return ":PORT {\nrate_limit {\nzone a {\nkey static\nevents 10\nwindow 1h\n}\ndistributed {\nread_interval 10ms\nwrite_interval 10ms\n}\n" + rest + "}\nrespond ok\n}"
+	}
+	s.load(s.caddyfile("", config("")))
+	s.admit(10, "/")
+	s.reject("/")
+	eventually(t, "the count is in Caddy's storage", func() bool { return len(blobs(t, s.dir)) == 1 })
+	if got := s.refused(s.caddyfile("", config("store memory\n"))); !strings.Contains(got, "distributed and store are mutually exclusive") {
+		t.Errorf("with a store beside it: %s", got)
+	}
+	s.reject("/")
+}

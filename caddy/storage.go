@@ -1,0 +1,338 @@
+package ratelimit
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/certmagic"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/proxyweir/weir/blobstore"
+	"github.com/proxyweir/weir/core"
+	"go.uber.org/zap"
+)
+
+func init() {
+	caddy.RegisterModule(StorageStore{})
+}
+
+// StorageStore counts in memory, and tells the counts to other Caddys over a storage module that all of them share, such as a folder. So limits hold
+// approximately for a small fleet without Redis: docs/fleet.md has the bound. All handlers with the same settings share one memory, which survives reloads.
+//
+// While the storage fails, each Caddy counts by itself.
+type StorageStore struct {
+	// How often the counts of other Caddys are read: from 10ms to 1h; the default is 5s.
+	ReadInterval caddy.Duration `json:"read_interval,omitempty"`
+
+	// How often this Caddy's counts are written, if they have changed: from 10ms to 1h; the default is 5s.
+	WriteInterval caddy.Duration `json:"write_interval,omitempty"`
+
+	// After how long without a change the counts of another Caddy are deleted: from 1s to 366d; the default is 1h. It is at least three times the
+	// write_interval and a read_interval.
+	PurgeAge caddy.Duration `json:"purge_age,omitempty"`
+
+	// How many keys the memory holds, those of other Caddys included: from 1 to 100000000; the default is 1000000.
+	MaxKeys int `json:"max_keys,omitempty"`
+
+	// The storage module. The default is Caddy's own storage, which the global option `storage` sets.
+	StorageRaw json.RawMessage `json:"storage,omitempty" caddy:"namespace=caddy.storage inline_key=module"`
+
+	shared  *sharedStorage
+	key     string
+	storage certmagic.Storage
+}
+
+// CaddyModule returns the Caddy module information.
+func (StorageStore) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.rate_limit.stores.storage",
+		New: func() caddy.Module { return new(StorageStore) },
+	}
+}
+
+// storageFolder is the folder of the blobs in the storage.
+const storageFolder = "rate_limit/weir"
+
+// Provision acquires the memory for these settings.
+func (s *StorageStore) Provision(ctx caddy.Context) error {
+	if err := checkFields(s.settings()); err != nil {
+		return err
+	}
+	if s.MaxKeys < 0 || s.MaxKeys > maxMaxKeys {
+		return fmt.Errorf("max_keys %d: must be from 1 to %d", s.MaxKeys, maxMaxKeys)
+	}
+	storage, name, err := s.load(ctx)
+	if err != nil {
+		return err
+	}
+	config := blobstore.Config{Folder: storageFolder, MaxKeys: s.MaxKeys,
+		ReadEvery: time.Duration(s.ReadInterval), WriteEvery: time.Duration(s.WriteInterval), PurgeAge: time.Duration(s.PurgeAge)}
+	key := fmt.Sprintf("%s %s %s %s %d", name, config.ReadEvery, config.WriteEvery, config.PurgeAge, config.MaxKeys)
+	value, _, err := storageStores.LoadOrNew(key, func() (caddy.Destructor, error) { return newSharedStorage(config, name) })
+	if err != nil {
+		return err
+	}
+	s.shared, s.key, s.storage = value.(*sharedStorage), key, storage
+	s.shared.users.add(s)
+	s.shared.start()
+	return nil
+}
+
+// load returns the storage, and a name that is equal for configurations of the same storage.
+func (s *StorageStore) load(ctx caddy.Context) (storage certmagic.Storage, name string, err error) {
+	if s.StorageRaw == nil {
+		storage = ctx.Storage()
+		if named, is := storage.(fmt.Stringer); is {
+			return storage, named.String(), nil
+		}
+		return storage, fmt.Sprintf("%T %p", storage, storage), nil
+	}
+	mod, err := ctx.LoadModule(s, "StorageRaw")
+	if err != nil {
+		return nil, "", fmt.Errorf("storage: %w", err)
+	}
+	converter, is := mod.(caddy.StorageConverter)
+	if !is {
+		return nil, "", fmt.Errorf("storage: the module %T is no storage", mod)
+	}
+	if storage, err = converter.CertMagicStorage(); err != nil {
+		return nil, "", fmt.Errorf("storage: %w", err)
+	}
+	if named, is := storage.(fmt.Stringer); is {
+		return storage, named.String(), nil
+	}
+	return storage, string(s.StorageRaw), nil
+}
+
+// Store implements StoreModule.
+func (s *StorageStore) Store() core.Store { return s.shared.store }
+
+// Cleanup releases the memory.
+func (s *StorageStore) Cleanup() error {
+	if s.shared == nil {
+		return nil
+	}
+	shared := s.shared
+	s.shared = nil
+	_, err := storageStores.Delete(s.key) // it writes a last time if this was the last user
+	shared.users.remove(s)
+	return err
+}
+
+// storageStores has the stores of all configurations by their settings.
+var storageStores = caddy.NewUsagePool()
+
+// sharedStorage is a store that all handlers with the same settings share.
+type sharedStorage struct {
+	store *blobstore.Store
+	name  string
+	users storageUsers
+
+	begin sync.Once
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+func newSharedStorage(config blobstore.Config, name string) (*sharedStorage, error) {
+	s := &sharedStorage{name: name, ended: make(chan struct{})}
+	config.Storage = &s.users
+	config.Trouble = func(err error) {
+		storageLog().Error("the storage fails; until it works, this Caddy counts without what it cannot read or tell", zap.String("storage", name), zap.Error(err))
+	}
+	config.Purged = func(blob string) {
+		storageLog().Info("deleted the counts of a Caddy that is gone", zap.String("storage", name), zap.String("blob", blob))
+	}
+	var err error
+	s.store, err = blobstore.New(config)
+	return s, err
+}
+
+// start begins to read and write, when there is a storage.
+func (s *sharedStorage) start() {
+	s.begin.Do(func() {
+		ctx, stop := context.WithCancel(context.Background())
+		s.stop = stop
+		go func() {
+			defer close(s.ended)
+			s.store.Run(ctx)
+		}()
+	})
+}
+
+// lastWrite is how long the end of the last configuration waits for the last write.
+const lastWrite = 5 * time.Second
+
+// Destruct implements caddy.Destructor. It writes a last time.
+func (s *sharedStorage) Destruct() error {
+	if s.stop == nil {
+		return nil
+	}
+	s.stop()
+	select {
+	case <-s.ended:
+	case <-time.After(lastWrite):
+	}
+	return nil
+}
+
+// storageLog returns the logger in force for stores over a storage.
+func storageLog() *zap.Logger { return caddy.Log().Named("http.rate_limit.stores.storage") }
+
+// storageUsers is the storage of the newest configuration that uses a store. That of an older one ends with it.
+type storageUsers struct {
+	mu   sync.Mutex
+	list []*StorageStore
+}
+
+func (u *storageUsers) add(s *StorageStore) {
+	u.mu.Lock()
+	u.list = append(u.list, s)
+	u.mu.Unlock()
+}
+
+func (u *storageUsers) remove(s *StorageStore) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if i := slices.Index(u.list, s); i >= 0 {
+		u.list = slices.Delete(u.list, i, i+1)
+	}
+}
+
+var errNoStorage = errors.New("no configuration uses the storage any more")
+
+func (u *storageUsers) newest() (certmagic.Storage, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.list) == 0 {
+		return nil, errNoStorage
+	}
+	return u.list[len(u.list)-1].storage, nil
+}
+
+// Store implements tally.Storage.
+func (u *storageUsers) Store(ctx context.Context, name string, blob []byte) error {
+	s, err := u.newest()
+	if err != nil {
+		return err
+	}
+	return s.Store(ctx, name, blob)
+}
+
+// Load implements tally.Storage.
+func (u *storageUsers) Load(ctx context.Context, name string) ([]byte, error) {
+	s, err := u.newest()
+	if err != nil {
+		return nil, err
+	}
+	return s.Load(ctx, name)
+}
+
+// Delete implements tally.Storage.
+func (u *storageUsers) Delete(ctx context.Context, name string) error {
+	s, err := u.newest()
+	if err != nil {
+		return err
+	}
+	return s.Delete(ctx, name)
+}
+
+// List implements tally.Storage.
+func (u *storageUsers) List(ctx context.Context, folder string, recursive bool) ([]string, error) {
+	s, err := u.newest()
+	if err != nil {
+		return nil, err
+	}
+	return s.List(ctx, folder, recursive)
+}
+
+// Distributed has the settings of caddy-ratelimit for several Caddys. They mean a StorageStore of this handler.
+type Distributed struct {
+	// How often the counts of other Caddys are read; the default is 5s.
+	ReadInterval caddy.Duration `json:"read_interval,omitempty"`
+
+	// How often this Caddy's counts are written; the default is 5s.
+	WriteInterval caddy.Duration `json:"write_interval,omitempty"`
+
+	// After how long without a change the counts of another Caddy are deleted; the default is 1h.
+	PurgeAge caddy.Duration `json:"purge_age,omitempty"`
+}
+
+// distribute makes a store of the handler's own of what caddy-ratelimit's words mean.
+func (h *Handler) distribute() error {
+	if h.Distributed == nil {
+		return nil
+	}
+	if h.StoreRaw != nil {
+		return errors.New("distributed and store are mutually exclusive: distributed means a store in Caddy's storage; remove one")
+	}
+	var err error
+	h.StoreRaw, err = json.Marshal(struct {
+		Store string `json:"store"`
+		StorageStore
+	}{"storage", StorageStore{ReadInterval: h.Distributed.ReadInterval, WriteInterval: h.Distributed.WriteInterval, PurgeAge: h.Distributed.PurgeAge, StorageRaw: h.StorageRaw}})
+	return err
+}
+
+// storeName returns the name of a store in JSON; "" if there is none.
+func storeName(raw json.RawMessage) string {
+	var store struct {
+		Name string `json:"store"`
+	}
+	_ = json.Unmarshal(raw, &store)
+	return store.Name
+}
+
+// storageStats has the metrics of stores over a storage.
+var (
+	storageInstancesDesc = prometheus.NewDesc("weir_storage_instances",
+		"Other Caddys whose counts are in the storage, by whether they can be read.", []string{"storage", "state"}, nil)
+	storageOperationsDesc = prometheus.NewDesc("weir_storage_rounds_total",
+		"How often counts were written to the storage or read from it, by outcome.", []string{"storage", "round", "outcome"}, nil)
+	storageAgeDesc = prometheus.NewDesc("weir_storage_age_seconds",
+		"For how long the oldest admission has waited to be told over the storage; 0: there is none.", []string{"storage"}, nil)
+	storageUntoldDesc = prometheus.NewDesc("weir_storage_untold_total",
+		"Units that were admitted and are told to no other Caddy, since too many keys are in use.", []string{"storage"}, nil)
+	storageKeysDesc = prometheus.NewDesc("weir_storage_keys",
+		"Keys in the memory of a store over a storage, those of other Caddys included.", []string{"storage"}, nil)
+
+	storageDescs = []*prometheus.Desc{storageInstancesDesc, storageOperationsDesc, storageAgeDesc, storageUntoldDesc, storageKeysDesc}
+)
+
+// collect reports on the store.
+func (s *sharedStorage) collect(gauge func(d *prometheus.Desc, value float64, labels ...string), counter func(d *prometheus.Desc, value int64, labels ...string)) {
+	st := s.store.Stats()
+	gauge(storageInstancesDesc, float64(st.Instances-st.Damaged), s.name, "readable")
+	gauge(storageInstancesDesc, float64(st.Damaged), s.name, "damaged")
+	counter(storageOperationsDesc, st.Written, s.name, "write", "ok")
+	counter(storageOperationsDesc, st.Failed, s.name, "write", "failed")
+	counter(storageOperationsDesc, st.Read, s.name, "read", "ok")
+	gauge(storageAgeDesc, float64(st.Age)/1e6, s.name)
+	counter(storageUntoldDesc, st.Untold, s.name)
+	gauge(storageKeysDesc, float64(st.Keys), s.name)
+}
+
+// storages returns the stores over storages in which handlers count, each once.
+func (a *App) storages() []*sharedStorage {
+	var list []*sharedStorage
+	for _, h := range a.handlers {
+		if s := h.limiter.storage; s != nil && !slices.Contains(list, s) {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b *sharedStorage) int { return cmp.Compare(a.name, b.name) })
+	return list
+}
+
+// Interface guards
+var (
+	_ StoreModule        = (*StorageStore)(nil)
+	_ caddy.Provisioner  = (*StorageStore)(nil)
+	_ caddy.CleanerUpper = (*StorageStore)(nil)
+	_ caddy.Destructor   = (*sharedStorage)(nil)
+)
