@@ -79,6 +79,7 @@ type Store struct {
 	stats struct {
 		written, writeFailed, read, readTroubles, purged, untold atomic.Int64
 		instances                                                atomic.Int64
+		failing, blind                                           atomic.Bool  // the last write has failed; the folder could not be listed
 		since                                                    atomic.Int64 // when the first admission came that is not written yet, by Mono, plus 1; 0: all is written
 	}
 }
@@ -307,6 +308,7 @@ func (s *Store) Write(ctx context.Context) error {
 	err := s.exchange.Write(ctx, s.config.Clock(), s.config.Mono())
 	if err == nil {
 		s.stats.written.Add(1)
+		s.stats.failing.Store(false)
 		s.trouble = ""
 		return nil
 	}
@@ -314,6 +316,7 @@ func (s *Store) Write(ctx context.Context) error {
 		s.stats.since.Store(since)
 	}
 	s.stats.writeFailed.Add(1)
+	s.stats.failing.Store(true)
 	if s.trouble != err.Error() {
 		s.trouble = err.Error()
 		s.tell(err)
@@ -336,6 +339,7 @@ func (s *Store) Read(ctx context.Context) {
 	s.stats.read.Add(1)
 	s.stats.readTroubles.Store(int64(s.exchange.Damaged()))
 	s.stats.instances.Store(int64(s.exchange.Others()))
+	s.stats.blind.Store(!s.exchange.Lists())
 	s.stats.purged.Add(int64(len(news.Purged)))
 	for _, err := range news.Troubles {
 		s.tell(err)
@@ -381,6 +385,7 @@ type Stats struct {
 	Read      int64 // how often Read was called
 	Purged    int64 // blobs that were deleted
 	Untold    int64 // units that were admitted and not told, since there is no space in the ledger
+	Failing   bool  // whether the last Write has failed, or the last Read could not list the blobs
 	Age       int64 // for how long the oldest admission has waited to be written, in microseconds; 0: there is none
 	Keys      int64 // that the memory holds
 }
@@ -392,6 +397,7 @@ func (s *Store) Stats() Stats {
 		Damaged:   s.stats.readTroubles.Load(),
 		Written:   s.stats.written.Load(),
 		Failed:    s.stats.writeFailed.Load(),
+		Failing:   s.stats.failing.Load() || s.stats.blind.Load(),
 		Read:      s.stats.read.Load(),
 		Purged:    s.stats.purged.Load(),
 		Untold:    s.stats.untold.Load(),

@@ -27,6 +27,14 @@ type storeAnswer struct {
 	Evictions *int64 `json:"evictions,omitempty"`
 	Server    string `json:"server,omitempty"`
 	Breaker   string `json:"breaker,omitempty"` // "closed", or "open": the server gets no requests
+
+	// Of a store over a storage: other Caddys whose counts are there, how many of those cannot be read, and for how long the oldest admission has waited to be
+	// told.
+	Storage   string   `json:"storage,omitempty"`
+	Instances *int64   `json:"instances,omitempty"`
+	Damaged   *int64   `json:"damaged,omitempty"`
+	Age       *float64 `json:"age_seconds,omitempty"`
+	Failing   bool     `json:"failing,omitempty"` // nothing can be written, or read
 }
 
 // filesAnswer says whether the rules in force are those of the rule files on disk.
@@ -53,6 +61,11 @@ func showHealth(a *App, r *http.Request) (any, error) {
 			}
 			answer.Stores = append(answer.Stores, storeAnswer{Store: "redis", Server: server.Name, Breaker: breaker})
 		}
+	}
+	for _, s := range a.storages() {
+		st := s.store.Stats()
+		age := float64(st.Age) / 1e6
+		answer.Stores = append(answer.Stores, storeAnswer{Store: "storage", Keys: &st.Keys, Storage: s.name, Instances: &st.Instances, Damaged: &st.Damaged, Age: &age, Failing: st.Failing})
 	}
 	for _, kind := range storeErrorKinds {
 		answer.StoreErrors[kind] = int64(storeErrorsOf(kind))

@@ -83,6 +83,9 @@ func (a *App) ruleAnswer(s *subject, now time.Time) ruleAnswer {
 		written, _ := writtenLimit(l.limit)
 		answer.Limits = append(answer.Limits, limitAnswer{l.of, written})
 	}
+	if over := s.limiter.storage; over != nil {
+		answer.Notes = append(answer.Notes, "eventual: counts of other instances are up to "+over.store.Delay().String()+" old")
+	}
 	if rules := s.inMemory(); len(rules) > 0 {
 		keys := a.keysOf(rules)
 		answer.Keys = &keys

@@ -220,6 +220,9 @@ func (p *peer) forget(now int64) {
 	}
 }
 
+// Lists reports whether the folder could be listed at the last Read.
+func (e *Exchange) Lists() bool { return e.trouble == "" }
+
 // Others returns of how many other instances there were blobs at the last Read.
 func (e *Exchange) Others() int {
 	n := 0
