@@ -14,10 +14,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/redis/redistest"
 )
 
 // pagesWithSessions are the pages whose sessions are all played, with their least number.
-var pagesWithSessions = map[string]int{"docs/past-the-limit.md": 7, "docs/guard.md": 1, "docs/adaptive.md": 1}
+var pagesWithSessions = map[string]int{"docs/past-the-limit.md": 7, "docs/guard.md": 1, "docs/adaptive.md": 1, "docs/defer.md": 1}
 
 // Every session of a page is played against a Caddy of its own, with the Caddyfile before it.
 func TestSessionsOfTheManualAreWhatCaddyAnswers(t *testing.T) {
@@ -81,6 +83,9 @@ func playDocumented(t *testing.T, config, session string) (string, error) {
 		listening = append(listening, freePort(t))
 		ports = append(ports, port, listening[len(listening)-1])
 	}
+	if strings.Contains(config, documentedRedis) {
+		ports = append(ports, documentedRedis, redistest.Start(t, redistest.WithConfig("appendonly yes", "appendfsync always", "maxmemory-policy noeviction")).Addr())
+	}
 	onPorts := strings.NewReplacer(ports...)
 	file := filepath.Join(dir, "Caddyfile")
 	if err := os.WriteFile(file, []byte(onPorts.Replace(config)), 0o600); err != nil {
@@ -125,15 +130,60 @@ func playDocumented(t *testing.T, config, session string) (string, error) {
 	}
 	client := &http.Client{Transport: transport, Timeout: time.Minute}
 	played := ""
+	jobs, variables := documentedJobs{}, []string{}
 	for _, part := range strings.Split("\n"+session, "\n$ ")[1:] {
 		line, want, _ := strings.Cut(part, "\n")
-		answer, err := playLine(client, onPorts.Replace(line), want)
+		if assigned := assignment.FindStringSubmatch(line); assigned != nil {
+			variables = append(variables, "$"+assigned[1], assigned[2])
+			played += "$ " + line + "\n"
+			continue
+		}
+		command := jobs.actual(strings.NewReplacer(variables...).Replace(line))
+		answer, err := playLine(client, onPorts.Replace(command), want)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", line, err)
 		}
-		played += "$ " + line + "\n" + strings.TrimSuffix(answer, "\n") + "\n"
+		played += "$ " + line + "\n"
+		if answer != "" {
+			played += strings.TrimSuffix(jobs.documented(answer, want), "\n") + "\n"
+		}
 	}
 	return played, nil
+}
+
+// documentedRedis is the address of Redis in the pages. A session that has it gets a server of its own, which keeps deferred requests safely.
+const documentedRedis = "localhost:6379"
+
+// assignment sets a variable of the shell.
+var assignment = regexp.MustCompile(`^([a-z]+)=(\S+)$`)
+
+// idOfJob finds the ids of deferred requests, where answers have them.
+var idOfJob = regexp.MustCompile(`/deferred/[a-z]+/([\w-]{22})\b`)
+
+// documentedJobs are pairs: the id of a job on a page, and the id of the job in a play of it.
+type documentedJobs [][2]string
+
+// actual returns a command of the page, about the jobs of the play.
+func (j documentedJobs) actual(command string) string {
+	for _, pair := range j {
+		command = strings.ReplaceAll(command, pair[0], pair[1])
+	}
+	return command
+}
+
+// documented returns an answer of the play, with the ids of the page. If the page shows new ids in the answer, they are those of the answer's new jobs.
+func (j *documentedJobs) documented(answer, want string) string {
+	shown, got := idOfJob.FindAllStringSubmatch(want, -1), idOfJob.FindAllStringSubmatch(answer, -1)
+	for i := range min(len(shown), len(got)) {
+		pair := [2]string{shown[i][1], got[i][1]}
+		if !slices.ContainsFunc(*j, func(known [2]string) bool { return known[0] == pair[0] || known[1] == pair[1] }) {
+			*j = append(*j, pair)
+		}
+	}
+	for _, pair := range *j {
+		answer = strings.ReplaceAll(answer, pair[1], pair[0])
+	}
+	return answer
 }
 
 // meanwhile is a command that is begun, and another that looks at what it does.
@@ -222,8 +272,9 @@ func filtered(text string, filters []string) (string, error) {
 
 var (
 	waitOf        = regexp.MustCompile(`(?:^(?:Retry-After|X-Ratelimit-Reset|X-Ratelimit-Retry-After): |;t=|in )(\d+)`)
-	insignificant = []*regexp.Regexp{regexp.MustCompile(`^Date: .*$`), regexp.MustCompile(`after [0-9.]+ s`),
-		regexp.MustCompile(`"id":"[^"]*"`), regexp.MustCompile(`"(?:retry_after|reset)_seconds":[0-9.]+`),
+	insignificant = []*regexp.Regexp{regexp.MustCompile(`^Date: .*$`), regexp.MustCompile(`after [0-9.]+ s`), regexp.MustCompile(`"id":"\d[^"]*"`),
+		regexp.MustCompile(`"(?:due|accepted|ended)":"2[0-9-]*T[0-9:.]*Z"`), regexp.MustCompile(`"position":[1-9]\d*`), regexp.MustCompile(`^Content-Length: 2\d\d$`), // of an answer with those
+		regexp.MustCompile(`"(?:retry_after|reset)_seconds":[0-9.]+`),
 		regexp.MustCompile(`^weir_guard_baseline_seconds\S* 0\.5[0-9]*$`)}
 )
 

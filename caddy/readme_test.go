@@ -535,7 +535,8 @@ func playCurl(client *http.Client, command string) (string, error) {
 			i++
 			request.Method = http.MethodPost
 			request.Header.Set("Content-Type", "application/json")
-			request.Body = io.NopCloser(strings.NewReader(strings.Trim(args[i], "'")))
+			body := strings.Trim(args[i], "'")
+			request.Body, request.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body)) // which curl says
 		case arg == "-u" && i+1 < len(args):
 			i++
 			name, password, _ := strings.Cut(strings.Trim(args[i], "'"), ":")
