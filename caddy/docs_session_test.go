@@ -84,7 +84,8 @@ func playDocumented(t *testing.T, config, session string) (string, error) {
 		ports = append(ports, port, listening[len(listening)-1])
 	}
 	if strings.Contains(config, documentedRedis) {
-		ports = append(ports, documentedRedis, redistest.Start(t, redistest.WithConfig("appendonly yes", "appendfsync always", "maxmemory-policy noeviction")).Addr())
+		redis := redistest.Start(t, redistest.WithConfig("appendonly yes", "appendfsync always", "maxmemory-policy noeviction"))
+		ports = append(ports, documentedRedis, redis.Addr()+" {\ntimeout 20s\nread_timeout 20s\ndial_timeout 20s\n}") // which a busy machine needs
 	}
 	onPorts := strings.NewReplacer(ports...)
 	file := filepath.Join(dir, "Caddyfile")
@@ -151,7 +152,8 @@ func playDocumented(t *testing.T, config, session string) (string, error) {
 	return played, nil
 }
 
-// documentedRedis is the address of Redis in the pages. A session that has it gets a server of its own, which keeps deferred requests safely.
+// documentedRedis is the address of Redis in the pages, at the end of a line. A session that has it gets a server of its own, which keeps deferred requests
+// safely.
 const documentedRedis = "localhost:6379"
 
 // assignment sets a variable of the shell.

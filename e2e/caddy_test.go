@@ -52,15 +52,22 @@ func startCaddyWith(t testing.TB, admin, site string) *caddy {
 // startCaddyWithGlobal is startCaddyWith with further global options.
 func startCaddyWithGlobal(t testing.TB, admin, global, site string) *caddy {
 	t.Helper()
-	path, err := caddyProgram()
+	addr := freeAddr()
+	_, port, _ := net.SplitHostPort(addr)
+	return runCaddy(t, addr, "/up", "admin "+admin+"\nauto_https off\n"+global, ":"+port+" {\n"+site+"\n}\n")
+}
+
+// runCaddy starts a Caddy with global options and sites, and waits until it answers a path at an address.
+func runCaddy(t testing.TB, addr, path, global, sites string) *caddy {
+	t.Helper()
+	binary, err := caddyProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	c := &caddy{addr: freeAddr(), client: new(http.Client)}
-	_, port, _ := net.SplitHostPort(c.addr)
+	c := &caddy{addr: addr, client: new(http.Client)}
 	c.client.Transport = &http.Transport{MaxIdleConnsPerHost: 256}
-	config := "{\nadmin " + admin + "\nauto_https off\npersist_config off\ndefault_bind 127.0.0.1\nstorage file_system " + dir + "\n" + global + "\n}\n:" + port + " {\n" + site + "\n}\n"
+	config := "{\npersist_config off\ndefault_bind 127.0.0.1\nstorage file_system " + dir + "\n" + global + "\n}\n" + sites
 	file := filepath.Join(dir, "Caddyfile")
 	if err = os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
@@ -70,7 +77,7 @@ func startCaddyWithGlobal(t testing.TB, admin, global, site string) *caddy {
 		t.Fatal(err)
 	}
 	defer output.Close()
-	program := exec.Command(path, "run", "--config", file, "--adapter", "caddyfile")
+	program := exec.Command(binary, "run", "--config", file, "--adapter", "caddyfile")
 	program.Dir = dir
 	program.Env = append(os.Environ(), "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
 	program.Stdout, program.Stderr = output, output
@@ -88,7 +95,7 @@ func startCaddyWithGlobal(t testing.TB, admin, global, site string) *caddy {
 		}
 	})
 	up := await(func() bool {
-		answer, err := c.client.Get("http://" + c.addr + "/up")
+		answer, err := c.client.Get("http://" + c.addr + path)
 		if err != nil {
 			return false
 		}
