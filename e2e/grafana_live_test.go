@@ -42,7 +42,7 @@ func (e *exporter) serve(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	scrapes := float64(e.scrapes.Add(1))
-	for _, m := range allMetrics() {
+	for _, m := range knownMetrics() {
 		fmt.Fprintf(w, "# TYPE %s %s\n", m.name, strings.ToLower(m.kind.String()))
 		for _, labels := range e.combinations(m) {
 			switch m.kind {
@@ -155,6 +155,16 @@ func calm(name string, labels map[string]string) float64 {
 		return 5
 	case "weir_deferred_max_wait_seconds":
 		return 3600
+	case "weir_deferred_max_jobs":
+		return 10e3
+	case "weir_deferred_bytes":
+		return 2e6
+	case "weir_deferred_max_bytes":
+		return 256 << 20
+	case "weir_deferred_total":
+		return map[string]float64{"accepted": 10, "done": 10}[labels["outcome"]]
+	case "weir_deferred_attempts_total":
+		return 10
 	case "weir_deferred_accepting":
 		return 1
 	case "weir_advice_age_seconds":

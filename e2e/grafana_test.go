@@ -241,7 +241,7 @@ func checkExpression(t *testing.T, place, expr string) []string {
 // selectedMetrics returns the metrics that a selector can select, by a name or a regular expression for names.
 func selectedMetrics(selector *parser.VectorSelector) []metric {
 	var found []metric
-	for _, m := range allMetrics() {
+	for _, m := range knownMetrics() {
 		names := []string{m.name}
 		if m.kind == dto.MetricType_HISTOGRAM {
 			names = []string{m.name + "_bucket", m.name + "_sum", m.name + "_count"}

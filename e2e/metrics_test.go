@@ -66,31 +66,19 @@ func knownMetrics() []metric {
 		{name: "weir_advice_polls_total", kind: counter},
 		{name: "weir_advice_refused_total", kind: counter, labels: labels{"reason": advice.Reasons}},
 		{name: "weir_advice_clamped_total", kind: counter, labels: labels{"rule": nil, "kind": advice.ClampKinds}},
-	}
-}
-
-// deferredMetrics returns the metrics of zones that defer, in Caddy. The alerts are about them; the dashboard has none of them yet.
-func deferredMetrics() []metric {
-	const counter, gauge = dto.MetricType_COUNTER, dto.MetricType_GAUGE
-	type labels = map[string][]string
-	of := labels{"rule": nil}
-	return []metric{
 		{name: "weir_deferred_jobs", kind: gauge, labels: labels{"rule": nil, "state": {"waiting", "running", "dead"}}, caddyOnly: true},
-		{name: "weir_deferred_oldest_seconds", kind: gauge, labels: of, caddyOnly: true},
-		{name: "weir_deferred_max_wait_seconds", kind: gauge, labels: of, caddyOnly: true},
-		{name: "weir_deferred_max_jobs", kind: gauge, labels: of, caddyOnly: true},
-		{name: "weir_deferred_bytes", kind: gauge, labels: of, caddyOnly: true},
-		{name: "weir_deferred_max_bytes", kind: gauge, labels: of, caddyOnly: true},
-		{name: "weir_deferred_accepting", kind: gauge, labels: of, caddyOnly: true},
+		{name: "weir_deferred_oldest_seconds", kind: gauge, labels: labels{"rule": nil}, caddyOnly: true},
+		{name: "weir_deferred_max_wait_seconds", kind: gauge, labels: labels{"rule": nil}, caddyOnly: true},
+		{name: "weir_deferred_max_jobs", kind: gauge, labels: labels{"rule": nil}, caddyOnly: true},
+		{name: "weir_deferred_bytes", kind: gauge, labels: labels{"rule": nil}, caddyOnly: true},
+		{name: "weir_deferred_max_bytes", kind: gauge, labels: labels{"rule": nil}, caddyOnly: true},
+		{name: "weir_deferred_accepting", kind: gauge, labels: labels{"rule": nil}, caddyOnly: true},
 		{name: "weir_deferred_total", kind: counter, labels: labels{"rule": nil, "outcome": {"accepted", "done", "dead", "cancelled"}}, caddyOnly: true},
-		{name: "weir_deferred_attempts_total", kind: counter, labels: of, caddyOnly: true},
-		{name: "weir_deferred_retaken_total", kind: counter, labels: of, caddyOnly: true},
+		{name: "weir_deferred_attempts_total", kind: counter, labels: labels{"rule": nil}, caddyOnly: true},
+		{name: "weir_deferred_retaken_total", kind: counter, labels: labels{"rule": nil}, caddyOnly: true},
 		{name: "weir_deferred_refused_total", kind: counter, labels: labels{"rule": nil, "reason": {"jobs", "key", "bytes", "wait", "drain", "store"}}, caddyOnly: true},
 	}
 }
-
-// allMetrics returns knownMetrics and deferredMetrics.
-func allMetrics() []metric { return append(knownMetrics(), deferredMetrics()...) }
 
 // parseScrape reads a proxy's answer to a scrape, as text.
 func parseScrape(text io.Reader) (map[string]*dto.MetricFamily, error) {
@@ -103,7 +91,7 @@ func parseScrape(text io.Reader) (map[string]*dto.MetricFamily, error) {
 func checkScrape(t testing.TB, scraped map[string]*dto.MetricFamily) []string {
 	t.Helper()
 	known := make(map[string]metric)
-	for _, m := range allMetrics() {
+	for _, m := range knownMetrics() {
 		known[m.name] = m
 	}
 	var names []string

@@ -123,6 +123,18 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	advisor := startAdvisor(t)
 	advisor.says("")
 	caddy := startCaddyWithGlobal(t, "off", "rate_limit {\nadvisor "+advisor.URL+" {\ninterval 1s\n}\n}", `metrics /metrics
+		rate_limit {
+			store redis `+redis.Addr()+`
+			zone orders {
+				match {
+					path /orders
+				}
+				limit 500/1m
+				on_limit defer {
+					durability best_effort
+				}
+			}
+		}
 		route /limited {
 			rate_limit {
 				zone all {
@@ -184,7 +196,7 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	mustMetricsAt(t, address)
 	for proxy, place := range map[string]string{"Caddy": caddy.addr, "Traefik": address} {
 		var scraped map[string]*dto.MetricFamily
-		eventually(t, proxy+" has taken advice", func() bool {
+		eventually(t, proxy+" has taken advice, and has the numbers of its queues", func() bool {
 			answer, err := http.Get("http://" + place + "/metrics")
 			if err != nil {
 				t.Fatal(err)
@@ -193,7 +205,7 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 			if scraped, err = parseScrape(answer.Body); err != nil {
 				t.Fatalf("%s: %v", proxy, err)
 			}
-			return scraped["weir_advice_serial"] != nil
+			return scraped["weir_advice_serial"] != nil && (proxy != "Caddy" || scraped["weir_deferred_jobs"] != nil)
 		})
 		names := checkScrape(t, scraped)
 		for _, known := range knownMetrics() {
