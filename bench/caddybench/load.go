@@ -21,6 +21,7 @@ const connections = 16
 type outcome struct {
 	requests int
 	rejected int // requests that were not answered with success
+	accepted int // requests that were answered with 202; wrk does not say
 }
 
 // generator puts load on an address for some time: requests on persistent connections, each sent after the answer to the one before.
@@ -33,7 +34,9 @@ type generator struct {
 func pickLoad(work string, builtin bool) generator {
 	wrk, err := exec.LookPath("wrk")
 	if err != nil || builtin {
-		return generator{"the built-in generator", runBuiltin}
+		return generator{"the built-in generator", func(address string, keys int, length time.Duration) (outcome, error) {
+			return runBuiltin(address, request{method: "GET"}, keys, length)
+		}}
 	}
 	return generator{"wrk", func(address string, keys int, length time.Duration) (outcome, error) {
 		return runWrk(wrk, work, address, keys, length)
@@ -80,8 +83,14 @@ func runWrk(wrk, work, address string, keys int, length time.Duration) (outcome,
 	return o, nil
 }
 
+// request is what the generator below sends, with the next key each time.
+type request struct {
+	method string
+	body   string
+}
+
 // runBuiltin makes less load than wrk: it runs in this process, on any free core.
-func runBuiltin(address string, keys int, length time.Duration) (outcome, error) {
+func runBuiltin(address string, r request, keys int, length time.Duration) (outcome, error) {
 	var mu sync.Mutex
 	var total outcome
 	var failed error
@@ -89,10 +98,11 @@ func runBuiltin(address string, keys int, length time.Duration) (outcome, error)
 	end := time.Now().Add(length)
 	for c := range connections {
 		wg.Go(func() {
-			o, err := loadOne(address, keys, c*keys/connections, end)
+			o, err := loadOne(address, r, keys, c*keys/connections, end)
 			mu.Lock()
 			total.requests += o.requests
 			total.rejected += o.rejected
+			total.accepted += o.accepted
 			if err != nil {
 				failed = err
 			}
@@ -104,7 +114,7 @@ func runBuiltin(address string, keys int, length time.Duration) (outcome, error)
 }
 
 // loadOne makes requests on one connection until the time is over.
-func loadOne(address string, keys, key int, end time.Time) (outcome, error) {
+func loadOne(address string, r request, keys, key int, end time.Time) (outcome, error) {
 	var o outcome
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -113,12 +123,17 @@ func loadOne(address string, keys, key int, end time.Time) (outcome, error) {
 	defer conn.Close()
 	conn.SetDeadline(end.Add(10 * time.Second))
 	answers := bufio.NewReader(conn)
-	request := []byte("GET / HTTP/1.1\r\nHost: " + address + "\r\n" + keyHeader + ": key-")
-	head := len(request)
+	text := []byte(r.method + " / HTTP/1.1\r\nHost: " + address + "\r\n")
+	if r.body != "" {
+		text = fmt.Appendf(text, "Content-Length: %d\r\n", len(r.body))
+	}
+	text = append(text, keyHeader+": key-"...)
+	head := len(text)
 	for time.Now().Before(end) {
 		key = key%keys + 1
-		request = append(strconv.AppendInt(request[:head], int64(key), 10), "\r\n\r\n"...)
-		if _, err := conn.Write(request); err != nil {
+		text = append(strconv.AppendInt(text[:head], int64(key), 10), "\r\n\r\n"...)
+		text = append(text, r.body...)
+		if _, err := conn.Write(text); err != nil {
 			return o, err
 		}
 		answer, err := http.ReadResponse(answers, nil)
@@ -130,8 +145,11 @@ func loadOne(address string, keys, key int, end time.Time) (outcome, error) {
 		}
 		answer.Body.Close()
 		o.requests++
-		if answer.StatusCode >= 400 {
+		switch {
+		case answer.StatusCode >= 400:
 			o.rejected++
+		case answer.StatusCode == http.StatusAccepted:
+			o.accepted++
 		}
 	}
 	return o, nil

@@ -59,12 +59,15 @@ func run(work, bin, only string, rounds int, length time.Duration, builtin bool)
 		}
 		print(s, results)
 	}
-	return nil
+	if only != "" && only != "deferred" {
+		return nil
+	}
+	return measureDeferred(work, filepath.Join(bin, "weir"), rounds, length)
 }
 
 // measure starts the Caddy of every contestant, and loads them one after the other. It returns the figures of each, by round.
 func measure(s scenario, work, bin string, load generator, rounds int, length time.Duration) (results [][]figures, err error) {
-	if s.redis {
+	if s.redis || s.defers {
 		stop, err := startRedis()
 		if err != nil {
 			return nil, err

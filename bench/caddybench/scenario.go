@@ -27,6 +27,7 @@ type scenario struct {
 	redis   bool // Weir counts in Redis, and its peers are not measured
 	proxied bool // the site is a reverse proxy, as most are
 	guard   bool // Weir with a guard beside the limit, and with a guard alone, is measured, and its peers are not
+	defers  bool // Weir beside another rule with "on_limit defer" that gets no requests is measured, and its peers are not
 }
 
 var scenarios = []scenario{
@@ -36,6 +37,7 @@ var scenarios = []scenario{
 	{name: "routed", title: "Rejected, with error routes", events: 1, window: "1h", keys: 1, status: 429, routes: true, silence: true},
 	{name: "guard", title: "Allowed, 20,000 keys, with a guard", events: 1_000_000, window: "1m", keys: 20_000, status: 200, guard: true},
 	{name: "guard-proxied", title: "Allowed, 20,000 keys, with a guard, by a reverse proxy", events: 1_000_000, window: "1m", keys: 20_000, status: 200, guard: true, proxied: true},
+	{name: "defer", title: "Allowed, 20,000 keys, beside a rule that defers", events: 1_000_000, window: "1m", keys: 20_000, status: 200, defers: true},
 	{name: "redis", title: "Allowed, 20,000 keys, counted in Redis", events: 1_000_000, window: "1m", keys: 20_000, status: 200, silence: true, redis: true},
 	{name: "redis-proxied", title: "Allowed, 20,000 keys, counted in Redis, by a reverse proxy", events: 1_000_000, window: "1m", keys: 20_000, status: 200, silence: true, redis: true, proxied: true},
 }
@@ -53,6 +55,11 @@ func (s scenario) contestants() []contestant {
 			return weirZone(key, events, window, "headers none")
 		}})
 	}
+	if s.defers {
+		all = append(all, contestant{"Weir, beside `on_limit defer`", "weir", func(key string, events int, window string) string {
+			return "handle /orders* {\n\t\t" + deferring("1/1s", "path /orders/jobs", "durability best_effort", redisAddress) + "\n\t}\n\t" + weirZone(key, events, window, "")
+		}})
+	}
 	if earlier != "" {
 		return append(all, contestant{"Weir, before", earlier, all[1].zone})
 	}
@@ -62,7 +69,7 @@ func (s scenario) contestants() []contestant {
 			return weirZone(key, events, window, guard)
 		}}, contestant{"Weir, `guard` alone", "weir", func(string, int, string) string { return "rate_limit {\n\t\t" + guard + "\n\t}" }})
 	}
-	if s.redis {
+	if s.redis || s.defers {
 		return all
 	}
 	return append(all, contestant{"caddy-ratelimit", "ratelimit", func(key string, events int, window string) string {

@@ -123,8 +123,13 @@ const (
 
 // startRedis starts a redis-server without persistence, on the core of the load, since a fleet's Redis is on another machine.
 func startRedis() (stop func(), err error) {
-	_, port, _ := strings.Cut(redisAddress, ":")
-	stop, err = startBeside(redisAddress, "redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no")
+	return startRedisAt(redisAddress, "--save", "", "--appendonly", "no")
+}
+
+// startRedisAt starts a redis-server on that core.
+func startRedisAt(address string, args ...string) (stop func(), err error) {
+	_, port, _ := strings.Cut(address, ":")
+	stop, err = startBeside(address, "redis-server", append([]string{"--bind", "127.0.0.1", "--port", port}, args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("redis-server (apt-get install redis-server): %w", err)
 	}
