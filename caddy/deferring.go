@@ -380,7 +380,7 @@ func (d *deferring) keep(r *http.Request) (json.RawMessage, bool) {
 }
 
 // resultHeaders are the header fields of responses that are always kept: those that describe the body, or what was made.
-var resultHeaders = []string{"Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location", "Content-Type", "Etag", "Last-Modified", "Link", "Location", "Vary"}
+var resultHeaders = []string{"Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location", "Content-Range", "Content-Type", "Etag", "Last-Modified", "Link", "Location", "Vary"}
 
 // fromRequest reports whether a placeholder is made of what is stored of a request anyway, of the process, or of a response.
 func fromRequest(name string) bool {

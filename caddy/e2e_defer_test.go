@@ -634,3 +634,55 @@ func TestALimitBehindMakesADeferredRequestWait(t *testing.T) {
 		}
 	}
 }
+
+// A result is what the service answered, even if that is a part, or says that nothing has changed. Requests about a job have no conditions and ranges: those
+// belong to the request that was deferred.
+func TestResultsAreAsTheServiceAnswered(t *testing.T) {
+	redis, up := durably(t), newWarehouse(t)
+	answers := map[string]struct {
+		status int
+		body   string
+		fields []string // of the answer, in pairs
+	}{
+		"whole":     {200, "0123456789", []string{"Etag", `"1"`, "Last-Modified", "Sat, 29 Oct 1994 19:43:31 GMT", "Content-Range", "-"}},
+		"part":      {206, "012", []string{"Content-Range", "bytes 0-2/10", "Etag", "-"}},
+		"unchanged": {304, "", []string{"Etag", `"1"`, "Content-Length", "-"}},
+		"nothing":   {204, "", []string{"Content-Length", "-"}},
+		"failed":    {412, "no", []string{"Etag", "-"}},
+		"beyond":    {416, "no", []string{"Content-Range", "bytes */10"}},
+	}
+	up.answer = func(w http.ResponseWriter, a arrival) {
+		if !a.isDeferred() {
+			w.WriteHeader(http.StatusCreated)
+			return
+		}
+		if got := a.header["If-None-Match"]; !slices.Equal(got, []string{`"1"`}) || a.header["Range"] != nil {
+			t.Errorf("%s has the condition %q and the range %q", a.body, got, a.header["Range"])
+		}
+		c := answers[a.body]
+		for i := 0; i < len(c.fields); i += 2 {
+			if c.fields[i+1] != "-" {
+				w.Header().Set(c.fields[i], c.fields[i+1])
+			}
+		}
+		w.WriteHeader(c.status)
+		_, _ = w.Write([]byte(c.body)) // not allowed with some
+	}
+	up.open()
+	s := startSite(t, quick(shop(redis, up, "headers If-None-Match")))
+	for name, c := range answers {
+		location := s.deferred(name, "X-Customer", name, "If-None-Match", `"1"`).header.Get("Location")
+		s.awaitJob(location, "done")
+		for _, more := range [][]string{nil, {"Range", "bytes=0-0"}, {"If-None-Match", `"1"`}, {"If-None-Match", "*"}, {"If-Match", `"2"`}, {"If-Modified-Since", "Sat, 29 Oct 2050 19:43:31 GMT"},
+			{"Range", "bytes=0-0", "If-Range", `"1"`}} {
+			r := s.must("GET", location+"/result", "", more...)
+			if r.status != c.status || r.body != c.body {
+				t.Errorf("%s with %q: %d %q, want %d %q", name, more, r.status, r.body, c.status, c.body)
+			}
+			r.want(t, append([]string{"Cache-Control", "no-store"}, c.fields...)...)
+			if r := s.must("GET", location, "", more...); r.status != http.StatusOK || r.job(t).Status != "done" {
+				t.Errorf("the status of %s with %q: %d %q", name, more, r.status, r.body)
+			}
+		}
+	}
+}
