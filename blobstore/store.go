@@ -79,6 +79,7 @@ type Store struct {
 	stats struct {
 		written, writeFailed, read, readTroubles, purged, untold atomic.Int64
 		instances                                                atomic.Int64
+		readAt                                                   atomic.Int64 // when the blobs were read last, by Mono, plus 1; 0: never
 		failing, blind                                           atomic.Bool  // the last write has failed; the folder could not be listed
 		since                                                    atomic.Int64 // when the first admission came that is not written yet, by Mono, plus 1; 0: all is written
 	}
@@ -340,6 +341,9 @@ func (s *Store) Read(ctx context.Context) {
 	s.stats.readTroubles.Store(int64(s.exchange.Damaged()))
 	s.stats.instances.Store(int64(s.exchange.Others()))
 	s.stats.blind.Store(!s.exchange.Lists())
+	if s.exchange.Lists() {
+		s.stats.readAt.Store(s.config.Mono() + 1)
+	}
 	s.stats.purged.Add(int64(len(news.Purged)))
 	for _, err := range news.Troubles {
 		s.tell(err)
@@ -374,6 +378,15 @@ func (s *Store) Read(ctx context.Context) {
 // charge charges the memory for what another instance has admitted.
 func (s *Store) charge(r *core.Rule, slot tally.Slot, units int64) {
 	s.memory.ChargeSlot(r, string(slot.Key[:]), core.Slot{Start: slot.Start, End: slot.End}, units)
+}
+
+// ReadAge returns how long ago, in microseconds, the counts of others were read; -1: never.
+func (s *Store) ReadAge() int64 {
+	at := s.stats.readAt.Load()
+	if at == 0 {
+		return -1
+	}
+	return max(s.config.Mono()-at+1, 0)
 }
 
 // Stats is the result of Store.Stats.

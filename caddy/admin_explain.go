@@ -57,7 +57,7 @@ type ruleCoverage struct {
 	Soft       bool    `json:"soft,omitempty"` // allowed by the rule's tolerance
 	Remaining  int64   `json:"remaining"`      // before the request
 	RetryAfter float64 `json:"retry_after_seconds"`
-	heldUnits
+	inFleet
 }
 
 // explain answers with what would become of a request. The request is not charged.
@@ -310,7 +310,7 @@ func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
 		if d.Allowed && q.Verdict.Outcome != core.Reject && d.Delay == 0 && !c.Uncounted { // Remaining is as if the request had been charged
 			one.Remaining += c.Cost
 		}
-		one.heldUnits = h.limiter.holds(c.Rule, c.Key)
+		one.inFleet = h.limiter.stands(c.Rule, c.Key)
 		if !one.Candidate && !one.Former {
 			one.movedLimit = w.app.movedLimit(subjects[label], c.Rule)
 		}

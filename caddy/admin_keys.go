@@ -27,23 +27,37 @@ type standingAnswer struct {
 	Allowed    *bool    `json:"allowed,omitempty"` // nil: unknown
 	Reset      *float64 `json:"reset_seconds,omitempty"`
 	RetryAfter *float64 `json:"retry_after_seconds,omitempty"` // -1: never
-	heldUnits
+	inFleet
 	Error string `json:"error,omitempty"` // of the store, if it failed
 }
 
-// heldUnits are what this process has leased of a key's limit, and not spent. The numbers are missing if the rule is not leased.
-type heldUnits struct {
+// inFleet is how this process stands in its fleet with a key: what it has leased of the limit and not spent, if the rule is leased; what it has admitted that
+// others cannot know yet, and how old its own knowledge of them is, if the rule is eventual.
+type inFleet struct {
 	Held    *int64   `json:"held,omitempty"`
-	HeldFor *float64 `json:"held_seconds,omitempty"` // until the lease ends
+	HeldFor *float64 `json:"held_seconds,omitempty"`   // until the lease ends
+	Untold  *int64   `json:"untold,omitempty"`         // nil also over a storage, which tells all keys together
+	Synced  *float64 `json:"synced_seconds,omitempty"` // nil also if nothing is known
 }
 
-// holds returns what this process has leased of a key.
-func (l *limiter) holds(r *core.Rule, key string) (held heldUnits) {
-	if l.redis != nil && r.LeaseTerms() != nil {
+// stands returns how this process stands in its fleet with a key.
+func (l *limiter) stands(r *core.Rule, key string) (in inFleet) {
+	age := int64(-1)
+	switch {
+	case l.storage != nil:
+		age = l.storage.store.ReadAge()
+	case l.redis != nil && r.LeaseTerms() != nil:
 		units, lasts := l.redis.Holds(r, key)
-		held.Held, held.HeldFor = &units, new(seconds(lasts))
+		in.Held, in.HeldFor = &units, new(seconds(lasts))
+	case l.redis != nil && r.SyncTerms() != nil:
+		var untold int64
+		untold, age = l.redis.Stands(r, key)
+		in.Untold = &untold
 	}
-	return held
+	if age >= 0 {
+		in.Synced = new(seconds(age))
+	}
+	return in
 }
 
 // hasUnlimited reports whether the rule may cover requests of a key without any limit for them.
@@ -119,7 +133,7 @@ func (s *subject) standing(l namedLimit, key string) standingAnswer {
 	one.Allowed = new(d.Allowed)
 	one.Reset = new(seconds(d.ResetAfter))
 	one.RetryAfter = new(seconds(d.RetryAfter))
-	one.heldUnits = s.limiter.holds(l.limit, key)
+	one.inFleet = s.limiter.stands(l.limit, key)
 	return one
 }
 

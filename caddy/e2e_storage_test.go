@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/proxyweir/weir/redis/redistest"
 )
 
 // sharedStorage returns the lines of a store over a folder.
@@ -214,4 +216,27 @@ func TestTheAdminAPITellsOfAStorage(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "what was admitted meanwhile is told", func() bool { return len(blobs(t, folder)) > 0 && health("age_seconds") == 0.0 })
+}
+
+// The admin API tells of rules with consistency eventual how old what a node knows of the others is, and what it has not told yet.
+func TestTheAdminAPITellsOfEventualRules(t *testing.T) {
+	redis := redistest.Start(t)
+	a := startAdmin(t, "", ":PORT {\nrate_limit {\nzone z {\nlimit 100/1m\nconsistency eventual 3s\n}\n"+storeAt(redis.Addr(), patiently)+"}\nroute {\nrate_limit {\nzone over_a_folder {\nlimit 1000/1h\n}\n"+sharedStorage(t.TempDir(), "10ms", "10ms")+"}\n}\nrespond ok\n}")
+	of := func(rule, field string) any {
+		return at(t, a.ask("key?rule="+rule+"&key=127.0.0.1", ""), "rules", 0, field)
+	}
+	untold := 0.0
+	eventually(t, "an admission waits to be told", func() bool { // a round may come between
+		a.do("/")
+		untold, _ = of("z", "untold").(float64)
+		return untold > 0
+	})
+	if age, told := of("z", "synced_seconds").(float64); !told || age < 0 {
+		t.Errorf("what is known of the others is %v old", age)
+	}
+	eventually(t, "the storage has been read", func() bool { age, told := of("over_a_folder", "synced_seconds").(float64); return told && age >= 0 })
+	rules := at(t, a.ask("explain", `{"url":"http://`+a.addr+`/","client_ip":"127.0.0.1"}`), "handlers", 0, "rules")
+	if _, told := rules.([]any)[0].(map[string]any)["synced_seconds"]; !told {
+		t.Errorf("explain says %v", rules)
+	}
 }

@@ -120,6 +120,14 @@ type ReplicaState struct {
 // ReplicaKnown reports whether the store has ever told the replica the key's state.
 func ReplicaKnown(r *Replica) bool { return r.has }
 
+// ReplicaStands returns how many units the node has admitted that the store has not confirmed, and how old the store's state is; -1: the replica knows none.
+func ReplicaStands(r *Replica, mono int64) (untold, age int64) {
+	if !r.has {
+		return 0, -1
+	}
+	return r.unsent + r.late + atLeast(r.sent-1, 0), atLeast(mono-r.looked, 0)
+}
+
 // ReplicaFresh reports whether a replica may decide at that time. failing says that the last calls to the store have failed.
 func ReplicaFresh(r *Replica, t *SyncTerms, mono int64, failing bool) bool {
 	most := t.Every

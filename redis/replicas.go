@@ -624,6 +624,23 @@ func (s *Store) Synchronise() {
 	}
 }
 
+// Stands returns how many units of a key this node has admitted that Redis has not confirmed, and how old, in microseconds, what it knows of the other nodes
+// is; -1: it knows nothing of the key. The rule must be open in the store.
+func (s *Store) Stands(r *core.Rule, key string) (untold, age int64) {
+	hash := s.hashOf(opened(r), key)
+	shard := &s.replicas.shards[hash%memoShards]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	h := shard.young[hash]
+	if h == nil {
+		h = shard.old[hash]
+	}
+	if h == nil {
+		return 0, -1
+	}
+	return core.ReplicaStands(&h.replica, s.clock())
+}
+
 // The metric of consistency eventual.
 const (
 	SyncAge     = "weir_sync_age_seconds"
