@@ -79,16 +79,20 @@ func (f *flows) learn(s *Store, admitted map[tally.Key]int64, now int64) {
 
 // learnOne sets the rate of a key. As long as the limit is used up, others are not admitted what they ask for, so the rate may rise then and does not fall.
 func (f *flows) learnOne(s *Store, r *core.Rule, k tally.Key, units, now int64) {
-	check := []core.Check{{Rule: r, Key: string(k[:])}}
-	_ = s.memory.Decide(check, true) // memory never fails
 	l := r.Limit()
-	left, limit := check[0].Decision.Remaining, l.Capacity()
+	limit := l.Capacity()
 	read, write := s.config.ReadEvery.Microseconds(), s.config.WriteEvery.Microseconds()
 
 	shard := f.of(k)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	before, known := shard.flows[k]
+	if !known && units <= 1 { // as with most keys
+		return
+	}
+	check := []core.Check{{Rule: r, Key: string(k[:])}}
+	_ = s.memory.Decide(check, true) // memory never fails
+	left := check[0].Decision.Remaining
 	next := flow{rate: before.rate, read: now, behind: write / 2, most: 3 * (read + write)}
 	over := now - before.read
 	if !known {

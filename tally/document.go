@@ -2,12 +2,13 @@ package tally
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"math"
-	"sort"
+	"slices"
 )
 
 // Instance identifies a process. No two processes have the same, and a process that starts again has another.
@@ -64,7 +65,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // encode returns the bytes of a document. It sorts the counts.
 func (d *document) encode() []byte {
-	sort.Slice(d.counts, func(i, k int) bool { return before(&d.counts[i].Slot, &d.counts[k].Slot) })
+	slices.SortFunc(d.counts, func(a, b Count) int { return compare(&a.Slot, &b.Slot) })
 	b := make([]byte, 0, head+len(d.counts)*32+4)
 	b = append(b, magic+version...)
 	b = append(b, d.instance[:]...)
@@ -80,15 +81,9 @@ func (d *document) encode() []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// before reports whether a slot comes before another in a document.
-func before(a, b *Slot) bool {
-	if order := bytes.Compare(a.Key[:], b.Key[:]); order != 0 {
-		return order < 0
-	}
-	if a.Start != b.Start {
-		return a.Start < b.Start
-	}
-	return a.End < b.End
+// compare returns the order of slots in a document, as bytes.Compare does.
+func compare(a, b *Slot) int {
+	return cmp.Or(bytes.Compare(a.Key[:], b.Key[:]), cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End))
 }
 
 // decode reads a document. It accepts exactly what encode writes. The error says why bytes are no such document.
@@ -138,7 +133,7 @@ func decode(b []byte) (*document, error) {
 		if c.End <= c.Start || c.Units < 1 || c.Units > MaxUnits {
 			return nil, fmt.Errorf("count %d is out of range", i+1)
 		}
-		if i > 0 && !before(&d.counts[i-1].Slot, &c.Slot) {
+		if i > 0 && compare(&d.counts[i-1].Slot, &c.Slot) >= 0 {
 			return nil, fmt.Errorf("count %d is out of order", i+1)
 		}
 	}

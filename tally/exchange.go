@@ -88,13 +88,13 @@ func (e *Exchange) name(i Instance) string {
 // Write writes this instance's counts, if they have changed, or if a third of the purge age has passed. After an error the blob is as it was, and the
 // next Write tries again. now is the wall clock; mono is of a clock that never steps back. Both are in microseconds.
 func (e *Exchange) Write(ctx context.Context, now, mono int64) error {
-	d := document{instance: e.instance, counts: e.Ledger.living(now)}
-	digest := sha256.Sum256(d.encode())
+	d := document{instance: e.instance, sequence: e.sequence + 1, counts: e.Ledger.living(now)}
+	blob := d.encode()
+	digest := sha256.Sum256(blob[head : len(blob)-4]) // of the counts alone
 	if e.sequence == 0 && len(d.counts) == 0 || e.sequence > 0 && digest == e.written && mono-e.at < e.purge/3 {
 		return nil
 	}
-	d.sequence = e.sequence + 1
-	if err := e.storage.Store(ctx, e.name(e.instance), d.encode()); err != nil {
+	if err := e.storage.Store(ctx, e.name(e.instance), blob); err != nil {
 		return fmt.Errorf("writing %s: %w", e.name(e.instance), err)
 	}
 	e.sequence = d.sequence
