@@ -74,7 +74,10 @@ const SteppedClocks = 1000
 
 // WholeAfter returns after how many microseconds without a request a limit that is used up is whole again.
 func WholeAfter(l *Limit) int64 {
-	if l.isBucket && !l.interval {
+	if l.isBucket && l.interval {
+		return (l.capacity + l.requests - 1) / l.requests * l.period
+	}
+	if l.isBucket {
 		return int64(float64(l.capacity) * float64(l.period) / float64(l.requests))
 	}
 	return l.period

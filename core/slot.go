@@ -7,8 +7,12 @@ type Slot struct {
 	End   int64 // when its units cease to count; the next slot begins before that, unless the limit has fixed windows
 }
 
-// logSlots is how many slots a log's period has at most. So another instance counts units for up to an eighth of the period longer than this one.
-const logSlots = 8
+// How many slots a log's period has at most, and the time in which a bucket is full again. So another instance counts units of a log for up to an eighth of the
+// period longer than this one. One that starts charges a bucket for what was admitted in that time and up to a quarter more.
+const (
+	logSlots    = 8
+	bucketSlots = 4
+)
 
 // SlotOf returns the slot of a limit in which a time lies. Slots of a log or a bucket last at least as long as grain, in microseconds, since units are told
 // no more often.
@@ -25,11 +29,11 @@ func SlotOf(l *Limit, now, grain int64) Slot {
 		return Slot{start, end}
 	}
 	whole := WholeAfter(l)
-	length := whole
+	slots := int64(bucketSlots)
 	if l.isLog {
-		length = (l.period + logSlots - 1) / logSlots
+		slots = logSlots
 	}
-	length = atLeast(length, atLeast(grain, 1))
+	length := atLeast((whole+slots-1)/slots, atLeast(grain, 1))
 	start := now - now%length
 	return Slot{start, start + length + whole}
 }
@@ -75,7 +79,7 @@ func chargeSlot(l *Limit, s *State, slot *Slot, units, now int64) {
 	stepBack(s, now)
 	charge(l, s, now, 0, s) // brings it to the present
 	if l.algorithm == SlidingWindowCounter && !isBlocked(s) && slot.Start == s.A-l.period {
-		s.B = atMost(s.B>>32+units, mostCounted)<<32 | s.B&mostCounted
+		s.B = atMost(int64(uint64(s.B)>>32)+units, mostCounted)<<32 | s.B&mostCounted
 		return
 	}
 	charge(l, s, now, units, s)

@@ -103,6 +103,63 @@ func TestSlotsWeighAtLeastWhatWasAdmitted(t *testing.T) {
 	}
 }
 
+// A memory that starts afresh, and is told everything at once, knows what still counts: at least that, and of a bucket at most what was admitted in a quarter
+// more than the time in which it is full again.
+func TestAMemoryThatStartsAfreshIsToldWhatStillCounts(t *testing.T) {
+	for _, c := range []core.LimitConfig{
+		{Algorithm: core.TokenBucket, Requests: 1000, Period: time.Minute},
+		{Algorithm: core.TokenBucket, Requests: 100, Period: time.Minute, Burst: 1000},
+		{Algorithm: core.TokenBucket, Requests: 1000, Period: time.Minute, Burst: 500},
+		{Algorithm: core.TokenBucket, Requests: 200, Period: time.Minute, Burst: 1000, Interval: true},
+		{Algorithm: core.SlidingWindowLog, Requests: 1000, Period: time.Minute},
+		{Algorithm: core.SlidingWindowCounter, Requests: 1000, Period: time.Minute},
+		{Algorithm: core.FixedWindow, Requests: 1000, Period: time.Minute},
+	} {
+		before, rule, now := slotRule(t, c)
+		t.Run(fmt.Sprint(rule.Limit()), func(t *testing.T) {
+			r := rand.New(rand.NewSource(1))
+			told := make(map[core.Slot]int64)
+			var admitted []int64 // at these times, 3 units each
+			capacity := rule.Limit().Capacity()
+			partly := false
+			for step := range 3000 {
+				*now += r.Int63n(core.WholeAfter(rule.Limit()) / 600)
+				if step%700 > 400 { // a pause
+					*now += core.WholeAfter(rule.Limit()) / 600
+				} else if decideOnce(before, rule, 3, false).Allowed {
+					told[core.SlotOf(rule.Limit(), *now, 1)] += 3
+					admitted = append(admitted, *now)
+				}
+				if step%25 > 0 {
+					continue
+				}
+				after, same, clock := slotRule(t, c)
+				*clock = *now
+				for slot, units := range told {
+					after.ChargeSlot(same, "a", slot, units)
+				}
+				had, has := decideOnce(before, rule, 0, true).Remaining, decideOnce(after, same, 0, true).Remaining
+				if has > had {
+					t.Fatalf("step %d: %d remain after a start, and %d did before", step, has, had)
+				}
+				least := capacity
+				for _, at := range admitted {
+					if at >= *now-core.WholeAfter(rule.Limit())*5/4-1 {
+						least -= 3
+					}
+				}
+				if c.Algorithm == core.TokenBucket && has < least {
+					t.Fatalf("step %d: %d remain after a start, and %d did before: want %d at least", step, has, had, least)
+				}
+				partly = partly || has > 0 && has < capacity
+			}
+			if !partly {
+				t.Error("the limit is always unused or used up, so that this test sees little")
+			}
+		})
+	}
+}
+
 // Slots that are over change nothing, and neither do units for a key that is blocked.
 func TestSlotsThatAreOverAreIgnored(t *testing.T) {
 	for _, algorithm := range []core.Algorithm{core.FixedWindow, core.SlidingWindowCounter, core.SlidingWindowLog, core.TokenBucket} {
