@@ -68,7 +68,7 @@ var endpoints = []endpoint{
 	{name: "freeze", methods: writing, answer: freeze},
 	{name: "revert", methods: writing, answer: revert},
 	{name: "explain", methods: writing, answer: explain},
-	{name: "deferred", methods: reading, answer: listDeferred},
+	{name: "deferred", methods: slices.Concat(reading, writing), answer: listDeferred},
 	{name: "deferred/job", methods: reading, answer: showJob},
 	{name: "deferred/retry", methods: writing, answer: retryJobs},
 	{name: "deferred/cancel", methods: writing, answer: cancelJobs},

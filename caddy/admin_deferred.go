@@ -1,7 +1,9 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -258,13 +260,42 @@ func parseMark(text string) (deferral.Mark, error) {
 	return deferral.Mark{Time: time.UnixMicro(n), ID: id}, nil
 }
 
-// listDeferred answers with the queues; or with the jobs of one, if the request names it.
+// jobsAsked is what a request for a list of jobs asks for.
+type jobsAsked struct {
+	Rule   string      `json:"rule"`
+	Status string      `json:"status"` // "": open, if there is no key
+	Key    []string    `json:"key"`    // of whose queue the jobs are
+	After  string      `json:"after"`
+	Limit  json.Number `json:"limit"` // "": defaultListed
+}
+
+// readJobsAsked reads what a request asks for: in the query, or in the body of a POST, since Caddy logs URIs.
+func readJobsAsked(r *http.Request) (asked jobsAsked, err error) {
+	if r.Method == http.MethodPost {
+		return asked, readBody(r, &asked)
+	}
+	query := r.URL.Query()
+	return jobsAsked{query.Get("rule"), query.Get("status"), query["key"], query.Get("after"), json.Number(query.Get("limit"))}, nil
+}
+
+// most returns how many jobs are asked for.
+func (asked *jobsAsked) most() (int, error) {
+	if asked.Limit == "" {
+		return defaultListed, nil
+	}
+	n, err := strconv.Atoi(string(asked.Limit))
+	if err != nil || n < 1 || n > mostListed {
+		return 0, adminError(http.StatusBadRequest, "limit %q: must be a whole number from 1 to %d", asked.Limit, mostListed)
+	}
+	return n, nil
+}
+
+// listDeferred answers with the queues; or with jobs of one, if the request says of which.
 func listDeferred(a *App, r *http.Request) (any, error) {
 	if err := checkQuery(r, "rule", "status", "key", "after", "limit"); err != nil {
 		return nil, err
 	}
-	query := r.URL.Query()
-	if len(query) == 0 {
+	if r.Method != http.MethodPost && r.URL.RawQuery == "" {
 		answer := struct {
 			Queues []queueAnswer `json:"queues"`
 		}{[]queueAnswer{}}
@@ -273,54 +304,56 @@ func listDeferred(a *App, r *http.Request) (any, error) {
 		}
 		return answer, nil
 	}
-	d, err := a.queueOf(query.Get("rule"))
+	asked, err := readJobsAsked(r)
 	if err != nil {
 		return nil, err
 	}
-	limit := defaultListed
-	if text := query.Get("limit"); text != "" {
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > mostListed {
-			return nil, adminError(http.StatusBadRequest, "limit %q: must be a whole number from 1 to %d", text, mostListed)
-		}
+	d, err := a.queueOf(asked.Rule)
+	if err != nil {
+		return nil, err
 	}
-	answer := jobsAnswer{Rule: d.label(), Jobs: []jobAnswer{}}
-	var jobs []*deferral.Job
-	var next deferral.Mark
-	if len(query["key"]) > 0 {
-		if query.Has("status") || query.Has("after") {
-			return nil, adminError(http.StatusBadRequest, "key: lists the first jobs in the queue of a key; remove status and after")
-		}
-		digest, err := keyDigest(d, query["key"])
-		if err != nil {
-			return nil, err
-		}
-		jobs, err = d.desk.Queue.ListKey(r.Context(), digest, 0, limit)
-		if err != nil {
-			return nil, adminError(http.StatusServiceUnavailable, "%w", err)
-		}
-	} else {
-		status := "open"
-		if query.Has("status") {
-			status = query.Get("status")
-		}
-		set, err := setOf(status, "open", "dead", "done")
-		if err != nil {
-			return nil, err
-		}
-		after, err := parseMark(query.Get("after"))
-		if err != nil {
-			return nil, err
-		}
-		jobs, next, err = d.desk.Queue.List(r.Context(), set, after, limit)
-		if err != nil {
-			return nil, adminError(http.StatusServiceUnavailable, "%w", err)
-		}
+	jobs, next, err := d.list(r.Context(), &asked)
+	if err != nil {
+		return nil, err
 	}
+	answer := jobsAnswer{Rule: d.label(), Jobs: []jobAnswer{}, Next: markText(next)}
 	for _, j := range jobs {
 		answer.Jobs = append(answer.Jobs, jobOf(j))
 	}
-	answer.Next = markText(next)
 	return answer, nil
+}
+
+// list returns the jobs that are asked for, and the place behind the last if there may be more.
+func (d *deferring) list(ctx context.Context, asked *jobsAsked) (jobs []*deferral.Job, next deferral.Mark, err error) {
+	most, err := asked.most()
+	if err != nil {
+		return nil, next, err
+	}
+	if len(asked.Key) > 0 {
+		if asked.Status != "" || asked.After != "" {
+			return nil, next, adminError(http.StatusBadRequest, "key: lists the first jobs in the queue of a key; remove status and after")
+		}
+		digest, err := keyDigest(d, asked.Key)
+		if err != nil {
+			return nil, next, err
+		}
+		if jobs, err = d.desk.Queue.ListKey(ctx, digest, 0, most); err != nil {
+			return nil, next, adminError(http.StatusServiceUnavailable, "%w", err)
+		}
+		return jobs, next, nil
+	}
+	set, err := setOf(cmp.Or(asked.Status, "open"), "open", "dead", "done")
+	if err != nil {
+		return nil, next, err
+	}
+	after, err := parseMark(asked.After)
+	if err != nil {
+		return nil, next, err
+	}
+	if jobs, next, err = d.desk.Queue.List(ctx, set, after, most); err != nil {
+		return nil, next, adminError(http.StatusServiceUnavailable, "%w", err)
+	}
+	return jobs, next, nil
 }
 
 // keyDigest returns what stands in Redis for the key that a request names by its parts.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -70,6 +71,11 @@ func TestOperatorsSeeDeferredRequests(t *testing.T) {
 	page := a.ask("deferred?rule=orders&limit=3", "")
 	rest := a.ask("deferred?limit=3&after="+at(t, page, "next").(string), "")
 	mine := a.ask("deferred?key=ann", "")
+	for body, same := range map[string]any{`{"limit":3}`: page, `{"rule":"orders","limit":3,"after":"` + at(t, page, "next").(string) + `"}`: rest, `{"key":["ann"]}`: mine, `{"status":"dead"}`: a.ask("deferred?status=dead", "")} {
+		if got := a.ask("deferred", body); !reflect.DeepEqual(got, same) {
+			t.Errorf("POST %s: %v, and GET %v", body, got, same)
+		}
+	}
 	for i, location := range jobs {
 		list, n := page, i
 		if i == 3 {
@@ -241,6 +247,9 @@ func TestTheAdminAPISaysWhatIsWrongAboutDeferredRequests(t *testing.T) {
 		{"deferred?rule=order", "", 404, "did you mean orders?"},
 		{"deferred?status=waiting", "", 400, `status "waiting": must be one of open, dead, done`},
 		{"deferred?limit=1001", "", 400, `limit "1001": must be a whole number from 1 to 1000`},
+		{"deferred", `{"limit":0}`, 400, `limit "0": must be a whole number from 1 to 1000`},
+		{"deferred", `{"key":["a"],"after":"1.x"}`, 400, "remove status and after"},
+		{"deferred", `{"keys":["a"]}`, 400, "keys"},
 		{"deferred?after=x", "", 400, "must be what the answer before had as next"},
 		{"deferred?key=a&status=dead", "", 400, "remove status and after"},
 		{"deferred?key=a&key=b", "", 400, "key"},
