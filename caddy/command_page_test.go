@@ -221,6 +221,7 @@ func TestThePageCommandRefusesOtherSitesAndAllThatIsNotThePages(t *testing.T) {
 		{"a program's, with no word of a browser", "GET " + echoPath, nil, 200, ""},
 		{"another name of loopback", "GET " + echoPath, []string{"Host", "127.0.0.1:" + port, "Origin", "http://127.0.0.1:" + port}, 200, ""},
 		{"a media type with parameters", "POST " + echoPath, []string{"Content-Type", "application/json; charset=utf-8"}, 200, ""},
+		{"a deferred request", "GET /rate_limit/deferred/job?id=x", fetched, 404, "the configuration in force has no rate_limit"},
 
 		{"a name that leads here", "GET " + echoPath, []string{"Host", "evil.example:" + port}, 403, "is not what this server goes by: localhost:" + port},
 		{"a name that leads here, with the origin that goes with it", "GET " + echoPath, []string{"Host", "evil.example:" + port, "Origin", "http://evil.example:" + port}, 403, "goes by"},
@@ -244,6 +245,7 @@ func TestThePageCommandRefusesOtherSitesAndAllThatIsNotThePages(t *testing.T) {
 		{"the end of Caddy", "POST /stop", json, 404, "there is nothing"},
 		{"a way round by dots", "GET /rate_limit/../config/", fetched, 404, "there is nothing"},
 		{"a way round by escapes", "GET /rate_limit/%2e%2e%2fconfig%2f", fetched, 404, "there is nothing"},
+		{"what clients have sent", "POST /rate_limit/deferred/export", json, 404, "there is nothing"},
 		{"another method", "DELETE " + echoPath, json, 405, "GET and POST are taken alone, not DELETE"},
 		{"HEAD", "HEAD " + echoPath, nil, 405, ""},
 		{"a preflight", "OPTIONS " + echoPath, []string{"Origin", "http://evil.example", "Access-Control-Request-Method", "POST"}, 403, "other sites"},

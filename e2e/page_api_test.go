@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -30,8 +31,9 @@ type adminAPI struct {
 	ruleFiles map[string]any
 	guards    []map[string]any
 	deferred  []map[string]any
-	advice    map[string]any // nil: there is no advisor
-	ended     bool           // the advisor has gone since health was asked
+	jobs      []map[string]any // of all queues, in all lists
+	advice    map[string]any   // nil: there is no advisor
+	ended     bool             // the advisor has gone since health was asked
 	down      bool
 	fails     string // the error of every request, if not empty
 	refuses   string // the error of every action, if not empty
@@ -75,6 +77,7 @@ func startAPI(t testing.TB) *adminAPI {
 		"GET /rate_limit/rules": a.answerRules, "GET /rate_limit/top": a.answerTop, "POST /rate_limit/key": a.answerKey, "GET /rate_limit/health": a.answerHealth,
 		"POST /rate_limit/reset": a.answerAction, "POST /rate_limit/block": a.answerAction, "POST /rate_limit/unblock": a.answerAction,
 		"POST /rate_limit/explain": a.answerExplain, "GET /rate_limit/advice": a.answerAdvice, "POST /rate_limit/freeze": a.answerAction, "POST /rate_limit/revert": a.answerAction,
+		"POST /rate_limit/deferred": a.answerJobs, "GET /rate_limit/deferred/job": a.answerJob,
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { a.answer(w, r, answer) })
 	}
@@ -286,6 +289,46 @@ func (a *adminAPI) answerHealth(*http.Request) (any, error) {
 		health["rule_files"] = a.ruleFiles
 	}
 	return health, nil
+}
+
+// answerJobs answers with a page of the jobs. after is the number of those before it.
+func (a *adminAPI) answerJobs(r *http.Request) (any, error) {
+	var asked struct {
+		Rule, Status, After string
+		Key                 []string
+		Limit               int
+	}
+	text, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = json.Unmarshal(text, &asked)
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.asked = append(a.asked, string(text))
+	if a.keyFails != "" {
+		return nil, errors.New(a.keyFails)
+	}
+	from, _ := strconv.Atoi(asked.After) // "" is 0
+	rest := a.jobs[from:]
+	answer := map[string]any{"rule": asked.Rule, "jobs": rest[:min(asked.Limit, len(rest))]}
+	if len(rest) >= asked.Limit {
+		answer["next"] = strconv.Itoa(from + asked.Limit)
+	}
+	return answer, nil
+}
+
+func (a *adminAPI) answerJob(r *http.Request) (any, error) {
+	for _, job := range a.jobs {
+		if job["id"] == r.FormValue("id") {
+			one := maps.Clone(job)
+			if _, unreadable := job["error"]; !unreadable {
+				maps.Copy(one, map[string]any{"key": []string{"<b>ann</b>"}, "method": "POST", "host": "shop.example", "request_path": "/orders/<i>1</i>", "body_bytes": 2048})
+			}
+			return one, nil
+		}
+	}
+	return nil, fmt.Errorf("job %q: there is no such job", r.FormValue("id"))
 }
 
 var errNoAdvisor = errors.New("the configuration in force has no advisor")

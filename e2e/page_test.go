@@ -870,8 +870,11 @@ func TestEverythingOnThePageHasANameAndIsReachedByKeyboard(t *testing.T) {
 	a := startAPI(t)
 	a.asOfAShop()
 	b := open(t, pageOf(t, a.addr), desktop)
+	a.is(func() { a.deferred = []map[string]any{{"rule": "api/exports", "accepting": true}} })
 	b.click(row("api/exports") + " h3 button")
 	b.click("#explain > summary")
+	b.click("#jobs > summary")
+	b.choose("#jobs-which", "key")
 	b.says(".by-requests", "No key was seen.")
 	if nameless := js[[]string](b, `[...document.querySelectorAll("input, select, textarea, button, svg, dialog, ul, section")].filter((e) =>
 		!(e.labels && e.labels.length) && !e.getAttribute("aria-label") && !document.getElementById(e.getAttribute("aria-labelledby")) && e.tagName !== "UL" && !e.textContent.trim()).map((e) => e.outerHTML.slice(0, 80))`); len(nameless) > 0 {

@@ -221,7 +221,8 @@ func hostPort(host string, port uint16) string {
 }
 
 // ofThePage reports whether a path is that of the page, one that redirects there, or an endpoint of the API next to it. An endpoint
-// is a single word, so the path has no dots, and nothing that another server could read differently.
+// is a single word, so the path has no dots, and nothing that another server could read differently. Of the endpoints about deferred requests the page
+// has the list and jobPath, and not those that give out what clients have sent.
 func ofThePage(u *url.URL) bool {
 	if u.RawPath != "" || u.Host != "" || u.Opaque != "" {
 		return false
@@ -229,9 +230,15 @@ func ofThePage(u *url.URL) bool {
 	if u.Path == "/" || u.Path == strings.TrimSuffix(page.Path, "/") {
 		return true
 	}
+	if u.Path == jobPath {
+		return true
+	}
 	word, beside := strings.CutPrefix(u.Path, page.Path)
 	return beside && strings.Trim(word, "abcdefghijklmnopqrstuvwxyz_") == ""
 }
+
+// jobPath is the path of the endpoint that shows a deferred request.
+const jobPath = page.Path + "deferred/job"
 
 // forwardTo returns a proxy that forwards requests to an admin endpoint, with the origin that the endpoint expects.
 func forwardTo(admin string, problems io.Writer) (*httputil.ReverseProxy, error) {
