@@ -216,7 +216,7 @@ func TestArrivalsOverHoursAreWithinTheLimit(t *testing.T) {
 		store.SetTime(now.Add(d.Microseconds()))
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	customers := []string{"ann", "bob"}
+	customers, accepted := []string{"ann", "bob"}, make(map[string]int)
 	for began := now.Load(); now.Load() < began+(2*time.Hour).Microseconds(); {
 		for _, customer := range customers {
 			for range random.IntN(8) {
@@ -224,7 +224,11 @@ func TestArrivalsOverHoursAreWithinTheLimit(t *testing.T) {
 				if random.IntN(2) == 0 {
 					fields = append(fields, "Prefer", "respond-async")
 				}
-				if r := s.must("POST", "/orders", customer, fields...); r.status >= 300 && r.status != http.StatusTooManyRequests {
+				switch r := s.must("POST", "/orders", customer, fields...); r.status {
+				case http.StatusAccepted:
+					accepted[customer]++
+				case http.StatusCreated, http.StatusTooManyRequests:
+				default:
 					t.Fatalf("%d %s", r.status, r.body)
 				}
 			}
@@ -258,6 +262,9 @@ func TestArrivalsOverHoursAreWithinTheLimit(t *testing.T) {
 			}
 		}
 		t.Logf("%s: %d requests arrived, %d of them deferred; the limit was used up in %d spans of time", customer, len(list), deferred, full)
+		if deferred != accepted[customer] {
+			t.Errorf("%s: %d deferred requests arrived, want %d", customer, deferred, accepted[customer])
+		}
 		if deferred < 20 || len(list)-deferred < 20 || full == 0 {
 			t.Errorf("%s: too few to see that they share the limit", customer)
 		}
