@@ -84,6 +84,8 @@ func (e *exporter) combinations(m metric) []map[string]string {
 			values = []string{"redis:6379"}
 		case "guard":
 			values = []string{"shop"}
+		case "storage":
+			values = []string{"FileStorage:/shared"}
 		}
 		var more []map[string]string
 		for _, labels := range all {
@@ -149,6 +151,14 @@ func calm(name string, labels map[string]string) float64 {
 		return map[string]float64{"full": 0.001}[labels["reason"]] // now and then
 	case "weir_key_demand", "weir_active_keys":
 		return 500
+	case "weir_storage_instances":
+		return map[string]float64{"readable": 2}[labels["state"]]
+	case "weir_storage_rounds_total":
+		return map[string]float64{"ok": 1}[labels["outcome"]]
+	case "weir_storage_age_seconds":
+		return 2
+	case "weir_storage_keys":
+		return 3000
 	case "weir_deferred_jobs":
 		return map[string]float64{"waiting": 12, "running": 1}[labels["state"]]
 	case "weir_deferred_oldest_seconds":
@@ -201,6 +211,8 @@ func sick(name string, labels map[string]string) float64 {
 		return 10e3
 	case "weir_breaker_open":
 		return 1
+	case "weir_storage_age_seconds":
+		return 900
 	case "weir_keys":
 		return 999e3
 	case "weir_waiting":

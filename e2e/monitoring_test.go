@@ -135,6 +135,16 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 				}
 			}
 		}
+		route /shared {
+			rate_limit {
+				store storage {
+					storage file_system `+t.TempDir()+`
+				}
+				zone over_a_storage {
+					limit 5/1m
+				}
+			}
+		}
 		route /limited {
 			rate_limit {
 				zone all {
