@@ -37,6 +37,8 @@ type deferring struct {
 	named   []string               // the placeholders that are stored with a request
 	started bool
 	stopped bool
+
+	accessLog *zap.Logger // of all servers
 }
 
 // jobLease is how long a job of a node that has died waits for another node.
@@ -135,6 +137,7 @@ func (d *deferring) start(named []string) error {
 	if err := d.findBehind(named); err != nil {
 		return fmt.Errorf("zone %q: on_limit defer: %w", name, err)
 	}
+	d.accessLog = d.h.ctx.Logger(d.h.http).Named("log.access")
 	err := d.desk.Queue.CheckDurability(d.h.ctx)
 	switch unsafe := new(deferral.UnsafeError); {
 	case errors.As(err, &unsafe) && !d.worker.Unsafe:

@@ -89,7 +89,7 @@ func (d *deferring) do(a *deferral.Attempt) deferral.Outcome {
 		return deferral.Outcome{Failed: true, Unsent: true, Reason: "it cannot be made from what is stored"}
 	}
 	of := h.guarded.inquire(q, r, false)
-	o, status := d.pass(r, a.Request, &k, of)
+	o, status := d.pass(r, a.Job, &k, of)
 	if m.wait > 0 {
 		h.limiter.failed(h.limiter.Leave(reservations))
 		return deferral.Outcome{Wait: m.wait}
@@ -127,7 +127,7 @@ func (d *deferring) request(ctx context.Context, stored *deferral.Request) (*htt
 
 // pass passes a request on to what is behind the handler, with its surroundings as they were, and returns what has become of it and the
 // status of the response.
-func (d *deferring) pass(r *http.Request, stored *deferral.Request, k *surroundings, of inquirer) (o deferral.Outcome, status int) {
+func (d *deferring) pass(r *http.Request, job *deferral.Job, k *surroundings, of inquirer) (o deferral.Outcome, status int) {
 	if major, minor, ok := http.ParseHTTPVersion(k.Proto); ok {
 		r.Proto, r.ProtoMajor, r.ProtoMinor = k.Proto, major, minor
 	}
@@ -143,6 +143,8 @@ func (d *deferring) pass(r *http.Request, stored *deferral.Request, k *surroundi
 	for name, value := range k.Placeholders {
 		repl.Set(name, value)
 	}
+	log := d.logged(r, job)
+	defer func() { log(w) }()
 	err := d.call(w, r, of)
 	status = w.status
 	if err != nil && status == 0 {
@@ -205,6 +207,7 @@ type resultWriter struct {
 	header, sent http.Header
 	status       int
 	body         bytes.Buffer
+	size         int64 // of the whole body
 	most         int64
 	cut          bool
 }
@@ -223,6 +226,7 @@ func (w *resultWriter) WriteHeader(status int) {
 // Write implements http.ResponseWriter.
 func (w *resultWriter) Write(b []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
+	w.size += int64(len(b))
 	if w.cut || int64(w.body.Len()+len(b)) > w.most {
 		w.cut = true
 		w.body.Reset()

@@ -623,7 +623,7 @@ func TestALimitBehindMakesADeferredRequestWait(t *testing.T) {
 	up.open()
 	site := "route {\n" + strings.Replace(shop(redis, up), "reverse_proxy", "rate_limit 1/4s {header.X-Customer}\nreverse_proxy", 1) + "}\n"
 	site = strings.Replace(site, "on_limit defer {", "on_limit defer {\nheaders X-Customer", 1)
-	s := startSite(t, site)
+	s := startSite(t, "log\n"+site)
 	for range 3 {
 		r := s.deferred("x", "X-Customer", "ann")
 		if o := s.awaitJob(r.header.Get("Location"), "done"); o.Attempts != 1 {
@@ -632,6 +632,9 @@ func TestALimitBehindMakesADeferredRequestWait(t *testing.T) {
 		if r := s.must("GET", r.header.Get("Location")+"/result", ""); r.status != http.StatusCreated {
 			t.Errorf("%d %s", r.status, r.body)
 		}
+	}
+	if lines := s.attempts(); len(lines) != 3 { // what is turned away is no attempt
+		t.Errorf("%d lines in the access log: %v", len(lines), lines)
 	}
 }
 
