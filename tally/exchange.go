@@ -7,7 +7,7 @@
 //
 //	Ledger          what this instance has admitted
 //	Exchange.Write  writes that, if it has changed
-//	Exchange.Read   returns what the others have admitted since the last Read, and deletes blobs of instances that are gone
+//	Exchange.Read   returns what the others have admitted since the last Read, and deletes blobs of instances that are gone, when nothing in them counts
 //
 // What an instance admits is known to another after at most W + R + d: W is the interval of writing, R that of reading, and d the longest that a write
 // and a read take together.
@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -71,7 +72,8 @@ type peer struct {
 	gone    bool
 }
 
-// New returns the exchange of a new instance. A blob that has not changed for the purge age, from a second, belongs to an instance that is gone.
+// New returns the exchange of a new instance. A blob that has not changed for the purge age, from a second, belongs to an instance that is gone. It is deleted
+// when all its slots are over: until then an instance that starts has to know of them.
 func New(storage Storage, folder string, purge time.Duration) (*Exchange, error) {
 	if purge < time.Second {
 		return nil, fmt.Errorf("purge age %s: must be at least 1s", purge)
@@ -122,6 +124,13 @@ func (e *Exchange) Read(ctx context.Context, now, mono int64) News {
 		return news
 	}
 	e.trouble = ""
+	if err != nil { // the folder, or something in it, has gone while it was listed: the list may be cut off
+		for name, p := range e.peers {
+			if !p.gone && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
 	sort.Strings(names)
 	present := make(map[string]bool)
 	crowded := false
@@ -182,7 +191,7 @@ func (e *Exchange) readPeer(ctx context.Context, name string, p *peer, now, mono
 	}
 	digest := sha256.Sum256(blob)
 	if digest == p.blob {
-		if mono-p.changed >= e.purge {
+		if p.forget(now); len(p.units) == 0 && mono-p.changed >= e.purge {
 			if err := e.storage.Delete(ctx, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("it has not changed for the purge age, and cannot be deleted: %w", err)
 			}

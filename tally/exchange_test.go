@@ -360,6 +360,31 @@ func TestWhatCannotBeReadLosesNothingElse(t *testing.T) {
 	}
 }
 
+// cutOff is a storage whose lists are cut off, as those of a folder in which a file goes while it is listed.
+type cutOff struct{ *blobs }
+
+func (c cutOff) List(context.Context, string, bool) ([]string, error) {
+	return nil, fmt.Errorf("lstat: %w", fs.ErrNotExist)
+}
+
+func TestAListThatIsCutOffKeepsNoKnownInstanceFromBeingRead(t *testing.T) {
+	s := &blobs{of: map[string][]byte{}}
+	a, b := newExchange(t, s), newExchange(t, s)
+	a.Ledger.Add(minute, 1)
+	write(t, a, 1)
+	read(t, b, 1)
+	b.storage = cutOff{s}
+	a.Ledger.Add(minute, 2)
+	write(t, a, 2)
+	if got := read(t, b, 2)[minute]; got != 2 || b.Others() != 1 {
+		t.Errorf("%d units are read, of %d instances; want 2, of 1", got, b.Others())
+	}
+	clear(s.of)
+	if read(t, b, 3); b.Others() != 0 {
+		t.Error("a blob that is gone is not known to be")
+	}
+}
+
 func TestTroubleThatPassesIsNotReportedAgain(t *testing.T) {
 	s := &blobs{of: map[string][]byte{}, rand: rand.New(rand.NewPCG(1, 1))}
 	a, b := newExchange(t, s), newExchange(t, s)
@@ -381,28 +406,32 @@ func TestTroubleThatPassesIsNotReportedAgain(t *testing.T) {
 func TestInstancesThatAreGoneArePurged(t *testing.T) {
 	s := &blobs{of: map[string][]byte{}}
 	gone, alive, e := newExchange(t, s), newExchange(t, s), newExchange(t, s)
-	long := Slot{Key{1}, 0, 10_000 * second}
+	long := Slot{Key{1}, 0, 100 * second}
 	gone.Ledger.Add(long, 1)
 	alive.Ledger.Add(long, 2)
 	write(t, gone, 0)
-	for now := int64(0); now < 60*second; now += 5 * second {
+	for now := int64(0); now < 100*second; now += 5 * second {
 		write(t, alive, now)
 		read(t, e, now)
 	}
 	if len(s.of) != 2 {
-		t.Fatalf("before the purge age there are %d blobs; want 2", len(s.of))
+		t.Fatalf("after the purge age, and before its counts are over, there are %d blobs; want 2", len(s.of))
 	}
-	write(t, alive, 60*second)
-	news := e.Read(context.Background(), 60*second, 60*second)
+	if got := read(t, newExchange(t, s), 99*second)[long]; got != 3 {
+		t.Errorf("an instance that starts after the purge age knows of %d; want 3", got)
+	}
+	news := e.Read(context.Background(), 100*second, 100*second)
 	if len(news.Purged) != 1 || news.Purged[0] != gone.name(gone.instance) || len(s.of) != 1 {
 		t.Errorf("purged: %v; %d blobs remain", news.Purged, len(s.of))
 	}
-	write(t, gone, 61*second) // it only stood still
-	if got := read(t, e, 62*second)[long]; got != 0 {
-		t.Errorf("an instance that comes back counts %d again", got)
+	next := Slot{Key{1}, 100 * second, 200 * second}
+	gone.Ledger.Add(next, 4) // it only stood still
+	write(t, gone, 101*second)
+	if got := read(t, e, 102*second); got[long] != 0 || got[next] != 4 {
+		t.Errorf("of an instance that comes back %v is counted; want 4 of the new slot", got)
 	}
-	delete(s.of, gone.name(gone.instance)) // as another instance purges it
-	read(t, e, long.End)
+	clear(s.of) // as another instance purges them
+	read(t, e, next.End)
 	if len(e.peers) != 0 {
 		t.Errorf("%d instances are still known", len(e.peers))
 	}
