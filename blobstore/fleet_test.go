@@ -20,14 +20,20 @@ type blobs struct {
 	of   map[string][]byte
 	fail error // what every operation returns, if it is not nil
 
+	panics string        // a blob whose loading panics
+	hang   chan struct{} // what listing waits for, if it is not nil, whatever the context says
+
 	stored, loaded, listed int
+	ofFirst                string // the blob that was stored first
 }
 
 func (b *blobs) Store(_ context.Context, name string, blob []byte) error {
 	if b.fail != nil {
 		return b.fail
 	}
-	b.stored++
+	if b.stored++; b.stored == 1 {
+		b.ofFirst = name
+	}
 	b.of[name] = blob
 	return nil
 }
@@ -37,6 +43,9 @@ func (b *blobs) Load(_ context.Context, name string) ([]byte, error) {
 		return nil, b.fail
 	}
 	b.loaded++
+	if name == b.panics {
+		panic("a defect")
+	}
 	blob, has := b.of[name]
 	if !has {
 		return nil, fs.ErrNotExist
@@ -57,6 +66,9 @@ func (b *blobs) List(_ context.Context, folder string, _ bool) ([]string, error)
 		return nil, b.fail
 	}
 	b.listed++
+	if b.hang != nil {
+		<-b.hang
+	}
 	var names []string
 	for name := range b.of {
 		if strings.HasPrefix(name, folder+"/") {

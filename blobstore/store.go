@@ -35,6 +35,7 @@ import (
 const (
 	DefaultInterval = 5 * time.Second
 	DefaultPurgeAge = time.Hour
+	DefaultPatience = 30 * time.Second
 	MinInterval     = 10 * time.Millisecond
 )
 
@@ -46,16 +47,18 @@ type Config struct {
 	ReadEvery  time.Duration // how often others' blobs are read; 0 means DefaultInterval
 	WriteEvery time.Duration // how often this instance's blob is written, if there is news; 0 means DefaultInterval
 
-	// PurgeAge is after how long without a change another instance's blob is deleted; 0 means DefaultPurgeAge. It is at least three intervals of writing and
-	// one of reading, so that no living instance seems to be gone.
+	// PurgeAge is after how long without a change another instance's blob is deleted, when nothing in it counts any more; 0 means DefaultPurgeAge. It is at
+	// least three intervals of writing and one of reading, so that no living instance seems to be gone.
 	PurgeAge time.Duration
+
+	Patience time.Duration // how long the storage may take for a round of reading or writing; 0 means DefaultPatience
 
 	MaxKeys int // that the memory holds, those of others included; 0 means core.DefaultMaxKeys
 
 	Clock func() int64 // the wall clock in microseconds since the Unix epoch; nil: the system's
 	Mono  func() int64 // a clock in microseconds that never steps back; nil: the system's
 
-	// Trouble is called for what went wrong, once until it changes or ends; nil: nobody is told. It must not call the store.
+	// Trouble is called for what went wrong, once until it changes or ends; nil: nobody is told. It must not call the store. Calls can be concurrent.
 	Trouble func(error)
 
 	// Purged is called with the name of a blob that was deleted, since its instance is gone; nil: nobody is told.
@@ -81,6 +84,7 @@ type Store struct {
 		instances                                                atomic.Int64
 		readAt                                                   atomic.Int64 // when the blobs were read last, by Mono, plus 1; 0: never
 		failing, blind                                           atomic.Bool  // the last write has failed; the folder could not be listed
+		stuck                                                    atomic.Bool  // a round does not end, though it was told to
 		since                                                    atomic.Int64 // when the first admission came that is not written yet, by Mono, plus 1; 0: all is written
 	}
 }
@@ -115,7 +119,10 @@ func New(c Config) (*Store, error) {
 		start := time.Now()
 		c.Mono = func() int64 { return time.Since(start).Microseconds() }
 	}
-	exchange, err := tally.New(c.Storage, c.Folder, c.PurgeAge)
+	if c.Patience == 0 {
+		c.Patience = DefaultPatience
+	}
+	exchange, err := tally.New(steady{c.Storage}, c.Folder, c.PurgeAge)
 	if err != nil {
 		return nil, err
 	}
@@ -398,7 +405,7 @@ type Stats struct {
 	Read      int64 // how often Read was called
 	Purged    int64 // blobs that were deleted
 	Untold    int64 // units that were admitted and not told, since there is no space in the ledger
-	Failing   bool  // whether the last Write has failed, or the last Read could not list the blobs
+	Failing   bool  // whether the last Write has failed, the last Read could not list the blobs, or Run waits in vain for the storage
 	Age       int64 // for how long the oldest admission has waited to be written, in microseconds; 0: there is none
 	Keys      int64 // that the memory holds
 }
@@ -410,7 +417,7 @@ func (s *Store) Stats() Stats {
 		Damaged:   s.stats.readTroubles.Load(),
 		Written:   s.stats.written.Load(),
 		Failed:    s.stats.writeFailed.Load(),
-		Failing:   s.stats.failing.Load() || s.stats.blind.Load(),
+		Failing:   s.stats.failing.Load() || s.stats.blind.Load() || s.stats.stuck.Load(),
 		Read:      s.stats.read.Load(),
 		Purged:    s.stats.purged.Load(),
 		Untold:    s.stats.untold.Load(),

@@ -253,6 +253,60 @@ func TestBlocksAndResetsByHand(t *testing.T) {
 	f.remain(b, 10)
 }
 
+// What a storage does wrong with one blob keeps no other from being read, and is told once.
+func TestAStorageThatPanics(t *testing.T) {
+	f := newFleet(t, minutely, time.Second, time.Second)
+	var troubles []string
+	f.config.Trouble = func(err error) { troubles = append(troubles, err.Error()) }
+	a, b := f.start(never, never), f.start(never, never)
+	f.use(a, 1)
+	a.write(t)
+	f.use(b, 2)
+	b.write(t)
+	names, _ := f.storage.List(context.Background(), "weir", false)
+	slices.Sort(names)
+	f.storage.panics = names[0]
+	reader := f.start(never, never)
+	reader.read()
+	want := int64(9)
+	if f.storage.ofFirst == names[0] {
+		want = 8
+	}
+	f.remain(reader, want)
+	if len(troubles) != 1 || !strings.Contains(troubles[0], names[0]) || !strings.Contains(troubles[0], "panicked: a defect") {
+		t.Errorf("the troubles are %q, want one of %s", troubles, names[0])
+	}
+	f.storage.panics = ""
+	reader.read()
+	f.remain(reader, 7)
+}
+
+// A storage that does not return when it shall give up, as a folder on a server that has gone, is told. Decisions go on.
+func TestAStorageThatHangs(t *testing.T) {
+	f := newFleet(t, minutely, time.Hour, time.Hour)
+	f.config.Patience = 10 * time.Millisecond
+	told := make(chan string, 100)
+	f.config.Trouble = func(err error) { told <- err.Error() }
+	a := f.start(never, never)
+	f.storage.hang = make(chan struct{})
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		a.store.Run(ctx)
+	}()
+	if trouble := <-told; !strings.Contains(trouble, "has not answered") {
+		t.Errorf("the trouble is %q", trouble)
+	}
+	if !a.store.Stats().Failing {
+		t.Error("the store does not say that it fails")
+	}
+	f.use(a, 3)
+	stop()
+	close(f.storage.hang)
+	<-ended
+}
+
 // Run reads at once, and writes a last time when it ends.
 func TestRunWritesALastTime(t *testing.T) {
 	f := newFleet(t, minutely, time.Hour, time.Hour)
