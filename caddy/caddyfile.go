@@ -332,9 +332,10 @@ func (h *Handler) ownStore(d *caddyfile.Dispenser) error {
 		return err
 	}
 	var memory struct {
-		MaxKeys int `json:"max_keys"`
+		Store   string `json:"store"`
+		MaxKeys int    `json:"max_keys"`
 	}
-	if json.Unmarshal(raw, &memory) == nil && memory.MaxKeys != 0 {
+	if json.Unmarshal(raw, &memory) == nil && memory.Store == "memory" && memory.MaxKeys != 0 {
 		return errorAt(line, errors.New("store memory: max_keys is set in the global rate_limit option, since there is one memory for all handlers"))
 	}
 	h.StoreRaw = raw

@@ -1,6 +1,7 @@
 package ratelimit_test
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/certmagic"
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
@@ -165,6 +168,80 @@ func TestReloadsOverAStorage(t *testing.T) {
 	if lines := s.logs(says); len(lines) != 3 {
 		t.Errorf("the log has %d lines of three files that cannot be read: %v", len(lines), lines)
 	}
+}
+
+// unnamedStorage is a storage module that does not say what it is called, and has a password among its settings.
+type unnamedStorage struct {
+	certmagic.Storage `json:"-"`
+
+	Root   string `json:"root"`
+	Secret string `json:"secret"`
+}
+
+func init() {
+	caddy.RegisterModule(new(unnamedStorage))
+}
+
+func (*unnamedStorage) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "caddy.storage.weir_test_unnamed", New: func() caddy.Module { return new(unnamedStorage) }}
+}
+
+func (u *unnamedStorage) CertMagicStorage() (certmagic.Storage, error) {
+	u.Storage = &certmagic.FileStorage{Path: u.Root}
+	return u, nil
+}
+
+// A storage without a name is one over reloads, whether it is Caddy's own or a store's. Its settings are in no metric and in no log.
+func TestAStorageWithoutAName(t *testing.T) {
+	for _, own := range []bool{true, false} {
+		folder := t.TempDir()
+		s := newServer(t)
+		load := func(lines string) {
+			store := "store storage {\nwrite_interval 1h\nread_interval 10ms\n}\n"
+			if !own {
+				store = sharedStorage(folder, "10ms", "1h")
+			}
+			config := s.caddyfile("", ":PORT {\n"+withMetrics("rate_limit {\nzone a {\nkey everyone\nlimit 10/366d\n"+lines+"}\n"+store+"}\nrespond ok")+"\n}")
+			s.load(bytes.ReplaceAll(config, []byte(`"module":"file_system"`), []byte(`"module":"weir_test_unnamed","secret":"s3cr3t"`)))
+		}
+		load("")
+		s.admit(5, "/")
+		load("message changed\n")
+		s.admit(5, "/")
+		s.reject("/")
+		if names := blobs(t, s.dir); own && len(names) != 0 {
+			t.Errorf("a reload has made another store, and the former has written %v", names)
+		}
+		metrics := s.do("/metrics").body
+		if !strings.Contains(metrics, "weir_storage_keys{") {
+			t.Error("there are no metrics of storages")
+		}
+		if err := os.MkdirAll(filepath.Join(folder, "rate_limit", "weir", strings.Repeat("a", 32)+".tally"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if !own {
+			s.awaitLog(1, "the storage fails; until it works, this Caddy counts without what it cannot read or tell")
+		}
+		for _, line := range s.logs("the storage fails; until it works, this Caddy counts without what it cannot read or tell") {
+			metrics += fmt.Sprint(line)
+		}
+		if strings.Contains(metrics, "s3cr3t") {
+			t.Errorf("the password of a storage is in the metrics or the log")
+		}
+	}
+}
+
+// A default is the same setting as its value: a reload that spells it out keeps the counters.
+func TestDefaultsOfAStorageSpelledOut(t *testing.T) {
+	s := newServer(t)
+	load := func(lines string) {
+		s.load(s.caddyfile("", ":PORT {\nrate_limit {\nzone a {\nkey everyone\nlimit 10/366d\n}\nstore storage"+lines+"\n}\nrespond ok\n}"))
+	}
+	load("")
+	s.admit(5, "/")
+	load(" {\nread_interval 5s\nwrite_interval 5s\npurge_age 1h\nmax_keys 1000000\n}")
+	s.admit(5, "/")
+	s.reject("/")
 }
 
 // A configuration of caddy-ratelimit with distributed works as it is, over the storage that all of Caddy uses.

@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,8 +34,8 @@ type StorageStore struct {
 	// How often this Caddy's counts are written, if they have changed: from 10ms to 1h; the default is 5s.
 	WriteInterval caddy.Duration `json:"write_interval,omitempty"`
 
-	// After how long without a change the counts of another Caddy are deleted: from 1s to 366d; the default is 1h. It is at least three times the
-	// write_interval and a read_interval.
+	// After how long without a change the counts of another Caddy are deleted, when none of them counts any more: from 1s to 366d; the default is 1h. It is at
+	// least three times the write_interval and a read_interval.
 	PurgeAge caddy.Duration `json:"purge_age,omitempty"`
 
 	// How many keys the memory holds, those of other Caddys included: from 1 to 100000000; the default is 1000000.
@@ -71,8 +72,13 @@ func (s *StorageStore) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	config := blobstore.Config{Folder: storageFolder, MaxKeys: s.MaxKeys,
-		ReadEvery: time.Duration(s.ReadInterval), WriteEvery: time.Duration(s.WriteInterval), PurgeAge: time.Duration(s.PurgeAge)}
+	config := blobstore.Config{
+		Folder:     storageFolder,
+		ReadEvery:  cmp.Or(time.Duration(s.ReadInterval), blobstore.DefaultInterval),
+		WriteEvery: cmp.Or(time.Duration(s.WriteInterval), blobstore.DefaultInterval),
+		PurgeAge:   cmp.Or(time.Duration(s.PurgeAge), blobstore.DefaultPurgeAge),
+		MaxKeys:    cmp.Or(s.MaxKeys, core.DefaultMaxKeys),
+	}
 	key := fmt.Sprintf("%s %s %s %s %d", name, config.ReadEvery, config.WriteEvery, config.PurgeAge, config.MaxKeys)
 	value, _, err := storageStores.LoadOrNew(key, func() (caddy.Destructor, error) { return newSharedStorage(config, name) })
 	if err != nil {
@@ -84,14 +90,15 @@ func (s *StorageStore) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// load returns the storage, and a name that is equal for configurations of the same storage.
+// load returns the storage, and a name that is equal for configurations of the same storage. Logs and metrics have the name, so no settings are in it: they
+// can have passwords. Caddy's own storage has a name even if its module gives it none, so that a store over it survives reloads.
 func (s *StorageStore) load(ctx caddy.Context) (storage certmagic.Storage, name string, err error) {
 	if s.StorageRaw == nil {
 		storage = ctx.Storage()
 		if named, is := storage.(fmt.Stringer); is {
 			return storage, named.String(), nil
 		}
-		return storage, fmt.Sprintf("%T %p", storage, storage), nil
+		return storage, fmt.Sprintf("Caddy's own (%T)", storage), nil
 	}
 	mod, err := ctx.LoadModule(s, "StorageRaw")
 	if err != nil {
@@ -107,7 +114,8 @@ func (s *StorageStore) load(ctx caddy.Context) (storage certmagic.Storage, name 
 	if named, is := storage.(fmt.Stringer); is {
 		return storage, named.String(), nil
 	}
-	return storage, string(s.StorageRaw), nil
+	settings := sha256.Sum256(s.StorageRaw)
+	return storage, fmt.Sprintf("%s (%x)", caddy.GetModuleName(mod), settings[:4]), nil
 }
 
 // Store implements StoreModule.
@@ -259,7 +267,7 @@ type Distributed struct {
 	// How often this Caddy's counts are written; the default is 5s.
 	WriteInterval caddy.Duration `json:"write_interval,omitempty"`
 
-	// After how long without a change the counts of another Caddy are deleted; the default is 1h.
+	// After how long without a change the counts of another Caddy are deleted, when none of them counts any more; the default is 1h.
 	PurgeAge caddy.Duration `json:"purge_age,omitempty"`
 }
 
