@@ -231,6 +231,36 @@ func TestAStorageWithoutAName(t *testing.T) {
 	}
 }
 
+// Pipes and huge files in the folder are told, and not read: the counts of others are.
+func TestPipesAndHugeFilesInTheFolder(t *testing.T) {
+	folder := t.TempDir()
+	dir := filepath.Join(folder, "rate_limit", "weir")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, strings.Repeat("0", 32)+".tally"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	huge := filepath.Join(dir, strings.Repeat("1", 32)+".tally")
+	if err := os.WriteFile(huge, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(huge, 1<<30); err != nil { // it takes no space
+		t.Fatal(err)
+	}
+	zone := "rate_limit {\nzone a {\nkey everyone\nlimit 10/366d\n}\n" + sharedStorage(folder, "10ms", "10ms") + "}\nrespond ok"
+	s := newServer(t)
+	s.load(s.caddyfile("", ":PORT {\n"+zone+"\n}"))
+	lines := fmt.Sprint(s.awaitLog(2, "the storage fails; until it works, this Caddy counts without what it cannot read or tell"))
+	for _, want := range []string{"it is no regular file", "the counts of a Caddy have at most"} {
+		if !strings.Contains(lines, want) {
+			t.Errorf("the log is %s, want %q", lines, want)
+		}
+	}
+	s.admit(1, "/")
+	eventually(t, "the count is written", func() bool { return len(blobs(t, folder)) == 3 })
+}
+
 // A default is the same setting as its value: a reload that spells it out keeps the counters.
 func TestDefaultsOfAStorageSpelledOut(t *testing.T) {
 	s := newServer(t)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/proxyweir/weir/blobstore"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/tally"
 	"go.uber.org/zap"
 )
 
@@ -237,6 +239,18 @@ func (u *storageUsers) Load(ctx context.Context, name string) ([]byte, error) {
 	s, err := u.newest()
 	if err != nil {
 		return nil, err
+	}
+	if folder, is := s.(*certmagic.FileStorage); is { // a pipe would never end, and a huge file would need as much memory
+		info, err := os.Stat(folder.Filename(name))
+		if err != nil {
+			return nil, err
+		}
+		if info.Mode().IsRegular() && info.Size() > tally.MaxBytes {
+			return nil, fmt.Errorf("it has %d bytes; the counts of a Caddy have at most %d", info.Size(), tally.MaxBytes)
+		}
+		if !info.Mode().IsRegular() {
+			return nil, fmt.Errorf("it is no regular file: %s", info.Mode())
+		}
 	}
 	return s.Load(ctx, name)
 }

@@ -33,6 +33,8 @@ type Count struct {
 const (
 	MaxCounts = 100_000 // of an instance
 	MaxUnits  = 1 << 50 // of a slot
+
+	MaxBytes = int64(head + MaxCounts*most + 4) // of a blob
 )
 
 // document is what an instance writes: all its counts of slots that are not over.
@@ -97,8 +99,8 @@ func decode(b []byte) (*document, error) {
 	if v := string(b[len(magic)]); v != version {
 		return nil, fmt.Errorf("its version is %q; this program reads version %s", v, version)
 	}
-	if len(b) > head+MaxCounts*most+4 {
-		return nil, fmt.Errorf("it has %d bytes; a tally has at most %d", len(b), head+MaxCounts*most+4)
+	if int64(len(b)) > MaxBytes {
+		return nil, fmt.Errorf("it has %d bytes; a tally has at most %d", len(b), MaxBytes)
 	}
 	body, sum := b[:len(b)-4], binary.BigEndian.Uint32(b[len(b)-4:])
 	if crc32.Checksum(body, castagnoli) != sum {
