@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/redis/redistest"
 )
 
 // patience is how long tests wait for what must happen.
@@ -325,10 +327,9 @@ func TestAWorkerThatHasLostItsClaimEndsItsAttempt(t *testing.T) {
 func TestAResultWaitsForRedis(t *testing.T) {
 	b := newBench(t, nil)
 	id := b.enter("k", "x")
+	proxy := redistest.NewProxy(t, b.server.Addr())
 	running, end := make(chan bool), make(chan bool)
-	hasty := *b.Queue // the worker's
-	hasty.Timeout = 200 * time.Millisecond
-	c := work(t, &hasty, func(a *Attempt) Outcome {
+	c := work(t, queueOn(t, proxy.Addr(), nil), func(a *Attempt) Outcome {
 		if a.Begin() != nil {
 			return Outcome{}
 		}
@@ -336,12 +337,20 @@ func TestAResultWaitsForRedis(t *testing.T) {
 		<-end
 		return Outcome{Answer: &Answer{Status: 200}}
 	})
-	<-running
-	b.server.Pause()
-	close(end)
+	eventually(t, "the job runs", func() bool {
+		select {
+		case <-running:
+			return true
+		default:
+			return false
+		}
+	})
+	proxy.HangUp()
 	c.Wake()
 	eventually(t, "it is reported", func() bool { return c.reported("trouble") > 0 })
-	b.server.Resume()
+	close(end)
+	eventually(t, "the attempt has ended", func() bool { return len(c.bodies()) == 1 })
+	proxy.Pass()
 	b.awaitState(id, Done)
 	eventually(t, "the end of the trouble is reported", func() bool { return c.reported("over") == c.reported("trouble") })
 	if got := c.bodies(); len(got) != 1 {
