@@ -11,7 +11,8 @@ func (s *server) attempts() []map[string]any { return s.logs("handled deferred r
 
 func TestTheAccessLogHasWhatBecameOfADeferredRequest(t *testing.T) {
 	redis, up := durably(t), newWarehouse(t)
-	s := startSite(t, "log\nlog_skip /quiet\n"+shop(redis, up, "headers Cookie\nencrypt "+deferKey))
+	site := strings.Replace(shop(redis, up, "headers Cookie\nencrypt "+deferKey), "reverse_proxy", "request_header X-Later yes\nreverse_proxy", 1)
+	s := startSite(t, "log\nlog_skip /quiet\nroute {\n"+site+"}\n")
 	me := []string{"X-Customer", "ann", "Cookie", "session=hidden"}
 	first := s.deferred("one", me...)
 	quiet := s.must("POST", "/quiet", "two", append([]string{"Prefer", "respond-async"}, me...)...)
@@ -45,6 +46,9 @@ func TestTheAccessLogHasWhatBecameOfADeferredRequest(t *testing.T) {
 	}
 	if text := fmt.Sprint(lines); strings.Contains(text, "hidden") || strings.Contains(text, "secret=1") {
 		t.Errorf("it has credentials: %s", text)
+	}
+	if fields := fmt.Sprint(at(t, one, "request", "headers")); strings.Contains(fields, "X-Later") || len(up.got("one")) == 0 || up.got("one")[0].header.Get("X-Later") == "" {
+		t.Errorf("it is not as it was before the handlers behind: %s", fields)
 	}
 	// The line of the 202 has the job's id, too.
 	found := false
