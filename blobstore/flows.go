@@ -40,11 +40,11 @@ func (f *flows) probable(k tally.Key, l *core.Limit, clock func() int64) int64 {
 		return 0
 	}
 	now := clock()
-	units := flow.rate * float64(min(max(now-flow.read, 0)+flow.behind, flow.most, core.SlotShows(l, now)))
+	units := min(flow.rate*float64(min(max(now-flow.read, 0)+flow.behind, flow.most, core.SlotShows(l, now))), core.MaxRequests)
 	if units < leastGuess*float64(l.Capacity()) {
 		return 0
 	}
-	return min(int64(units), core.MaxRequests)
+	return int64(units)
 }
 
 // forget forgets the flow of a key.

@@ -315,7 +315,7 @@ func (s *Store) Write(ctx context.Context) error {
 	since := s.stats.since.Swap(0)
 	err := s.exchange.Write(ctx, s.config.Clock(), s.config.Mono())
 	if err == nil {
-		s.stats.written.Add(1)
+		s.stats.written.Store(int64(s.exchange.Written()))
 		s.stats.failing.Store(false)
 		s.trouble = ""
 		return nil
@@ -400,7 +400,7 @@ func (s *Store) ReadAge() int64 {
 type Stats struct {
 	Instances int64 // other instances of which there are blobs
 	Damaged   int64 // those of them whose blob cannot be read
-	Written   int64 // how often Write has succeeded
+	Written   int64 // how often the blob was written
 	Failed    int64 // how often it has failed
 	Read      int64 // how often Read was called
 	Purged    int64 // blobs that were deleted

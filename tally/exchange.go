@@ -229,6 +229,9 @@ func (p *peer) forget(now int64) {
 	}
 }
 
+// Written returns how often the blob was written.
+func (e *Exchange) Written() uint64 { return e.sequence }
+
 // Lists reports whether the folder could be listed at the last Read.
 func (e *Exchange) Lists() bool { return e.trouble == "" }
 
