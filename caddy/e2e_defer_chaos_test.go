@@ -183,9 +183,10 @@ func TestDirectAndDeferredRequestsShareTheLimit(t *testing.T) {
 }
 
 // Over hours of Redis's clock, which stands still but for the test's steps, the arrivals of a customer are within the limit between any two of them, whether they come
-// directly or were deferred. The clock goes on only when no job can be done, so that each request arrives at the time at which it was decided.
+// directly or were deferred. The clock goes on only when no job can be done, so that each request arrives at the time at which it was decided. (Under the race
+// detector TestDirectAndDeferredRequestsShareTheLimit does the same.)
 func TestArrivalsOverHoursAreWithinTheLimit(t *testing.T) {
-	underrace.OneGoroutine(t) // TestDirectAndDeferredRequestsShareTheLimit does the same there
+	underrace.OneGoroutine(t)
 	store, up := redistest.Start(t, redistest.WithClock()), newWarehouse(t)
 	const burst, pace = 5, 10 * time.Millisecond // so short that no node remembers a rejection for long, by its own clock
 	var now atomic.Int64                         // in microseconds

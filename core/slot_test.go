@@ -1,4 +1,9 @@
+//go:build gc
+// +build gc
+
 package core_test
+
+// Only Caddy tells of slots, so these tests are left out under the interpreter: see compiled_test.go.
 
 import (
 	"fmt"
