@@ -90,7 +90,7 @@ func TestThePageListsDeferredRequests(t *testing.T) {
 	js[bool](b, "(document.querySelector('#jobs-key input').focus(), true)")
 	b.do(chromedp.KeyEvent("sk-1"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent("192.0.2.7"))
 	a.is(func() { a.jobs = a.jobs[:1] })
-	b.polled(a, 1) // which leaves what was typed
+	b.polled(a, 2) // which leaves what was typed
 	b.do(chromedp.KeyEvent(kb.Enter))
 	b.lists(1)
 	a.is(func() { a.jobs = nil })
