@@ -104,7 +104,6 @@ type fleet struct {
 	play
 	servers []*exec.Cmd
 	addrs   []string
-	watch   int // an inotify instance on the folder of blobs
 	folder  string
 
 	mu       sync.Mutex
