@@ -163,8 +163,8 @@ func TestASentinelThatDoesNotAnswerIsPassedOver(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	until(t, "the master decides", func() bool { return ask(c, 1, time.Now().Add(patience)) == nil })
-	if got := silent.commands(""); got != "sentinel" {
-		t.Errorf("the silent Sentinel got %s", got)
+	if silent.commands("") == "" { // on a busy machine the others can be too late, too; then it is asked again
+		t.Error("the silent Sentinel was not asked")
 	}
 }
 
