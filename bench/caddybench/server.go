@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/proxyweir/weir/bench/cputime"
 )
 
 // server is a running Caddy.
@@ -75,27 +77,8 @@ func (s *server) expect(status int) error {
 	return nil
 }
 
-// cpu returns the CPU time that the process has used, in user and kernel mode.
-func (s *server) cpu() (time.Duration, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.process.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(stat), ") ") // after the name: the fields from the third on
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat: %q", s.process.Process.Pid, stat)
-	}
-	ticks := 0
-	for _, f := range fields[11:13] {
-		n, err := strconv.Atoi(f)
-		if err != nil {
-			return 0, err
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * (time.Second / 100), nil // USER_HZ is 100 on all systems of Go
-}
+// cpu returns the CPU time that the process has used.
+func (s *server) cpu() (time.Duration, error) { return cputime.Of(s.process.Process.Pid) }
 
 func (s *server) stop() {
 	s.process.Process.Signal(syscall.SIGTERM)

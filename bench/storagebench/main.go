@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/proxyweir/weir/bench/cputime"
 	"golang.org/x/sys/unix"
 )
 
@@ -267,23 +268,15 @@ func (f *fleet) judge() (most, beyond int) {
 
 // cpu returns the CPU time of all instances.
 func (f *fleet) cpu() (time.Duration, error) {
-	ticks := 0
+	sum := time.Duration(0)
 	for _, s := range f.servers {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.Process.Pid))
+		used, err := cputime.Of(s.Process.Pid)
 		if err != nil {
 			return 0, err
 		}
-		_, rest, _ := strings.Cut(string(stat), ") ") // after the name: the fields from the third on
-		fields := strings.Fields(rest)
-		for _, field := range fields[11:13] {
-			n, err := strconv.Atoi(field)
-			if err != nil {
-				return 0, err
-			}
-			ticks += n
-		}
+		sum += used
 	}
-	return time.Duration(ticks) * (time.Second / 100), nil // USER_HZ is 100 on all systems of Go
+	return sum, nil
 }
 
 // folders are in which the instances of both programs have their files.

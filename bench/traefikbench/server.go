@@ -13,9 +13,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/proxyweir/weir/bench/cputime"
 )
 
 // bench has what runs: Traefik, the service behind it, and Redis.
@@ -309,27 +310,8 @@ func (p *process) stop() {
 	}
 }
 
-// cpu returns the CPU time that the process has used, in user and kernel mode.
-func (p *process) cpu() (time.Duration, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(stat), ") ") // after the name: the fields from the third on
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat: %q", p.cmd.Process.Pid, stat)
-	}
-	ticks := 0
-	for _, f := range fields[11:13] {
-		n, err := strconv.Atoi(f)
-		if err != nil {
-			return 0, err
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * (time.Second / 100), nil // USER_HZ is 100 on all systems of Go
-}
+// cpu returns the CPU time that the process has used.
+func (p *process) cpu() (time.Duration, error) { return cputime.Of(p.cmd.Process.Pid) }
 
 // onCores is exec.Command on the first cores, or on any if cores is 0.
 func onCores(cores int, name string, args ...string) *exec.Cmd {
