@@ -310,7 +310,7 @@ func storeName(raw json.RawMessage) string {
 	return store.Name
 }
 
-// storageStats has the metrics of stores over a storage.
+// The metrics of stores over a storage.
 var (
 	storageInstancesDesc = prometheus.NewDesc("weir_storage_instances",
 		"Other Caddys whose counts are in the storage, by whether they can be read.", []string{"storage", "state"}, nil)
