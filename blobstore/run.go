@@ -16,11 +16,15 @@ func (s *Store) Run(ctx context.Context) {
 	read, write := time.NewTimer(jittered(s.config.ReadEvery)), time.NewTimer(jittered(s.config.WriteEvery))
 	defer read.Stop()
 	defer write.Stop()
+	sweep := time.NewTicker(time.Minute)
+	defer sweep.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			s.round(context.WithoutCancel(ctx), func(ctx context.Context) { _ = s.Write(ctx) })
 			return
+		case <-sweep.C:
+			s.memory.Sweep() // keys that are unused again
 		case <-read.C:
 			s.round(ctx, func(ctx context.Context) { s.Read(ctx) })
 			read.Reset(s.config.ReadEvery)

@@ -302,12 +302,6 @@ func (s *Store) Reset(r *core.Rule, key string) error {
 // Now implements core.Store.
 func (s *Store) Now() int64 { return s.memory.Now() }
 
-// Sweep forgets keys that are unused again.
-func (s *Store) Sweep() { s.memory.Sweep() }
-
-// Keys returns how many keys of the rule the store holds, those of others included.
-func (s *Store) Keys(r *core.Rule) int64 { return s.memory.Keys(r) }
-
 // Write writes this instance's counts, if there is news. ctx bounds the time that the storage may take.
 func (s *Store) Write(ctx context.Context) error {
 	s.going.Lock()
@@ -427,6 +421,20 @@ func (s *Store) Stats() Stats {
 		st.Age = max(s.config.Mono()-since+1, 1)
 	}
 	return st
+}
+
+// Add adds the numbers of another store. The age is that of the older one, and both may see the same other instances.
+func (s *Stats) Add(o Stats) {
+	s.Instances = max(s.Instances, o.Instances)
+	s.Damaged = max(s.Damaged, o.Damaged)
+	s.Written += o.Written
+	s.Failed += o.Failed
+	s.Read += o.Read
+	s.Purged += o.Purged
+	s.Untold += o.Untold
+	s.Failing = s.Failing || o.Failing
+	s.Age = max(s.Age, o.Age)
+	s.Keys += o.Keys
 }
 
 // Interface guards

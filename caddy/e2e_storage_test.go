@@ -347,3 +347,16 @@ func TestTheAdminAPITellsOfEventualRules(t *testing.T) {
 		t.Errorf("explain says %v", rules)
 	}
 }
+
+// Defect found: two stores over one storage, with different settings, had the same series, so that /metrics failed.
+func TestMetricsOfTwoStoresOverOneStorage(t *testing.T) {
+	folder := t.TempDir()
+	zone := func(name, interval string) string {
+		return "rate_limit {\nzone " + name + " {\nkey everyone\nlimit 10/366d\n}\n" + sharedStorage(folder, interval, interval) + "}\n"
+	}
+	s := startSite(t, withMetrics(zone("a", "10ms")+zone("b", "20ms")+"respond ok"))
+	s.admit(3, "/")
+	eventually(t, "both stores are in the metrics, together", func() bool {
+		return s.metric(`weir_storage_keys{storage="FileStorage:`+folder+`"}`) == "2" // each has the key of its own zone
+	})
+}

@@ -114,9 +114,7 @@ func (ruleCollector) Collect(to chan<- prometheus.Metric) {
 	for _, d := range app.queues() {
 		d.collect(gauge, counter)
 	}
-	for _, s := range app.storages() {
-		s.collect(gauge, counter)
-	}
+	collectStorages(app.storages(), gauge, counter)
 	var syncs redis.SyncStats
 	for _, store := range app.redisStores() {
 		syncs.Add(store.SyncStats())

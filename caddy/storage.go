@@ -326,17 +326,24 @@ var (
 	storageDescs = []*prometheus.Desc{storageInstancesDesc, storageOperationsDesc, storageAgeDesc, storageUntoldDesc, storageKeysDesc}
 )
 
-// collect reports on the store.
-func (s *sharedStorage) collect(gauge func(d *prometheus.Desc, value float64, labels ...string), counter func(d *prometheus.Desc, value int64, labels ...string)) {
-	st := s.store.Stats()
-	gauge(storageInstancesDesc, float64(st.Instances-st.Damaged), s.name, "readable")
-	gauge(storageInstancesDesc, float64(st.Damaged), s.name, "damaged")
-	counter(storageOperationsDesc, st.Written, s.name, "write", "ok")
-	counter(storageOperationsDesc, st.Failed, s.name, "write", "failed")
-	counter(storageOperationsDesc, st.Read, s.name, "read", "ok")
-	gauge(storageAgeDesc, float64(st.Age)/1e6, s.name)
-	counter(storageUntoldDesc, st.Untold, s.name)
-	gauge(storageKeysDesc, float64(st.Keys), s.name)
+// collectStorages reports on the stores. Those over one storage, which differ in their settings, are reported together.
+func collectStorages(stores []*sharedStorage, gauge func(d *prometheus.Desc, value float64, labels ...string), counter func(d *prometheus.Desc, value int64, labels ...string)) {
+	sums := make(map[string]blobstore.Stats)
+	for _, s := range stores {
+		st := s.store.Stats()
+		st.Add(sums[s.name])
+		sums[s.name] = st
+	}
+	for name, st := range sums {
+		gauge(storageInstancesDesc, float64(st.Instances-st.Damaged), name, "readable")
+		gauge(storageInstancesDesc, float64(st.Damaged), name, "damaged")
+		counter(storageOperationsDesc, st.Written, name, "write", "ok")
+		counter(storageOperationsDesc, st.Failed, name, "write", "failed")
+		counter(storageOperationsDesc, st.Read, name, "read", "ok")
+		gauge(storageAgeDesc, float64(st.Age)/1e6, name)
+		counter(storageUntoldDesc, st.Untold, name)
+		gauge(storageKeysDesc, float64(st.Keys), name)
+	}
 }
 
 // storages returns the stores over storages in which handlers count, each once.
