@@ -192,7 +192,15 @@ func (b *Board) TakeAt(body []byte, signature string, now, effective int64) (*Do
 	}
 	expires := d.ExpiresAt.UnixMicro()
 	b.newest.take(d.Serial, expires, now)
+	why := make(map[string]string)
+	for i := range d.Abstained {
+		why[d.Abstained[i].Rule] = d.Abstained[i].Reason
+	}
 	for label, r := range b.rules {
+		if of[label] == nil {
+			Abstain(&r.state, why[label], d.Serial, effective, expires, now)
+			continue
+		}
 		Take(&r.state, of[label], d.Serial, effective, expires, now)
 	}
 	return d, nil

@@ -65,6 +65,32 @@ func TestABoardTakesADocumentOnce(t *testing.T) {
 	}
 }
 
+func TestABoardSaysWhyTheAdvisorAbstains(t *testing.T) {
+	b := someBoard(t, Bounds)
+	take := func(serial int64, abstained string) Outcome {
+		t.Helper()
+		body := string(bodyOf(t, b, serial, begins, nil))
+		body = strings.Replace(body, `"rules":[]`, `"rules":[]`+abstained, 1)
+		if d, refusal := b.Take([]byte(body), "", begins); d == nil || refusal != nil {
+			t.Fatalf("%v: %s", refusal, body)
+		}
+		b.Turn(begins, always(healthy))
+		view, _ := b.LookAt("api")
+		return view.Outcome
+	}
+	for serial, test := range []struct{ abstained, reason, text string }{
+		{"", "", "advice 1 has nothing for this rule; the configured limit holds"},
+		{`,"abstained":[{"rule":"api","reason":"skill"}]`, "skill", "advice 2 has nothing for this rule (skill: forecasts were not better than simpler ones); the configured limit holds"},
+		{`,"abstained":[{"rule":"api","reason":"strike"}]`, "strike", "advice 3 has nothing for this rule (strike); the configured limit holds"},
+		{`,"abstained":[]`, "", "advice 4 has nothing for this rule; the configured limit holds"},
+	} {
+		o := take(int64(serial+1), test.abstained)
+		if o.Why != Abstains || o.Reason != test.reason || Explain(&o) != test.text {
+			t.Errorf("%s: %+v: %s", test.abstained, o, Explain(&o))
+		}
+	}
+}
+
 // A defect: one document with the highest serial silenced its advisor until the proxy was started again.
 func TestASerialCountsUntilItsAdviceIsOver(t *testing.T) {
 	b := someBoard(t, Bounds)

@@ -37,7 +37,16 @@ type Document struct {
 	EffectiveAt time.Time `json:"effective_at"` // when all proxies of a fleet follow it: not before IssuedAt, and at most MaxDelay after
 	ExpiresAt   time.Time `json:"expires_at"`   // after EffectiveAt, and at most MaxValid after IssuedAt
 	Model       Model     `json:"model"`
-	Rules       []Rule    `json:"rules"` // none: the advisor abstains. Each label once
+	Rules       []Rule    `json:"rules"` // none: the advisor abstains. Each label once, here and in Abstained together
+
+	// Abstained says why there is nothing for some of the other rules. It changes nothing.
+	Abstained []Abstained `json:"abstained,omitempty"`
+}
+
+// Abstained is why the advisor has nothing for a rule.
+type Abstained struct {
+	Rule   string `json:"rule"`   // its label
+	Reason string `json:"reason"` // 1 to 32 of a-z and _, such as history
 }
 
 // Model is what the advisor has made its forecasts with.
@@ -153,6 +162,11 @@ func Check(d *Document, e Expect) *Refusal {
 			return refuse(OtherRule, "rule %q: no rule of this name has adapt", r.Rule)
 		}
 	}
+	for _, n := range d.Abstained {
+		if !e.Rules[n.Rule] {
+			return refuse(OtherRule, "rule %q: no rule of this name has adapt", n.Rule)
+		}
+	}
 	if d.Serial <= e.Serial {
 		return refuse(OldSerial, "serial %d: must be above the last one, %d", d.Serial, e.Serial)
 	}
@@ -185,6 +199,9 @@ func labelsOf(d *Document) map[string]bool {
 	labels := make(map[string]bool)
 	for i := range d.Rules {
 		labels[d.Rules[i].Rule] = true
+	}
+	for i := range d.Abstained {
+		labels[d.Abstained[i].Rule] = true
 	}
 	return labels
 }

@@ -147,7 +147,7 @@ func (r *reader) time(n *node, path string) time.Time {
 }
 
 const (
-	documentFields = "version serial config issued_at effective_at expires_at model rules"
+	documentFields = "version serial config issued_at effective_at expires_at model rules abstained"
 	modelFields    = "name horizon_seconds skill_vs_last"
 	ruleFields     = "rule reason limit above confidence impact forecast"
 	limitFields    = "requests burst algorithm"
@@ -195,7 +195,34 @@ func readDocument(r *reader, root *node) *Document {
 		}
 		seen[label] = true
 	}
+	if m[8] != nil {
+		readAbstained(r, m[8], seen, d)
+	}
 	return d
+}
+
+func readAbstained(r *reader, n *node, seen map[string]bool, d *Document) {
+	if !r.must(n, "abstained", isList) {
+		return
+	}
+	if len(n.values) > MaxRules {
+		r.isWrong("abstained", strconv.Itoa(len(n.values)), "at most "+strconv.Itoa(MaxRules))
+	}
+	d.Abstained = make([]Abstained, len(n.values))
+	for i := range d.Abstained {
+		path := "abstained[" + strconv.Itoa(i) + "]"
+		m := r.members(n.values[i], path, "rule reason")
+		if r.malformed != nil {
+			return
+		}
+		label := r.label(m[0], path+".rule")
+		d.Abstained[i].Rule = label
+		d.Abstained[i].Reason = r.reason(m[1], path+".reason")
+		if seen[label] {
+			r.isWrong(path+".rule", label, "another than that of the rules before")
+		}
+		seen[label] = true
+	}
 }
 
 func readVersion(r *reader, n *node) {
@@ -232,20 +259,32 @@ func readModel(r *reader, n *node, to *Model) {
 	}
 }
 
-func readRule(r *reader, n *node, path string, to *Rule) {
-	m := r.members(n, path, ruleFields)
-	to.Rule = r.text(m[0], path+".rule")
-	namespace, name, found := strings.Cut(to.Rule, "/")
+// label reads a rule's label.
+func (r *reader) label(n *node, path string) string {
+	label := r.text(n, path)
+	namespace, name, found := strings.Cut(label, "/")
 	if !found {
 		name = namespace
 	}
 	if words.CheckName(namespace) != nil || words.CheckName(name) != nil {
-		r.isWrong(path+".rule", to.Rule, "the name of a rule, or <namespace>/<name>")
+		r.isWrong(path, label, "the name of a rule, or <namespace>/<name>")
 	}
-	to.Reason = r.text(m[1], path+".reason")
-	if to.Reason == "" || len(to.Reason) > 32 || strings.Trim(to.Reason, "abcdefghijklmnopqrstuvwxyz_") != "" {
-		r.isWrong(path+".reason", to.Reason, "1 to 32 of a-z and _")
+	return label
+}
+
+// reason reads the advisor's reason for what it says of a rule.
+func (r *reader) reason(n *node, path string) string {
+	reason := r.text(n, path)
+	if reason == "" || len(reason) > 32 || strings.Trim(reason, "abcdefghijklmnopqrstuvwxyz_") != "" {
+		r.isWrong(path, reason, "1 to 32 of a-z and _")
 	}
+	return reason
+}
+
+func readRule(r *reader, n *node, path string, to *Rule) {
+	m := r.members(n, path, ruleFields)
+	to.Rule = r.label(m[0], path+".rule")
+	to.Reason = r.reason(m[1], path+".reason")
 	if m[2] == nil && m[3] == nil {
 		r.isMalformed(path, "limit or above is missing")
 	}

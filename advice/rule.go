@@ -31,7 +31,8 @@ type State struct {
 
 // entry is what a document says of one rule.
 type entry struct {
-	rule               *Rule // nil: nothing
+	rule               *Rule  // nil: nothing
+	abstains           string // why it is nothing; "": not known
 	serial             int64
 	effective, expires int64 // microseconds
 }
@@ -41,7 +42,7 @@ func setBack(e *entry, by int64) *entry {
 	if e == nil {
 		return e
 	}
-	return &entry{rule: e.rule, serial: e.serial, effective: e.effective - by, expires: e.expires - by}
+	return &entry{rule: e.rule, abstains: e.abstains, serial: e.serial, effective: e.effective - by, expires: e.expires - by}
 }
 
 // The words of Outcome.Why.
@@ -70,7 +71,7 @@ type Outcome struct {
 
 	Target int64  // the requests that it steps towards
 	Why    string // one of the words above
-	Reason string // the advisor's, where there is advice
+	Reason string // the advisor's, for its advice or for having none; "": not known
 	Serial int64  // of the advice that is followed; 0: none
 	Until  int64  // of Followed and what holds it: when the advice expires; of Frozen: when that ends; else 0
 
@@ -122,12 +123,20 @@ func within(n, least, most int64) int64 {
 // Take hands a rule what a document says of it: nil if that is nothing. It is followed from effective to expires, and what was followed before until
 // then. Advice whose serial is not above the last one is ignored, until all advice so far is over.
 func Take(st *State, r *Rule, serial, effective, expires, now int64) {
-	if serial <= st.newest.at(now) {
+	take(st, &entry{rule: r, serial: serial, effective: effective, expires: expires}, now)
+}
+
+// Abstain is Take of a document that has nothing for the rule, and says why.
+func Abstain(st *State, reason string, serial, effective, expires, now int64) {
+	take(st, &entry{abstains: reason, serial: serial, effective: effective, expires: expires}, now)
+}
+
+func take(st *State, e *entry, now int64) {
+	if e.serial <= st.newest.at(now) {
 		return
 	}
-	st.newest.take(serial, expires, now)
-	e := &entry{rule: r, serial: serial, effective: effective, expires: expires}
-	if st.next == nil || st.next.effective >= effective {
+	st.newest.take(e.serial, e.expires, now)
+	if st.next == nil || st.next.effective >= e.effective {
 		st.next = e
 		st.later = nil
 		return
@@ -188,6 +197,7 @@ func Turn(s *Settings, st *State, c Conditions, now int64) Outcome {
 	if e := st.followed; e != nil {
 		o.Serial = e.serial
 		o.Until = e.expires
+		o.Reason = e.abstains
 		if e.rule != nil {
 			o.Reason = e.rule.Reason
 			o.Above = threshold(s, st, e, c, now, o.Why == Frozen)
@@ -370,6 +380,25 @@ func WalkBack(s *Settings, st *State) int64 {
 	return steps * s.Every
 }
 
+// meaningOf returns what a reason to abstain means, with a colon before it; "" if it is none of those that our advisors have.
+func meaningOf(reason string) string {
+	switch reason {
+	case "source":
+		return ": Prometheus did not answer"
+	case "history":
+		return ": too little of it is known"
+	case "gaps":
+		return ": too much of the history is missing"
+	case "outdated":
+		return ": nothing is known of the last horizon"
+	case "skill":
+		return ": forecasts were not better than simpler ones"
+	case "unneeded":
+		return ": the configured limit is right within a tenth"
+	}
+	return ""
+}
+
 // Explain returns an Outcome's reason in words, as the page and audit lines have it.
 func Explain(o *Outcome) string {
 	advised := "advice " + strconv.FormatInt(o.Serial, 10)
@@ -398,7 +427,11 @@ func Explain(o *Outcome) string {
 	case Expired:
 		return "the advice is over; on its way to the configured limit"
 	case Abstains:
-		return "advice " + strconv.FormatInt(o.Serial, 10) + " has nothing for this rule; the configured limit holds"
+		nothing := "advice " + strconv.FormatInt(o.Serial, 10) + " has nothing for this rule"
+		if o.Reason != "" {
+			nothing += " (" + o.Reason + meaningOf(o.Reason) + ")"
+		}
+		return nothing + "; the configured limit holds"
 	case Reverted:
 		return "reverted by hand"
 	case Reloaded:

@@ -143,6 +143,7 @@ func (c *Config) document(findings []Finding, now time.Time, serial int64) *advi
 				d.Model.SkillVsLast = &skill
 			}
 		default:
+			d.Abstained = append(d.Abstained, advice.Abstained{Rule: f.Rule, Reason: f.Reason})
 			continue
 		}
 		d.Rules = append(d.Rules, r)

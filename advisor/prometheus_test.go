@@ -215,7 +215,7 @@ rules:
 	if refusal := advice.Verify(public, body, answer.Header.Get(advice.SignatureHeader)); refusal != nil {
 		t.Error(refusal)
 	}
-	d, refusal := advice.Parse(body, advice.Expect{Now: a.now().UnixMicro(), Config: c.Digest(), Rules: map[string]bool{"api": true, "login": true}})
+	d, refusal := advice.Parse(body, advice.Expect{Now: a.now().UnixMicro(), Config: c.Digest(), Rules: map[string]bool{"api": true, "login": true, "missing": true}})
 	if refusal != nil {
 		t.Fatalf("%v: %s", refusal, body)
 	}

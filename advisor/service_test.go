@@ -148,6 +148,20 @@ func TestDocumentsSayWhatWasFound(t *testing.T) {
 	}
 }
 
+func TestDocumentsSayWhyTheAdvisorAbstains(t *testing.T) {
+	c := &Config{Rules: make([]Rule, 2)}
+	d := c.document([]Finding{{Rule: "api", Reason: WithoutHistory}, {Rule: "login", Reason: reasonAbuse, Above: &Threshold{PerSecond: 2, Limit: "2/1s"}}}, noon, 1)
+	if len(d.Rules) != 1 || d.Rules[0].Rule != "login" || len(d.Abstained) != 1 || d.Abstained[0] != (advice.Abstained{Rule: "api", Reason: WithoutHistory}) {
+		t.Errorf("the document has %+v and %+v", d.Rules, d.Abstained)
+	}
+	for _, reason := range abstentions {
+		text := advice.Explain(&advice.Outcome{Why: advice.Abstains, Serial: 1, Reason: reason})
+		if !strings.Contains(text, "("+reason+": ") {
+			t.Errorf("%s is not explained: %s", reason, text)
+		}
+	}
+}
+
 func TestSerialsRiseOverRestartsAndWhenTheClockStepsBack(t *testing.T) {
 	a := newTestAdvisor(t, new(steady))
 	serials := []int64{}

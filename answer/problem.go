@@ -19,14 +19,28 @@ const (
 	againSecond  = " Try again in 1 second."
 )
 
-// textType is the media type of a rejection's body unless that is a problem.
-const textType = "text/plain; charset=utf-8"
+// The media types of a rejection's body unless that is a problem.
+const (
+	textType = "text/plain; charset=utf-8"
+	pageType = "text/html; charset=utf-8"
+)
+
+// IsPage reports whether a message is a page in HTML: it begins with a <, after white space.
+func IsPage(message string) bool { return strings.HasPrefix(strings.TrimSpace(message), "<") }
+
+// typeOf returns the media type of a message.
+func typeOf(message string) string {
+	if IsPage(message) {
+		return pageType
+	}
+	return textType
+}
 
 // NewRefusal prepares the plain rejections of a rule for core.Serve, which makes them as WriteHeaders and Body do. message is the text of the
 // body; "": the default text.
 func NewRefusal(message string) *core.Refusal {
 	if message != "" {
-		return &core.Refusal{ContentType: textType, Text: message + "\n"}
+		return &core.Refusal{ContentType: typeOf(message), Text: message + "\n"}
 	}
 	return &core.Refusal{ContentType: textType, Text: DefaultMessage + againSecond + "\n", Before: DefaultMessage + againIn, After: againSeconds + "\n"}
 }
@@ -78,9 +92,9 @@ func refuses(parameters string) bool {
 }
 
 // Body returns the content type and the body of a rejected request's response: problem details if the request accepts them,
-// else text. After the message it says when to try again, if that is known.
+// else text, or a page if the message is one, which a problem does not have. The default message says when to try again, if that is known.
 func Body(asProblem bool, message string, checks []core.Check, v *core.Verdict) (contentType string, body []byte) {
-	if message == "" {
+	if message == "" || asProblem && IsPage(message) {
 		message = DefaultMessage
 		if v.RetryAfter == core.Never {
 			message = "This request is over its limit, and waiting does not change that."
@@ -91,7 +105,7 @@ func Body(asProblem bool, message string, checks []core.Check, v *core.Verdict) 
 		}
 	}
 	if !asProblem {
-		return textType, []byte(message + "\n")
+		return typeOf(message), []byte(message + "\n")
 	}
 	p := problem{
 		Type:   QuotaExceeded,

@@ -80,3 +80,26 @@ func TestProblemNamesTheRulesThatRejected(t *testing.T) {
 		t.Errorf("no JSON: %s", body)
 	}
 }
+
+func TestAMessageThatIsAPageIsSentAsOne(t *testing.T) {
+	const page = "<!doctype html>\n<title>Slow down</title>"
+	v := &core.Verdict{RetryAfter: 5_000_000}
+	for _, c := range []struct {
+		message, contentType, body string
+		asProblem                  bool
+	}{
+		{page, "text/html; charset=utf-8", page + "\n", false},
+		{"  \n<p>Slow down", "text/html; charset=utf-8", "  \n<p>Slow down\n", false},
+		{"Slow down: 5 < 6", "text/plain; charset=utf-8", "Slow down: 5 < 6\n", false},
+	} {
+		if contentType, body := Body(c.asProblem, c.message, nil, v); contentType != c.contentType || string(body) != c.body {
+			t.Errorf("%q: %s, %q", c.message, contentType, body)
+		}
+		if got := NewRefusal(c.message); got.ContentType != c.contentType || got.Text != c.body {
+			t.Errorf("%q: %+v", c.message, got)
+		}
+	}
+	if contentType, body := Body(true, page, nil, v); contentType != "application/problem+json" || strings.Contains(string(body), "doctype") || !strings.Contains(string(body), "Try again in 5 seconds.") {
+		t.Errorf("as a problem: %s, %s", contentType, body)
+	}
+}

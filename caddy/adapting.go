@@ -247,6 +247,10 @@ func (a *Advisor) advised() *front.Advised {
 
 // tell logs a change, and writes it to the audit file.
 func (a *Advisor) tell(c front.Adapted) {
+	if c.Abstains {
+		a.logger.Info("the advisor has nothing for the rule", zap.String("rule", c.Label), zap.Int64("serial", c.After.Serial), zap.String("reason", advice.Explain(&c.After)))
+		return
+	}
 	fields := []zap.Field{
 		zap.String("rule", c.Label), zap.String("before", front.LimitText(&c.Before)), zap.String("after", front.LimitText(&c.After)),
 		zap.Int64("serial", c.After.Serial), zap.String("reason", advice.Explain(&c.After)),

@@ -148,16 +148,17 @@ func adviceRuleOf(label string, of *advice.RuleView, applied bool) adviceRule {
 	return rule
 }
 
-// movedLimit says of a limit in force that advice has made it another than the configured one, which it has. It is empty if that is in force.
+// movedLimit says of a limit in force that advice has made it another than the configured one, which it has. If that is in force, it only says why the
+// advisor abstains; it is empty if the advisor does not, or does not say.
 type movedLimit struct {
 	Configured string       `json:"configured,omitempty"`
 	Advice     *movedAnswer `json:"advice,omitempty"`
 }
 
-// movedAnswer says why a limit is not the configured one.
+// movedAnswer says why a limit is not the configured one, or why the advisor has nothing for it.
 type movedAnswer struct {
 	Serial int64  `json:"serial,omitempty"` // of the advice that is followed; none: it is over
-	Reason string `json:"reason,omitempty"` // the advisor's
+	Reason string `json:"reason,omitempty"` // the advisor's, for its advice or for having none
 	Why    string `json:"why"`
 	Text   string `json:"text"` // the same in words
 }
@@ -171,6 +172,8 @@ func (a *App) movedLimit(s *subject, now *core.Rule) movedLimit {
 		}
 		if configured := one.rule.Limits.Own().Limit().String(); configured != now.Limit().String() {
 			moved = movedLimit{Configured: configured, Advice: a.memory.adapting.movedBy(a, s.label)}
+		} else if by := a.memory.adapting.movedBy(a, s.label); by != nil && by.Why == advice.Abstains && by.Reason != "" {
+			moved.Advice = by
 		}
 	}
 	return moved

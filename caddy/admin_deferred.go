@@ -94,13 +94,10 @@ func (d *deferring) queueAnswer(sums *deferral.Sums) queueAnswer {
 		q.Why = "Redis does not answer"
 		return q
 	}
-	q.Accepting = d.worker.Ready() && !sums.Draining
-	switch {
-	case sums.Draining:
+	if q.Why = d.worker.Obstacle(); q.Why == "" && sums.Draining {
 		q.Why = "an operator drains it"
-	case !q.Accepting:
-		q.Why = "Redis may lose jobs"
 	}
+	q.Accepting = q.Why == ""
 	q.Waiting, q.Running, q.Dead, q.Bytes = sums.Open-sums.Claimed, sums.Claimed, sums.Letters, sums.Bytes
 	if !sums.Oldest.IsZero() {
 		q.Oldest = new(sums.Age().Seconds())

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/match"
 )
 
 // explainRequest describes an imaginary request, for which /rate_limit/explain says what would become of it.
@@ -85,8 +85,8 @@ func (a *App) makeUp(given *explainRequest) (*http.Request, *caddyhttp.Server, e
 	bad := func(format string, v ...any) (*http.Request, *caddyhttp.Server, error) {
 		return nil, nil, adminError(http.StatusBadRequest, format, v...)
 	}
-	address, err := netip.ParseAddr(given.ClientIP)
-	if err != nil {
+	address := match.ReadAddress(given.ClientIP)
+	if !address.IsValid() {
 		return bad("client_ip %q: must be an address, such as 192.0.2.7", given.ClientIP)
 	}
 	u, err := url.Parse(given.URL)
@@ -242,6 +242,8 @@ func (w *walk) handler(handler caddyhttp.MiddlewareHandler, r *http.Request) (en
 		return w.rateLimit(h, r)
 	case *caddyhttp.Subroute:
 		return w.routes(h.Routes, r)
+	case *Page:
+		return h.answersPath(r.URL.Path), nil
 	case *caddyhttp.Invoke:
 		if route := w.server.NamedRoutes[h.Name]; route != nil {
 			return w.routes(caddyhttp.RouteList{*route}, r)
@@ -285,7 +287,7 @@ func (w *walk) note(text string) {
 
 // rateLimit adds the decision of a rate_limit handler to the answer, and reports whether it would end the request.
 func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
-	q := &front.Inquiry{Quiet: true}
+	q := new(front.Inquiry)
 	if _, err := h.assemble(q, r); err != nil {
 		return true, err
 	}

@@ -15,6 +15,8 @@ type guardAnswer struct {
 	Baseline  float64          `json:"baseline_seconds"`     // that the service takes to begin an answer while it keeps up; 0: not known yet
 	FairShare float64          `json:"fair_share,omitempty"` // requests in 10 s of a key beyond which a part of the limit is closed to it; 0: there is room for all
 	Rejected  map[string]int64 `json:"rejected"`             // by reason
+	Shadow    bool             `json:"shadow,omitempty"`     // nobody is turned away
+	Spared    map[string]int64 `json:"shadow_rejected,omitempty"`
 	Tightened []tightenedRule  `json:"tightened,omitempty"`
 	Learning  bool             `json:"learning,omitempty"` // no rule has learnt for as long as warm_up says
 }
@@ -31,7 +33,11 @@ func (g *guarded) answer() guardAnswer {
 	at, now := guard.Look(g.Guard), guardNow()
 	a := guardAnswer{
 		Name: g.label, UnderWay: at.UnderWay, Limit: at.Limit, Max: at.Max, Min: at.Min, Baseline: float64(at.Baseline) / 1e6,
-		FairShare: float64(at.Fair) / 1e3, Rejected: map[string]int64{front.GuardFull: at.Full, front.GuardUnfair: at.Unfair, front.GuardTightened: at.Tightened}, Learning: at.WarmUp >= 0,
+		FairShare: float64(at.Fair) / 1e3, Shadow: at.Shadow, Learning: at.WarmUp >= 0,
+	}
+	a.Rejected, _ = front.GuardCounts(&at, false)
+	if spared, shown := front.GuardCounts(&at, true); shown {
+		a.Spared = spared
 	}
 	g.each(func(label string, r *guard.Rule) {
 		of := guard.LookAt(r, now)

@@ -205,6 +205,11 @@ func (s *subject) places() []*core.Rule {
 	return append(list, s.rules...)
 }
 
+// keysAnswer says how many keys an action has met: 1 if the key was counted or blocked, else 0.
+type keysAnswer struct {
+	Keys int `json:"keys"`
+}
+
 // onKey returns an endpoint's function that calls act for the key that the request names, in every place where the key is counted.
 func onKey(act func(l *limiter, r *core.Rule, key string) error) func(*App, *http.Request) (any, error) {
 	return func(a *App, r *http.Request) (any, error) {
@@ -216,8 +221,30 @@ func onKey(act func(l *limiter, r *core.Rule, key string) error) func(*App, *htt
 		if err != nil {
 			return nil, err
 		}
-		return struct{}{}, s.eachPlace(func(l *limiter, r *core.Rule) error { return act(l, r, key) })
+		var answer keysAnswer
+		return &answer, s.eachPlace(func(l *limiter, r *core.Rule) error {
+			before, err := l.standing(r, key)
+			if err == nil {
+				err = act(l, r, key)
+			}
+			if err != nil {
+				return err
+			}
+			after, err := l.standing(r, key)
+			if after.Remaining > before.Remaining || after.Allowed && !before.Allowed {
+				answer.Keys = 1
+			}
+			return err
+		})
 	}
+}
+
+// standing returns what a limit would decide on a request of a key.
+func (l *limiter) standing(r *core.Rule, key string) (core.Decision, error) {
+	checks := []core.Check{{Rule: r, Key: key, Cost: 1}}
+	var v core.Verdict
+	err := l.Look(checks, &v)
+	return checks[0].Decision, err
 }
 
 // blockKey blocks a key in a rule for a given time.

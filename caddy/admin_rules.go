@@ -11,9 +11,13 @@ import (
 
 // rulesAnswer is the answer of /rate_limit/rules.
 type rulesAnswer struct {
-	Time  time.Time    `json:"time"` // of the counts
-	Rules []ruleAnswer `json:"rules"`
+	Time    time.Time    `json:"time"`    // of the counts
+	Started time.Time    `json:"started"` // when this process began: counts are of the same history while it is the same
+	Rules   []ruleAnswer `json:"rules"`
 }
+
+// started is when this process began. It does not change with a reload.
+var started = time.Now().UTC()
 
 // ruleAnswer is a rule in force. Its counts begin when the process first has the rule.
 type ruleAnswer struct {
@@ -52,7 +56,7 @@ func listRules(a *App, r *http.Request) (any, error) {
 		return nil, err
 	}
 	now := time.Now().UTC()
-	answer := rulesAnswer{Time: now, Rules: []ruleAnswer{}}
+	answer := rulesAnswer{Time: now, Started: started, Rules: []ruleAnswer{}}
 	lent := leases.stats()
 	for _, s := range a.subjects() {
 		one := a.ruleAnswer(s, now)

@@ -39,6 +39,7 @@ type App struct {
 	sweep     time.Duration
 	zones     map[string]*core.Limits   // by namespace and name
 	deferring map[string]bool           // the same zones: whether they defer
+	stores    map[string]string         // the same zones, and rules of files: the counters of limiters
 	together  map[string][]*core.Limits // by namespace and name, those of all handlers that have the zone
 	files     *ruleFiles
 	watcher   *watcher // while the app runs
@@ -71,6 +72,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx = ctx
 	a.logger = ctx.Logger()
 	a.zones = make(map[string]*core.Limits)
+	a.stores = make(map[string]string)
 	a.deferring = make(map[string]bool)
 	a.together = make(map[string][]*core.Limits)
 	a.files = &ruleFiles{app: a}
@@ -108,8 +110,9 @@ func (a *App) Provision(ctx caddy.Context) error {
 }
 
 // register adds a zone to the registry. It returns an error if a zone, or a rule in a file, of the same name differs from it.
-func (a *App) register(namespace, name string, limits *core.Limits, defers bool) error {
+func (a *App) register(namespace, name string, limits *core.Limits, store *limiter, defers bool) error {
 	id := zoneID(namespace, name)
+	a.checkStore(id, "zone", name, store)
 	if other := a.zones[id]; other != nil {
 		if defers || a.deferring[id] {
 			return fmt.Errorf("zone %q: on_limit defer: two handlers have the zone, and its requests can be in the queue of one only; rename one zone, or give its handler a namespace", name)
@@ -132,6 +135,18 @@ func (a *App) register(namespace, name string, limits *core.Limits, defers bool)
 	a.together[id] = append(a.together[id], limits)
 	keepCompany(a.together[id], a.fileRules.together[id])
 	return nil
+}
+
+// checkStore warns of a zone or rule whose name is in another store, too, so that each store admits the limit.
+func (a *App) checkStore(id, kind, name string, store *limiter) {
+	counters := store.counters()
+	first, found := a.stores[id]
+	if !found {
+		a.stores[id] = counters
+	} else if first != counters {
+		a.logger.Warn("a "+kind+" is in two stores, and each of them counts for itself and admits the limit; have its handlers use one store, or rename one",
+			zap.String(kind, name), zap.Strings("stores", []string{first, counters}))
+	}
 }
 
 // zoneID identifies a zone: zones of the same namespace and name share their counters.
@@ -178,6 +193,9 @@ func newFileRules() fileRules {
 func (a *App) enter(known fileRules, set *fileSet, zonesInForce bool) error {
 	for _, r := range set.Rules {
 		id := set.namespace + "/" + r.Name
+		if !zonesInForce {
+			a.checkStore(id, "rule", r.Name, set.limiter)
+		}
 		other := a.zones[id]
 		if first, ok := known.limits[id]; ok {
 			other = first.limits
@@ -265,6 +283,9 @@ func (a *App) Start() error {
 	a.memory.start(a)
 	if len(a.RulesFiles) > 0 && !a.usesFiles {
 		a.logger.Warn("the rules_file of the global option is not read: every rate_limit has zones or files of its own; write a bare rate_limit in a site, or take rules_file out")
+	}
+	if len(a.files.groups) == 0 && a.RulesInterval != 0 {
+		a.logger.Warn("the rules_interval of the global option has no effect: no rule files are read; write rules_file, or take it out")
 	}
 	if len(a.files.groups) > 0 {
 		noteRulesStarted()

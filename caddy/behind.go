@@ -142,6 +142,10 @@ func (s *search) check(routes caddyhttp.RouteList, i int) error {
 func mayMatch(set caddyhttp.MatcherSet, r *http.Request) bool {
 	for _, matcher := range set {
 		switch matcher := matcher.(type) {
+		case *MatchSentPath:
+			if !matcher.Match(r) {
+				return false
+			}
 		case *caddyhttp.MatchPath:
 			if matches, err := matcher.MatchWithError(r); err != nil || !matches {
 				return false

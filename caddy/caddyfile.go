@@ -22,9 +22,12 @@ import (
 func init() {
 	httpcaddyfile.RegisterDirective("rate_limit", parseDirective)
 	httpcaddyfile.RegisterHandlerDirective("rate_limit_status", parseStatus)
+	httpcaddyfile.RegisterHandlerDirective("rate_limit_page", parsePage)
 	// In this order the first runs before the second.
 	httpcaddyfile.RegisterDirectiveOrder("rate_limit_status", httpcaddyfile.Before, "basic_auth")
 	httpcaddyfile.RegisterDirectiveOrder("rate_limit", httpcaddyfile.Before, "basic_auth")
+	// Behind what keeps clients out: basic_auth, forward_auth, abort, error and respond.
+	httpcaddyfile.RegisterDirectiveOrder("rate_limit_page", httpcaddyfile.Before, "reverse_proxy")
 }
 
 // parseDirective reads a rate_limit directive of a site.
@@ -47,7 +50,10 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	} else if strings.HasPrefix(matcher, "@") {
 		matcher += string(h.JSON(matcherSet)) // matchers of the same name in two sites are different
 	}
-	handler := &Handler{}
+	if path, only := matcherSet["path"]; only && strings.HasPrefix(matcher, "/") {
+		matcherSet = caddy.ModuleMap{"sent_path": path} // of a limit, the path that the client has sent
+	}
+	handler := &Handler{At: placeOf(line)}
 	if err := handler.unmarshalCaddyfile(h.Dispenser, matcher); err != nil {
 		return nil, err
 	}
@@ -166,14 +172,17 @@ func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) err
 	if err != nil {
 		return err
 	}
-	if err := h.checkDomain(); err != nil {
-		return errorAt(at["domain"], errors.New(inCaddyfile.Replace(err.Error())))
+	if word, err := h.checkEffect(); err != nil {
+		return errorAt(at[word], errors.New(inCaddyfile.Replace(err.Error())))
 	}
 	return nil
 }
 
 // shortForm reads <requests>/<period> [<key>].
 func (h *Handler) shortForm(d *caddyfile.Dispenser, matcher string, args []string) error {
+	if err := inWords(args); err != nil {
+		return d.Errf("rate_limit: %v", err)
+	}
 	if len(args) > 2 {
 		return d.Errf("rate_limit: too many arguments: %q; write rate_limit [<matcher>] <requests>/<period> [<key>]", args[2])
 	}

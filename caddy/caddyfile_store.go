@@ -116,6 +116,7 @@ func (m *MemoryStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		}
 //		pool_size         <n>
 //		timeout           <duration>
+//		background_timeout <duration>
 //		dial_timeout      <duration>
 //		read_timeout      <duration>
 //		prefix            <text>
@@ -153,6 +154,7 @@ func (s *RedisStore) settings() []setting {
 		{word: "tls", to: s.tls},
 		numberTo("pool_size", &s.PoolSize, 1, 1000),
 		durationTo("timeout", &s.Timeout, "1ms", "1m"),
+		durationTo("background_timeout", &s.BackgroundTimeout, "1ms", "1m"),
 		durationTo("dial_timeout", &s.DialTimeout, "1ms", "1m"),
 		durationTo("read_timeout", &s.ReadTimeout, "1ms", "1m"),
 		{word: "prefix", to: &s.Prefix},

@@ -100,7 +100,13 @@ func (b *zoneBlock) settings() []setting {
 		case "match":
 			list = append(list, setting{word: "match", to: b.match, often: true}, setting{word: "except", to: b.except, often: true})
 		case "limit":
-			list = append(list, setting{word: "limit", to: b.limit})
+			list = append(list, setting{word: "limit", to: func(d *caddyfile.Dispenser) error {
+				line := *d
+				if err := inWords(line.RemainingArgs()); err != nil {
+					return d.Errf("%s%v", b.where, err)
+				}
+				return oneArg(d, b.where, b.limit)
+			}})
 		case "tiers":
 			list = append(list, setting{word: "tiers", to: b.tiers})
 		case "overrides":
@@ -155,6 +161,15 @@ func (b *zoneBlock) limit(text string) error {
 	err := core.ParseLimit(text, &c)
 	b.zone.Requests, b.zone.Period = c.Requests, periodOf(text)
 	return err
+}
+
+// inWords returns an error with the right form if a limit is written in several words, such as 10 per minute.
+func inWords(args []string) error {
+	var c core.LimitConfig
+	if err := core.ParseLimit(strings.Join(args, " "), &c); err != nil && len(args) > 1 && strings.Contains(err.Error(), "did you mean") {
+		return err
+	}
+	return nil
 }
 
 // window reads the period of events, which needs more checks than other durations.

@@ -51,6 +51,13 @@ type Defer struct {
 	// How many jobs this Caddy does at a time. From 1 to 10000; the default is 16.
 	MaxRunning int64 `json:"max_running,omitempty"`
 
+	// How often a job is tried that may be repeated, before it counts as one that could not be done (dead). From 1 to 100; the default is 5.
+	MaxAttempts int64 `json:"max_attempts,omitempty"`
+
+	// How long a job is tried, from its first attempt on: then an attempt under way ends, none begins any more, and the job is dead. No job holds the
+	// others of its key for longer. From 1s to 1d; the default is 2m.
+	GiveUpAfter caddy.Duration `json:"give_up_after,omitempty"`
+
 	// How long results are kept. From 1s to 366d; the default is 24h. What became of a job is known for twice as long.
 	Keep caddy.Duration `json:"keep,omitempty"`
 
@@ -68,8 +75,8 @@ type Defer struct {
 	// `{env.WEIR_DEFER_KEY}`. The first encrypts, and all decrypt. The default is that nothing is encrypted.
 	Encrypt []string `json:"encrypt,omitempty"`
 
-	// `required`, the default, refuses a Redis that may lose jobs: one that evicts keys, or has no append-only file. `best_effort`
-	// accepts it.
+	// `required`, the default, defers nothing while Redis may lose jobs, since it evicts keys or has no append-only file: requests over the
+	// limit are rejected until it is safe. `best_effort` defers all the same.
 	Durability string `json:"durability,omitempty"`
 
 	// How many replicas of Redis must have a request before it is accepted, so that it survives a failover to one of them. From 0 to 10; the
@@ -92,6 +99,8 @@ func (d *Defer) withDefaults(zone string) *Defer {
 	c.MaxResult = cmp.Or(c.MaxResult, 1<<20)
 	c.MaxBytes = cmp.Or(c.MaxBytes, 256<<20)
 	c.MaxRunning = cmp.Or(c.MaxRunning, 16)
+	c.MaxAttempts = cmp.Or(c.MaxAttempts, 5)
+	c.GiveUpAfter = cmp.Or(c.GiveUpAfter, caddy.Duration(2*time.Minute))
 	c.Keep = cmp.Or(c.Keep, caddy.Duration(day))
 	c.KeepDead = cmp.Or(c.KeepDead, caddy.Duration(7*day))
 	c.Durability = cmp.Or(c.Durability, "required")
@@ -112,6 +121,8 @@ func (d *Defer) settings(where string) []setting {
 		sizeTo("max_result", &d.MaxResult, 1, mostBody),
 		sizeTo("max_bytes", &d.MaxBytes, 1<<20, 1<<40),
 		{word: "max_running", to: &d.MaxRunning, least: 1, most: 10_000, must: "from 1 to 10000"},
+		{word: "max_attempts", to: &d.MaxAttempts, least: 1, most: 100, must: "from 1 to 100"},
+		durationTo("give_up_after", &d.GiveUpAfter, "1s", "1d"),
 		durationTo("keep", &d.Keep, "1s", "366d"),
 		durationTo("keep_dead", &d.KeepDead, "1s", "366d"),
 		{word: "headers", to: &d.Headers},

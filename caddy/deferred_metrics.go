@@ -32,14 +32,14 @@ var (
 	deferredRetakenDesc = prometheus.NewDesc("weir_deferred_retaken_total",
 		"Deferred requests whose node stood still or died while it did them, so that another does them again. Over all nodes.", []string{"rule"}, nil)
 	deferredRefusedDesc = prometheus.NewDesc("weir_deferred_refused_total",
-		"Requests over the limit that could have been deferred and were rejected, by reason: jobs, key, bytes (no room), wait (max_wait), drain, or store (Redis did not answer).", []string{"rule", "reason"}, nil)
+		"Requests over the limit that could have been deferred and were rejected, by reason: jobs, key, bytes (no room), wait (max_wait), drain, unsafe (Redis may lose it), or store (Redis did not answer).", []string{"rule", "reason"}, nil)
 
 	deferredDescs = []*prometheus.Desc{deferredJobsDesc, deferredOldestDesc, deferredMaxWaitDesc, deferredMaxJobsDesc, deferredBytesDesc, deferredMaxBytesDesc,
 		deferredAcceptingDesc, deferredTotalDesc, deferredAttemptsDesc, deferredRetakenDesc, deferredRefusedDesc}
 )
 
 // refusals are why requests that could be deferred are rejected; those before "wait" are the reasons of a deferral.FullError.
-var refusals = [...]string{"jobs", "key", "bytes", "drain", "wait", "store"}
+var refusals = [...]string{"jobs", "key", "bytes", "drain", "unsafe", "wait", "store"}
 
 // refusalOf returns the place in refusals of an error of deferral.
 func refusalOf(err error) int {
@@ -64,7 +64,7 @@ func (d *deferring) collect(gauge func(d *prometheus.Desc, value float64, labels
 	gauge(deferredMaxJobsDesc, float64(d.config.MaxJobs), rule)
 	gauge(deferredMaxBytesDesc, float64(d.config.MaxBytes), rule)
 	sums := d.worker.Sums()
-	gauge(deferredAcceptingDesc, map[bool]float64{true: 1}[sums != nil && !sums.Draining && d.worker.Ready()], rule)
+	gauge(deferredAcceptingDesc, map[bool]float64{true: 1}[sums != nil && !sums.Draining && d.worker.Obstacle() == ""], rule)
 	if sums == nil {
 		return
 	}

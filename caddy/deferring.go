@@ -35,8 +35,11 @@ type deferring struct {
 	behind  caddyhttp.Handler      // what comes behind the handler
 	server  *caddyhttp.Server      // in which it is
 	named   []string               // the placeholders that are stored with a request
+	known   string                 // the key in knownQueues
 	started bool
-	stopped bool
+	ready   chan struct{} // closed when it has started, or will not: Caddy may serve requests before
+	grace   time.Duration // of stop
+	stopped chan struct{} // closed when the worker has stopped; nil: stop was not called
 
 	accessLog *zap.Logger // of all servers
 }
@@ -47,11 +50,8 @@ const jobLease = 20 * time.Second
 // leastTimeout is the shortest wait for Redis when jobs are stored and claimed: an append-only file may take its time.
 const leastTimeout = 2 * time.Second
 
-// Attempts that a job gets if it may be repeated, and the pause after the first; each further one is twice as long.
-const (
-	jobAttempts = 5
-	jobPause    = 5 * time.Second
-)
+// jobPause is the pause after the first attempt at a job; each further one is twice as long, up to deferral.MostPause.
+const jobPause = 5 * time.Second
 
 // provisionDeferring makes the handler ready to defer, if one of its zones does. All zones have been provisioned.
 func (h *Handler) provisionDeferring() error {
@@ -59,7 +59,7 @@ func (h *Handler) provisionDeferring() error {
 	if zone == nil || err != nil {
 		return err
 	}
-	d := &deferring{h: h, zone: zone, config: zone.Defer.withDefaults(name), rules: make(map[string]*front.Rule), results: make(map[string]bool)}
+	d := &deferring{h: h, zone: zone, config: zone.Defer.withDefaults(name), rules: make(map[string]*front.Rule), results: make(map[string]bool), ready: make(chan struct{})}
 	if err := d.provision(name); err != nil {
 		return fmt.Errorf("zone %q: %w", name, err)
 	}
@@ -118,9 +118,15 @@ func (d *deferring) provision(name string) error {
 		MaxJobs: c.MaxJobs, MaxKeyJobs: c.MaxJobsPerKey, MaxBytes: c.MaxBytes, Keep: time.Duration(c.Keep), KeepDead: time.Duration(c.KeepDead),
 		Lease: jobLease, Timeout: timeout, Replicas: int(c.Replicas),
 	})
-	d.desk = &deferral.Desk{Queue: queue, Path: c.Path, Always: c.Accept == "always", MaxBody: c.MaxBody, Headers: headers, MaxWait: time.Duration(c.MaxWait),
-		Pace: d.pace, Stopping: h.stopping}
-	d.worker = &deferral.Worker{Queue: queue, Do: d.do, MostRunning: int(c.MaxRunning), Attempts: jobAttempts, Pause: jobPause, Report: d.report,
+	d.known = fmt.Sprintf("%q %q %q", settings.client.Addresses, prefix, queue.Name)
+	known, _, err := knownQueues.LoadOrNew(d.known, func() (caddy.Destructor, error) { return new(knownQueue), nil })
+	if err != nil {
+		return err // not reached
+	}
+	at := &known.(*knownQueue).Known
+	d.desk = &deferral.Desk{Queue: queue, Known: at, Path: c.Path, Always: c.Accept == "always", MaxBody: c.MaxBody, Headers: headers, MaxWait: time.Duration(c.MaxWait),
+		Pace: d.pace, Stopping: h.stopping, Report: d.report, Doubt: longestSettling}
+	d.worker = &deferral.Worker{Queue: queue, Known: at, Do: d.do, MostRunning: int(c.MaxRunning), Attempts: int(c.MaxAttempts), Time: time.Duration(c.GiveUpAfter), Pause: jobPause, Report: d.report,
 		Unsafe: c.Durability == "best_effort"}
 	return nil
 }
@@ -133,38 +139,30 @@ func (d *deferring) pace() time.Duration {
 
 // start starts the worker. named are the placeholders that the configuration names. An error says why the configuration cannot be used.
 func (d *deferring) start(named []string) error {
-	name := d.zone.rule.Name
 	if err := d.findBehind(named); err != nil {
-		return fmt.Errorf("zone %q: on_limit defer: %w", name, err)
+		return fmt.Errorf("zone %q: on_limit defer: %w", d.zone.rule.Name, err)
 	}
 	d.accessLog = d.h.ctx.Logger(d.h.http).Named("log.access")
-	err := d.desk.Queue.CheckDurability(d.h.ctx)
-	switch unsafe := new(deferral.UnsafeError); {
-	case errors.As(err, &unsafe) && !d.worker.Unsafe:
-		return fmt.Errorf("zone %q: on_limit defer: %w; or write durability best_effort, and jobs may be lost", name, err)
-	case errors.As(err, &unsafe):
-		d.h.logger.Warn("deferred requests may be lost", zap.String("zone", name), zap.Error(err))
-	case err != nil:
-		d.h.logger.Warn("Redis cannot keep deferred requests yet; until it can, they are rejected", zap.String("zone", name), zap.Error(err))
-	}
 	d.worker.Start()
 	d.started = true
+	close(d.ready)
 	return nil
 }
 
 // stop ends the worker: it hands back what it has not begun. Requests under way may end, as those of clients may. exiting says that the
 // process ends, so that stop must wait for them; a reload does not wait.
 func (d *deferring) stop(grace time.Duration, exiting bool) {
-	if d == nil || !d.started || d.stopped {
+	if d == nil || !d.started || d.stopped != nil {
 		return
 	}
-	d.stopped = true
+	d.stopped = make(chan struct{})
+	d.grace = grace
 	if grace == 0 {
-		grace = 366 * day // as Caddy has it, which waits for as long as requests take
+		d.grace = 366 * day // as Caddy has it, which waits for as long as requests take
 	}
 	end := func() {
-		d.worker.Stop(grace)
-		_ = d.redis.Close() // at most an error of closing a socket
+		d.worker.Stop(d.grace)
+		close(d.stopped)
 	}
 	if exiting {
 		end()
@@ -173,12 +171,46 @@ func (d *deferring) stop(grace time.Duration, exiting bool) {
 	}
 }
 
-// leave undoes provisionDeferring. Once the worker has started, stop does.
-func (d *deferring) leave() {
-	if d != nil && !d.started {
-		_ = d.redis.Close()
+// longestSettling is how long a client, or a process that ends, waits for a Redis that does not say whether requests are in the line.
+const longestSettling = 10 * time.Second
+
+// leave undoes provision. Caddy calls it while requests of clients may still be under way, unless it exits. They have as long as with any store; the
+// connections to Redis are kept until then, until the worker has stopped, and until it is known of all requests whether they are in the line.
+func (d *deferring) leave(exiting bool) {
+	if d == nil {
+		return
+	}
+	end := func() {
+		if d.started {
+			d.stop(0, false) // if nobody has
+			<-d.stopped
+			if exiting {
+				d.grace = min(d.grace, longestSettling)
+			} else {
+				time.Sleep(lingering)
+			}
+			d.desk.Settle(d.grace)
+		} else {
+			close(d.ready)
+		}
+		_ = d.redis.Close() // at most an error of closing a socket
+		_, _ = knownQueues.Delete(d.known)
+	}
+	if exiting {
+		end()
+	} else {
+		go end()
 	}
 }
+
+// knownQueues has what this node knows of the keys with jobs in each queue. It outlives reloads, since a new configuration cannot ask a Redis that is away.
+var knownQueues = caddy.NewUsagePool()
+
+// knownQueue is a member of knownQueues.
+type knownQueue struct{ deferral.Known }
+
+// Destruct implements caddy.Destructor.
+func (*knownQueue) Destruct() error { return nil }
 
 // report logs what an operator should know. It names no more of a request than its job's id.
 func (d *deferring) report(e deferral.Event) {
@@ -196,6 +228,10 @@ func (d *deferring) report(e deferral.Event) {
 		log.Info("a deferred request has failed, and is repeated")
 	case "lost":
 		log.Warn("a deferred request is repeated, since nobody knows what became of it")
+	case "unconfirmed":
+		log.Warn("a deferred request has a 202, and nobody knows yet whether it is in the line; it is put there when Redis answers")
+	case "missing":
+		log.Error("a deferred request with a 202 is lost: Redis does not have it any more, or has not answered until this process ended")
 	case "unreadable":
 		log.Error("a deferred request cannot be read; it waits for the right encryption key")
 	case "trouble":
@@ -203,9 +239,13 @@ func (d *deferring) report(e deferral.Event) {
 	case "over":
 		log.Info("deferred requests are done again")
 	case "unsafe":
-		log.Error("Redis may lose deferred requests, so no more are accepted; or write durability best_effort")
+		if d.worker.Unsafe {
+			log.Warn("deferred requests may be lost")
+		} else {
+			log.Error("on_limit defer is off, since Redis may lose requests: until it is safe, those over the limit are rejected with 429; or write durability best_effort, and requests may be lost")
+		}
 	case "safe":
-		log.Info("Redis keeps deferred requests safely again")
+		log.Info("Redis keeps deferred requests safely now, so on_limit defer is on")
 	}
 }
 
@@ -233,26 +273,50 @@ func (d *deferring) serveJob(w http.ResponseWriter, r *http.Request) error {
 }
 
 // ask looks at the queue for a request that may be deferred; nil: it may not. If Redis does not answer, the request is decided as if its zone
-// did not defer.
-func (d *deferring) ask(q *front.Inquiry, r *http.Request) *deferral.Deferrable {
-	if d == nil || q.Early || q.Lacking || !d.desk.Wants(r) || !d.worker.Ready() || dispatchOf(r) != nil {
-		return nil
+// did not defer, unless its key has jobs, as far as this node knows: held says that it would overtake them.
+func (d *deferring) ask(q *front.Inquiry, r *http.Request) (asked *deferral.Deferrable, held bool) {
+	if d == nil || q.Early || q.Lacking || !d.desk.Wants(r) || dispatchOf(r) != nil {
+		return nil, false
 	}
 	own := d.ownCheck(q)
 	if own < 0 || q.Checks[own].Cost > q.Checks[own].Rule.Limit().Capacity() { // the latter is never admitted
-		return nil
+		return nil, false
 	}
 	if slices.ContainsFunc(q.Checks, func(c core.Check) bool { return !deferral.IsText(c.Key) }) {
-		return nil
+		return nil, false
 	}
-	asked, err := d.desk.Ask(r, q.Checks[own].Key)
+	select {
+	case <-d.ready:
+	case <-r.Context().Done():
+		return nil, true
+	}
+	asked, err := d.desk.Ask(r, q.Checks[own].Key, d.who(r)...)
 	if err == nil {
-		return asked
+		if d.worker.Obstacle() != "" { // but what waits is not overtaken
+			asked.Full = "unsafe"
+		}
+		return asked, false
 	}
 	if r.Context().Err() == nil { // else the client has left
 		d.h.limiter.failed(err)
 	}
-	return nil
+	if held = errors.Is(err, deferral.ErrHeld); held {
+		d.zone.reporter.stats.refusals[refusalOf(err)].Add(1)
+	}
+	return nil, held
+}
+
+// who returns what handlers in front have found out of who the client is, as far as that is stored.
+func (d *deferring) who(r *http.Request) []string {
+	var list []string
+	repl := replacerOf(r)
+	for _, name := range d.named {
+		if strings.HasPrefix(name, "http.auth.") || strings.HasPrefix(name, "http.request.tls.client.") {
+			value, _ := repl.GetString(name)
+			list = append(list, name, value)
+		}
+	}
+	return list
 }
 
 // ownCheck returns the place of the zone's own check; -1: the zone does not cover the request.

@@ -80,13 +80,13 @@ func (d *deferring) do(a *deferral.Attempt) deferral.Outcome {
 		return deferral.Outcome{Wait: time.Second}
 	}
 	if v.Outcome == core.Reject {
-		return deferral.Outcome{Failed: true, Unsent: true, Reason: "the limit can never admit it"}
+		return deferral.Outcome{Failed: true, Unsent: true, Hopeless: true, Reason: "the limit can never admit it"}
 	}
 	count(q, at, false)
 	m := &dispatch{}
 	r, err := d.request(context.WithValue(a.Context, dispatchKey{}, m), a.Request)
 	if err != nil {
-		return deferral.Outcome{Failed: true, Unsent: true, Reason: "it cannot be made from what is stored"}
+		return deferral.Outcome{Failed: true, Unsent: true, Hopeless: true, Reason: "it cannot be made from what is stored"}
 	}
 	of := h.guarded.inquire(q, r, false)
 	o, status := d.pass(r, a.Job, &k, of)
@@ -160,7 +160,7 @@ func (d *deferring) pass(r *http.Request, job *deferral.Job, k *surroundings, of
 		w.WriteHeader(http.StatusOK)
 	}
 	o.Answer = w.answer(d.results)
-	if err != nil && status >= http.StatusBadGateway && status <= http.StatusGatewayTimeout {
+	if err != nil && (status >= http.StatusBadGateway && status <= http.StatusGatewayTimeout || r.Context().Err() != nil) {
 		o.Failed = true
 		o.Unsent = unsent(err)
 		o.Reason = fmt.Sprintf("there was no response from behind (%d)", status)
@@ -217,7 +217,7 @@ func (w *resultWriter) Header() http.Header { return w.header }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *resultWriter) WriteHeader(status int) {
-	if w.status == 0 && status >= 200 {
+	if w.status == 0 && isFinal(status) {
 		w.status = status
 		w.sent = w.header.Clone()
 	}

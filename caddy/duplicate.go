@@ -23,16 +23,17 @@ func definedDifferently(name, first, what string) error {
 }
 
 // keepRaw keeps the JSON of the HTTP app's handlers until the app starts, since Caddy discards the JSON of each list after loading
-// it. The first of our handlers that is provisioned calls it: at that time Caddy has discarded no list with such a handler.
-func (a *App) keepRaw(ctx caddy.Context) {
+// it. The first of our handlers that is provisioned calls it: at that time Caddy has discarded no list with such a handler. The error is that of checkSurroundings.
+func (a *App) keepRaw(ctx caddy.Context) error {
 	if a.raw != nil {
-		return
+		return nil
 	}
 	a.raw = []rawHandlers{}
 	servers := serversIn(ctx)
 	for _, name := range slices.Sorted(maps.Keys(servers)) {
 		a.raw = append(a.raw, rawHandlersOf(name, servers[name])...)
 	}
+	return a.checkSurroundings(servers)
 }
 
 // firstInJSON returns the place of a zone with these limits; "" if it is unknown.

@@ -77,7 +77,7 @@ func TestAdminRefusesKeysThatNoClientCanHave(t *testing.T) {
 				want string
 			}{
 				{"each", []string{"evil-host"}, `key: client_ip: must be an address, such as 192.0.2.7`},
-				{"each", []string{"198.51.100.7:80"}, `key: client_ip: must be an address`},
+				{"each", []string{"198.51.100.7:http"}, `key: client_ip: must be an address`},
 				{"each", []string{"198.51.0.0/16"}, `key: client_ip: "198.51.0.0/16": is no client: each of its addresses is counted by itself; name one, or count by such networks (ipv4_prefix 16)`},
 				{"wide", []string{"evil-host"}, `key: client_ip: must be an address, such as 192.0.2.7, or a network such as 192.0.0.0/16 or 2001:db8::/64`},
 				{"wide", []string{"198.0.0.0/8"}, `key: client_ip: "198.0.0.0/8": is no client: it is counted by smaller networks, such as 198.0.0.0/16 (ipv4_prefix 16)`},

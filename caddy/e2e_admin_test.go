@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/proxyweir/weir/redis/redistest"
 )
@@ -110,6 +111,16 @@ func wantAt(t testing.TB, answer any, want string, path ...any) {
 	t.Helper()
 	if got := fmt.Sprint(at(t, answer, path...)); got != want {
 		t.Errorf("%v: %s, want %s", path, got, want)
+	}
+}
+
+func TestAReloadDoesNotChangeWhenTheProcessBegan(t *testing.T) {
+	a := startAdmin(t, "", ":PORT {\nrate_limit 5/1h\nrespond ok\n}")
+	before := fmt.Sprint(at(t, a.ask("rules", ""), "started"))
+	a.reloadWith("", ":PORT {\nrate_limit 6/1h\nrespond ok\n}")
+	wantAt(t, a.ask("rules", ""), before, "started")
+	if began, err := time.Parse(time.RFC3339Nano, before); err != nil || began.After(time.Now()) {
+		t.Errorf("started: %q, %v", before, err)
 	}
 }
 
@@ -286,7 +297,8 @@ func TestAdminResetsBlocksAndUnblocks(t *testing.T) {
 				}
 				standing := a.ask("key?rule="+rule+"&key=192.0.2.7", "")
 				wantAt(t, standing, "false", "rules", 0, "allowed")
-				a.ask("reset", `{"rule": "`+rule+`", "key": ["192.0.2.7"]}`)
+				wantAt(t, a.ask("reset", `{"rule": "`+rule+`", "key": ["192.0.2.7"]}`), "1", "keys")
+				wantAt(t, a.ask("reset", `{"rule": "`+rule+`", "key": ["192.0.2.77"]}`), "0", "keys")
 				wantAt(t, a.ask("key?rule="+rule+"&key=192.0.2.7", ""), "2", "rules", 0, "remaining")
 				a.admit(2, "/", from...)
 
@@ -296,7 +308,8 @@ func TestAdminResetsBlocksAndUnblocks(t *testing.T) {
 				a.reject("/", from...).seconds(t, "Retry-After", 7000, 7200)
 				a.reject("/", from...)
 				a.admit(2, "/", other...)
-				a.ask("unblock", `{"rule": "`+rule+`", "id": "`+id+`"}`)
+				wantAt(t, a.ask("unblock", `{"rule": "`+rule+`", "id": "`+id+`"}`), "1", "keys")
+				wantAt(t, a.ask("unblock", `{"rule": "`+rule+`", "id": "`+id+`"}`), "0", "keys")
 				a.admit(2, "/", from...)
 			})
 		}

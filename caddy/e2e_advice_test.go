@@ -553,6 +553,47 @@ zone other {
 	differs(s.ask("rules", ""), false)
 }
 
+func TestItIsToldWhyTheAdvisorAbstains(t *testing.T) {
+	s := startAdvised(t)
+	s.site("mode apply\ngates bounds", "zone api {\nlimit 100/1m\nadapt {\nceiling 200/1m\nstep 100% 1s\n}\n}")
+	abstains := func(reason string) {
+		t.Helper()
+		s.advise(600, `],"abstained":[{"rule":"api","reason":"`+reason+`"}`)
+		s.second(2)
+		text := fmt.Sprintf("advice %d has nothing for this rule (%s", s.serial, reason)
+		for name, of := range map[string]any{
+			"advice": s.rule("api"), "rules": at(t, s.ask("rules", ""), "rules", 0, "advice"),
+			"explain": at(t, s.ask("explain", `{"url":"http://localhost:`+s.addr[strings.LastIndex(s.addr, ":")+1:]+`/","client_ip":"192.0.2.7"}`), "handlers", 0, "rules", 0, "advice"),
+		} {
+			wantAt(t, of, "abstains", "why")
+			wantAt(t, of, reason, "reason")
+			if got := fmt.Sprint(at(t, of, "text")); !strings.HasPrefix(got, text) {
+				t.Errorf("%s: %s, want %s", name, got, text)
+			}
+		}
+	}
+	lines := func() int {
+		log, err := os.ReadFile(s.logFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Count(log, []byte("has nothing for this rule ("))
+	}
+	abstains("history")
+	abstains("history") // is not logged again
+	abstains("skill")
+	if n := lines(); n != 2 {
+		t.Errorf("there are %d lines in the log, want 2: one for each change of the reason", n)
+	}
+	s.advise(600, `{"rule":"api","limit":{"requests":150},"reason":"growth"}`)
+	s.second(2)
+	s.limit(150, "advice")
+	abstains("skill")
+	if n := lines(); n != 3 {
+		t.Errorf("there are %d lines in the log, want 3, the last of which says that the limit changes", n)
+	}
+}
+
 func TestHealthTellsOfTheAdvisor(t *testing.T) {
 	s := startAdvised(t)
 	s.site("", adaptable)

@@ -87,6 +87,40 @@ func TestAServiceThatIsDownIsTriedAgain(t *testing.T) {
 	}
 }
 
+// An order that its service does not answer holds those of its customer until the time is over in which it is tried, and those of no other customer. Then it is
+// a dead letter, which operators see, try again and remove.
+func TestAnOrderThatHangsHoldsItsCustomerForALimitedTime(t *testing.T) {
+	up, hang := newWarehouse(t), make(chan struct{})
+	t.Cleanup(func() { close(hang) })
+	up.open()
+	up.answer = func(w http.ResponseWriter, a arrival) {
+		if a.isDeferred() && a.body == "poison" {
+			<-hang
+		}
+		w.WriteHeader(http.StatusCreated)
+	}
+	a := deferringShop(t, up, "give_up_after 5s")
+	poison := a.deferred("poison", "X-Customer", "ann").header.Get("Location")
+	second := a.must("POST", "/orders", "second", of("ann")...).header.Get("Location")
+	a.awaitJob(a.deferred("other", "X-Customer", "bob").header.Get("Location"), "done")
+	if o := a.must("GET", second, "").job(t); o.Status != "waiting" {
+		t.Errorf("%+v", o)
+	}
+	if o := a.awaitJob(poison, "dead"); o.Attempts != 1 || o.Reason != "the service did not answer in time; it is not repeated, since the service may have acted on it" {
+		t.Errorf("%+v", o)
+	}
+	a.awaitJob(second, "done")
+	if got := at(t, a.ask("deferred?status=dead", ""), "jobs", 0, "id"); got != idIn(poison) {
+		t.Errorf("dead is %v", got)
+	}
+	a.ask("deferred/retry", `{"id": "`+idIn(poison)+`"}`)
+	a.awaitJob(poison, "dead")
+	a.ask("deferred/cancel", `{"id": "`+idIn(poison)+`"}`)
+	if r := a.must("GET", poison, ""); r.status != http.StatusNotFound {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+}
+
 // A Redis that does not acknowledge a job, or cannot store it, has its client get no 202; what had one stays.
 func TestWithoutAnAcknowledgementThereIsNo202(t *testing.T) {
 	store, up := durably(t), newWarehouse(t)
@@ -133,6 +167,49 @@ func TestWithoutAnAcknowledgementThereIsNo202(t *testing.T) {
 	eventually(t, "what got no 202 is withdrawn", func() bool {
 		return s.must("GET", "/deferred/orders/"+deferral.NewID(), "").status == http.StatusNotFound && len(jobsIn(t, store)) == len(accepted)
 	})
+}
+
+// While a node cannot reach Redis, it answers 503 to customers who have orders in the queue, as far as it knows, and decides on others by on_error. It knows what
+// another node has accepted, and still does after a reload. So nobody overtakes their own orders.
+func TestWhileRedisIsAwayNobodyOvertakesWhatWaits(t *testing.T) {
+	store, up := durably(t), newWarehouse(t)
+	proxy := redistest.NewProxy(t, store.Addr())
+	there := shop(store, up)
+	here := func(lines ...string) string {
+		return strings.Replace(shop(store, up, lines...), storeAt(store.Addr(), patiently), storeAt(proxy.Addr(), "timeout 200ms\nread_timeout 200ms\ndial_timeout 200ms\nnodes 1"), 1)
+	}
+	other, s := startMember(t, there), startSite(t, here())
+	first := other.deferred("ann-1", "X-Customer", "ann", "Idempotency-Key", "ann-1").header.Get("Location")
+	order := func(body, customer string) int {
+		return s.must("POST", "/orders", body, append(of(customer), "Idempotency-Key", body)...).status
+	}
+	eventually(t, "the node knows what the other has accepted", func() bool {
+		proxy.Refuse()
+		if order("probe", "ann") == http.StatusServiceUnavailable {
+			return true
+		}
+		proxy.Pass()
+		time.Sleep(100 * time.Millisecond)
+		return false
+	})
+	if got := order("bob-1", "bob"); got != http.StatusCreated {
+		t.Errorf("bob, who has no orders: %d", got)
+	}
+	s.reload(here("max_wait 2h"))
+	if got := order("overtakes", "ann"); got != http.StatusServiceUnavailable {
+		t.Errorf("ann after a reload: %d", got)
+	}
+	if got := order("carl-1", "carl"); got != http.StatusCreated {
+		t.Errorf("carl, who has no orders: %d", got)
+	}
+	proxy.Pass()
+	eventually(t, "the order is accepted again", func() bool { return order("ann-2", "ann") == http.StatusAccepted })
+	up.open()
+	other.awaitJob(first, "done")
+	eventually(t, "both have arrived", func() bool { return len(up.deferredOf(t, "ann")) >= 2 })
+	if got := slices.Compact(up.deferredOf(t, "ann")); !slices.Equal(got, []int{1, 2}) || len(up.got("overtakes")) > 0 {
+		t.Errorf("they arrived as %v, and %d have overtaken them", got, len(up.got("overtakes")))
+	}
 }
 
 // jobsIn returns the keys of the jobs in a Redis.

@@ -558,24 +558,95 @@ func TestWhatAServiceAnswersIsTheResult(t *testing.T) {
 	}
 }
 
-// Without a safe Redis there is no 202.
-func TestAnUnsafeRedisIsRefused(t *testing.T) {
+const saysDeferralIsOff = "on_limit defer is off, since Redis may lose requests: until it is safe, those over the limit are rejected with 429; or write durability best_effort, and requests may be lost"
+
+// Without a safe Redis the site starts, and works but for deferral, which begins by itself once Redis is safe. The rejections are counted, and the log, the
+// admin API and the metrics say why.
+func TestDeferralIsOffUntilRedisIsSafe(t *testing.T) {
 	up := newWarehouse(t)
 	for name, c := range map[string]struct {
-		redis *redistest.Server
-		want  string
+		config []string
+		why    string
+		remedy []string
 	}{
-		"no append-only file": {redistest.Start(t), `zone "orders": on_limit defer: there is no append-only file, so jobs do not survive a restart of Redis; set appendonly to yes; or write durability best_effort, and jobs may be lost`},
-		"evicts":              {redistest.Start(t, redistest.WithConfig("appendonly yes", "maxmemory-policy allkeys-lru")), `maxmemory-policy is allkeys-lru`},
+		"no append-only file": {[]string{"maxmemory-policy noeviction"}, "there is no append-only file, so jobs do not survive a restart of Redis; set appendonly to yes", []string{"appendonly", "yes"}},
+		"evicts":              {[]string{"appendonly yes", "maxmemory-policy allkeys-lru"}, "maxmemory-policy is allkeys-lru, so Redis may remove jobs that wait; set it to noeviction", []string{"maxmemory-policy", "noeviction"}},
 	} {
-		s := newServer(t)
-		if got := s.refused(s.caddyfile("", ":PORT {\n"+shop(c.redis, up)+"\n}")); !strings.Contains(got, c.want) {
-			t.Errorf("%s: %s", name, got)
-		}
-		s.load(s.caddyfile("", ":PORT {\n"+shop(c.redis, up, "durability best_effort")+"\n}"))
-		s.deferred("x", "X-Customer", name)
-		s.said(1, "deferred requests may be lost")
+		t.Run(name, func(t *testing.T) {
+			redis := redistest.Start(t, redistest.WithConfig(c.config...))
+			a := startAdmin(t, "", ":PORT {\n"+withMetrics(shop(redis, up))+"\n}")
+			eventually(t, "the health says why", func() bool {
+				queue := at(t, a.ask("health", ""), "deferred", 0)
+				return at(t, queue, "accepting") == false && at(t, queue, "why") == c.why
+			})
+			rejected := 0
+			counted := a.grown(`weir_deferred_refused_total{reason="unsafe",rule="orders"}`, func() {
+				eventually(t, "an order is rejected", func() bool {
+					switch r := a.must("POST", "/orders", "x", of(name)...); r.status {
+					case http.StatusCreated:
+					case http.StatusTooManyRequests:
+						rejected++
+					default:
+						t.Fatalf("%d %s", r.status, r.body)
+					}
+					return rejected > 0
+				})
+			})
+			if counted != rejected {
+				t.Errorf("%d rejections are counted, want %d", counted, rejected)
+			}
+			if got := a.metric(`weir_deferred_accepting{rule="orders"}`); got != "0" {
+				t.Errorf("the metric is %s", got)
+			}
+			if lines := a.logs(saysDeferralIsOff); len(lines) != 1 || lines[0]["level"] != "error" || lines[0]["error"] != c.why || lines[0]["zone"] != "orders" {
+				t.Errorf("the log has %v", lines)
+			}
+			redis.MustDo(t, "CONFIG", "SET", c.remedy[0], c.remedy[1])
+			a.deferred("x", "X-Customer", name)
+			a.said(1, "Redis keeps deferred requests safely now, so on_limit defer is on")
+			if queue := at(t, a.ask("health", ""), "deferred", 0); at(t, queue, "accepting") != true {
+				t.Errorf("the health is %v", queue)
+			}
+		})
 	}
+}
+
+// Who writes best_effort has requests deferred all the same, and the log says once what that means.
+func TestBestEffortDefersInARedisThatMayLoseRequests(t *testing.T) {
+	redis, up := redistest.Start(t), newWarehouse(t)
+	s := startSite(t, shop(redis, up, "durability best_effort"))
+	s.deferred("x", "X-Customer", "ann")
+	s.said(1, "deferred requests may be lost")
+}
+
+// While deferral is off, nobody overtakes what was deferred before.
+func TestWhileDeferralIsOffNobodyOvertakesWhatWaits(t *testing.T) {
+	redis, up := durably(t), newWarehouse(t)
+	s := startSite(t, shop(redis, up))
+	s.deferred("first", "X-Customer", "ann")
+	redis.MustDo(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	s.load(s.caddyfile("", ":PORT {\n"+shop(redis, up, "max_wait 2h")+"\n}"))
+	s.said(1, saysDeferralIsOff)
+	redis.MustDo(t, "EVAL", "for _, key in ipairs(redis.call('KEYS', 'weir:*')) do if not key:find('defer:') then redis.call('DEL', key) end end", "0") // so there is room
+	if r := s.must("POST", "/orders", "second", of("ann")...); r.status != http.StatusTooManyRequests {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	if r := s.must("POST", "/orders", "other", of("bob")...); r.status != http.StatusCreated {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+}
+
+// A Redis that is down when Caddy starts keeps no site from starting. Deferral begins when it is there.
+func TestASiteStartsWhileRedisIsDown(t *testing.T) {
+	redis, up := durably(t), newWarehouse(t)
+	redis.Kill()
+	s := startSite(t, shop(redis, up))
+	if r := s.must("GET", "/", ""); r.status != http.StatusCreated {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	s.said(1, "Redis does not answer, so no deferred request is done")
+	redis.Restart()
+	s.deferred("x", "X-Customer", "ann")
 }
 
 // What a configuration could not honour is refused when it is loaded.
@@ -591,7 +662,7 @@ func TestDeferringThatCouldNotWorkIsRefused(t *testing.T) {
 		"memory":         {strings.Replace(ours, "store redis "+redis.Addr()+" {\n"+patiently+"\n}", "", 1), `zone "orders": on_limit defer: needs a store in Redis, which keeps the requests; write store redis and its address`},
 		"rule files":     {strings.Replace(ours, "rate_limit {", "rate_limit {\nrules_file "+rules, 1), `the handler cannot have rules_file and descriptor, too`},
 		"a zone waits":   {strings.Replace(ours, "rate_limit {", "rate_limit {\nzone slow {\nlimit 5/1s\nalgorithm leaky_bucket\n}\n", 1), `the zone "slow" of its handler makes requests wait`},
-		"two handlers":   {ours + ours, `on_limit defer: two handlers have the zone`},
+		"two handlers":   {ours + ours, `zone "orders", at Caddyfile:`},
 		"another key":    {strings.Replace(ours, "rate_limit {", "rate_limit {\nzone other {\nlimit 5/1s\nkey {header.Authorization}\n}\n", 1), `is a secret, and a deferred request stores its keys`},
 		"matcher":        {strings.Replace(ours, "rate_limit {", "rate_limit /orders* {", 1), `path /deferred/orders: clients could not ask for their jobs, since this rate_limit gets no GET of it`},
 		"method":         {"@post method POST\n" + strings.Replace(ours, "rate_limit {", "rate_limit @post {", 1), `since this rate_limit gets no GET of it`},

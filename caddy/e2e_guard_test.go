@@ -165,6 +165,29 @@ func TestTheGuardTurnsAwayWhatIsTooMuch(t *testing.T) {
 	g.admit(5, "/svc/quick")
 }
 
+func TestAGuardInShadowTurnsNobodyAway(t *testing.T) {
+	g := startGuarded(t, "max 3\nshadow", "")
+	clients := g.occupy(3)
+	g.admit(4, "/svc/quick")
+	if n := g.metric("weir_guard_shadow_rejected_total"); n != 4 { // the first is that with the reason full
+		t.Errorf("%v would have been rejected, want 4", n)
+	}
+	if n := g.metric("weir_guard_rejected_total"); n != 0 {
+		t.Errorf("%v were rejected", n)
+	}
+	eventually(t, "the log says so", func() bool {
+		g.admit(1, "/svc/quick") // by which the guard sees that the second is over
+		return len(g.logs("the guard begins to limit requests")) == 1
+	})
+	line := g.logs("the guard begins to limit requests")[0]
+	if why := fmt.Sprint(line["why"]); line["shadow"] != true || line["level"] != "warn" || !strings.HasPrefix(why, "the guard would turn away what is beyond 3 requests under way: that is its max, and ") {
+		t.Errorf("the log has %v", line)
+	}
+	g.release()
+	clients.Wait()
+	g.underWay(0)
+}
+
 // TestKeysThatAskForMoreThanEverAreTightened follows a guard from the first seconds of its warm-up to the end of an attack.
 func TestKeysThatAskForMoreThanEverAreTightened(t *testing.T) {
 	var clock atomic.Int64
@@ -481,7 +504,7 @@ func TestMistakesInAGuardAreSaid(t *testing.T) {
 		{"guard {\n max 0\n}", `guard: max "0": must be from 1 to 100000`},
 		{"guard {\n max 100001\n}", `guard: max "100001": must be from 1 to 100000`},
 		{"guard {\n max 5\n min 6\n}", `guard: min 6: must not be above max, which is 5`},
-		{"guard {\n min 129\n}", `guard: min 129: must not be above max, which is 128`},
+		{"guard {\n max 128\n min 129\n}", `guard: min 129: must not be above max, which is 128`},
 		{"guard {\n priority gold\n}", `guard: priority: takes a placeholder and the values of it that have priority`},
 		{"guard {\n priority gold silver\n}", `guard: priority "gold": is the same for all requests`},
 		{"guard {\n priority {header.X-Plan} \"\"\n}", `has an empty value`},

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -194,6 +195,34 @@ func (*broken) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Han
 	case "/hints": // an informational response is not final
 		w.WriteHeader(http.StatusEarlyHints)
 		w.WriteHeader(http.StatusForbidden)
+	case "/hints-and-returns":
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusProcessing)
+		return caddyhttp.Error(http.StatusForbidden, errors.New("forbidden"))
+	case "/hints-only":
+		w.WriteHeader(http.StatusEarlyHints)
+	case "/hints-and-writes":
+		w.WriteHeader(http.StatusEarlyHints)
+		_, _ = io.WriteString(w, "200")
+	case "/hints-and-aborts":
+		w.WriteHeader(http.StatusEarlyHints)
+		panic(http.ErrAbortHandler)
+	case "/flushes-and-returns": // too late: it has sent 200
+		_ = http.NewResponseController(w).Flush()
+		return caddyhttp.Error(http.StatusForbidden, errors.New("forbidden"))
+	case "/copies-and-returns":
+		_, _ = w.(io.ReaderFrom).ReadFrom(strings.NewReader("200"))
+		return caddyhttp.Error(http.StatusForbidden, errors.New("forbidden"))
+	case "/switches": // nothing can follow 101
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		return caddyhttp.Error(http.StatusForbidden, errors.New("forbidden"))
+	case "/hijacks": // and writes 101 itself
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+			conn.Close()
+		}
+		return caddyhttp.Error(http.StatusForbidden, errors.New("forbidden"))
 	case "/writes-and-returns": // the written status counts
 		w.WriteHeader(http.StatusForbidden)
 		return caddyhttp.Error(http.StatusInternalServerError, errors.New("too late"))
@@ -225,8 +254,9 @@ func init() {
 // was refunded. A place among the requests in flight is always freed.
 func TestARequestIsCountedByHowItEnds(t *testing.T) {
 	for path, counted := range map[string]bool{
-		"/writes": true, "/returns": true, "/hints": true, "/writes-and-returns": true, "/streams": true, "/aborts": true,
-		"/flushes": false, "/fails": false, "/aborts-first": false, "/": false,
+		"/writes": true, "/returns": true, "/hints": true, "/hints-and-returns": true, "/writes-and-returns": true, "/streams": true, "/aborts": true,
+		"/hints-only": false, "/hints-and-writes": false, "/hints-and-aborts": false, "/flushes-and-returns": false, "/copies-and-returns": false,
+		"/switches": false, "/hijacks": false, "/flushes": false, "/fails": false, "/aborts-first": false, "/": false,
 	} {
 		t.Run(path, func(t *testing.T) {
 			s := startJSON(t, httpApp(`[{"handler":"rate_limit","rate_limits":{

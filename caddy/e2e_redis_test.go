@@ -95,7 +95,11 @@ const (
 func (s *server) said(times int, messages ...string) {
 	s.t.Helper()
 	for _, message := range messages {
-		if lines := s.logs(message); len(lines) != times {
+		lines := s.logs(message)
+		for deadline := time.Now().Add(patience); len(lines) < times && time.Now().Before(deadline); lines = s.logs(message) {
+			time.Sleep(2 * time.Millisecond)
+		}
+		if len(lines) != times {
 			s.t.Errorf("the log has %d lines %q, want %d: %v", len(lines), message, times, lines)
 		}
 	}

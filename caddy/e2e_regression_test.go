@@ -3,6 +3,7 @@ package ratelimit_test
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -142,6 +143,22 @@ func TestEarlyDataIsNotCountedForAnAddress(t *testing.T) {
 	}
 }
 
+// Defect found: the log had keys of 900 KB whole.
+func TestALongKeyIsCutInTheLog(t *testing.T) {
+	s := startSite(t, "rate_limit {\nlog_key\nzone z {\nkey {header.X-Key}\nlimit 1/366d\n}\n}\nrespond ok")
+	for _, key := range []string{strings.Repeat("k", 256), strings.Repeat("k", 255) + strings.Repeat("é", 10000)} {
+		s.admit(1, "/", "X-Key", key)
+		s.reject("/", "X-Key", key)
+	}
+	var keys []string
+	for _, line := range s.logs("rate limit exceeded") {
+		keys = append(keys, fmt.Sprint(line["key"]))
+	}
+	if want := strings.Repeat("k", 256) + " " + strings.Repeat("k", 255) + "… (of 20255 bytes)"; strings.Join(keys, " ") != want {
+		t.Errorf("keys %q", keys)
+	}
+}
+
 func TestAShadowZoneIsSeenInTheLog(t *testing.T) {
 	s := startSite(t, "rate_limit {\nzone ghost {\nkey {header.X-Key}\nlimit 1/366d\nenforcement shadow\n}\n}\nrespond ok")
 	s.admit(3, "/", "X-Key", "anna")
@@ -157,6 +174,57 @@ func TestAPlaceholderThatNothingProvidesIsWarnedOf(t *testing.T) {
 	lines := s.logs("the zone's key has a placeholder that nothing provides, so it is empty for every request")
 	if len(lines) != 1 || lines[0]["placeholder"] != "clientip" {
 		t.Errorf("%v; want one line on clientip", lines)
+	}
+}
+
+// Each setting with placeholders is warned of once if no request has a value: at the first request if nothing provides it, else when many had none.
+func TestAValueThatNobodyProvidesIsToldForEverySetting(t *testing.T) {
+	zone := func(name, lines string) string { return "zone " + name + " {\n" + lines + "\nlimit 50000/366d\n}\n" }
+	s := startSite(t, "rate_limit {\n"+zone("a", "cost {http.nobody.cost}")+zone("b", "tiers {http.nobody.plan} {\nfree 5/1h\n}")+zone("c", "cost {header.X-Cots}")+
+		zone("d", "key {header.X-Key}")+zone("e", "key {header.X-None}\non_missing_key skip")+zone("f", "key {header.X-Kye}")+
+		zone("g", "key {header.X-Other}\nmatch {\npath /other\n}")+"}\nrespond ok")
+	for i := range 1100 {
+		fields := []string{}
+		if i%500 == 499 {
+			fields = []string{"X-Key", "a"}
+		}
+		s.admit(1, "/", fields...)
+	}
+	told := func(message string) string {
+		var list []string
+		for _, line := range s.logs(message) {
+			list = append(list, fmt.Sprint(line["zone"], " ", line["placeholder"]))
+		}
+		return strings.Join(list, ", ")
+	}
+	for message, want := range map[string]string{
+		"the zone's cost has a placeholder that nothing provides, so it is empty for every request":                        "a http.nobody.cost",
+		"the zone's tiers has a placeholder that nothing provides, so it is empty for every request":                       "b http.nobody.plan",
+		"the zone's cost has a placeholder that was empty for the first 1000 requests; is its name spelt as they have it?": "c header:X-Cots",
+		"the zone's key has a placeholder that was empty for the first 1000 requests; is its name spelt as they have it?":  "f header:X-Kye",
+		"the zone's key has a placeholder that nothing provides, so it is empty for every request":                         "",
+	} {
+		if got := told(message); got != want {
+			t.Errorf("%s: told of %q, want %q", message, got, want)
+		}
+	}
+}
+
+func TestAPlaceholderThatComesTooLateIsRefused(t *testing.T) {
+	for lines, want := range map[string]string{
+		"cost {http.reverse_proxy.header.X-Cost}":             "cost \"{http.reverse_proxy.header.X-Cost}\": {http.reverse_proxy.header.X-Cost} has a value only after the limit has decided",
+		"key {http.reverse_proxy.upstream.host}":              "has a value only after the limit has decided",
+		"key {rp.status_code}":                                "has a value only after the limit has decided",
+		"tiers {http.response.header.X-Plan} {\nfree 5/1h\n}": "has a value only after the limit has decided",
+		"key {http.request.body}":                             "would read the whole body",
+		"key {http.request.body_base64}":                      "would read the whole body",
+		"cost {http.request.body}":                            "would read the whole body",
+	} {
+		s := newServer(t)
+		_, err := s.adapt("", ":PORT {\nrate_limit {\nzone z {\n"+lines+"\nlimit 5/1m\n}\n}\nrespond ok\n}")
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "at Caddyfile:") {
+			t.Errorf("%s: %v; want %s, with its line", lines, err, want)
+		}
 	}
 }
 

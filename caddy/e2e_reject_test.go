@@ -92,6 +92,17 @@ func TestTheMessageMayHavePlaceholders(t *testing.T) {
 	}
 }
 
+// What a client sends does not become part of a page that it is shown, or that it has others see.
+func TestAPageAsTheMessageHasItsValuesEscaped(t *testing.T) {
+	s := startSite(t, "rate_limit {\nzone z {\nkey {host}\nlimit 1/366d\n}\nmessage `<style>p {color: red}</style><p>{query.name} {host}</p>`\n}\nrespond ok")
+	s.admit(1, "http://a.test/")
+	r := s.reject("http://a.test/?name=%3Cscript%3Ealert(1)%3C/script%3E")
+	r.want(t, "Content-Type", "text/html; charset=utf-8")
+	if want := "<style>p {color: red}</style><p>&lt;script&gt;alert(1)&lt;/script&gt; a.test</p>\n"; r.body != want {
+		t.Errorf("body %q, want %q", r.body, want)
+	}
+}
+
 func TestAGRPCCallGetsAGRPCStatus(t *testing.T) {
 	s := start(t, "servers {\nprotocols h1 h2c\n}\n", ":PORT {\nrate_limit 1/366d\nrespond ok\n}")
 	protocols := new(http.Protocols)
@@ -212,9 +223,9 @@ func TestTheErrorRoutesOfASubrouteAroundTheHandler(t *testing.T) {
 
 // An error route may have a limit itself: then only the handler can answer.
 func TestALimitWithinErrorRoutesAnswersItself(t *testing.T) {
-	for name, inner := range map[string]string{"auto": "", "error_routes": "response error_routes\n"} {
+	for name, inner := range map[string]string{"auto": "message no\n", "error_routes": "response error_routes\n"} {
 		t.Run(name, func(t *testing.T) {
-			s := startSite(t, "error /missing 404\nrespond ok\nhandle_errors {\nrate_limit {\nzone errors {\nlimit 1/366d\n}\nmessage no\n"+inner+"}\nrespond \"error {err.status_code}\" 404\n}")
+			s := startSite(t, "error /missing 404\nrespond ok\nhandle_errors {\nrate_limit {\nzone errors {\nlimit 1/366d\n}\n"+inner+"}\nrespond \"error {err.status_code}\" 404\n}")
 			if r := s.do("/missing"); r.status != http.StatusNotFound || r.body != "error 404" {
 				t.Errorf("status %d, body %q, want 404 and the error route's", r.status, r.body)
 			}

@@ -129,7 +129,7 @@ func TestAChangedZoneStartsAfreshOrKeepsToItsFormerLimitAndSaysSo(t *testing.T) 
 
 // A client that has used its quota up gains nothing by a change of the algorithm.
 func TestAClientGainsNothingByAChangedAlgorithm(t *testing.T) {
-	s := startSite(t, zoneOf("algorithm fixed_window\nlimit 2/1h"))
+	s := startSite(t, zoneOf("algorithm fixed_window\nlimit 2/366d"))
 	s.admit(2, "/")
 	s.reload(zoneOf("algorithm token_bucket\nlimit 20/1s"))
 	r := s.reject("/")
@@ -155,7 +155,7 @@ func TestATransitionIsToldAsOneLimit(t *testing.T) {
 	site := func(zone string) string {
 		return ":PORT {\nroute {\nrate_limit_status /quota z\n" + zoneOf(zone) + "\n}\n}"
 	}
-	a := startAdmin(t, "", site("algorithm fixed_window\nlimit 5/1d"))
+	a := startAdmin(t, "", site("algorithm fixed_window\nlimit 5/366d"))
 	a.admit(3, "/")
 	a.reloadWith("", site("algorithm token_bucket\nlimit 9/1h"))
 	a.admit(1, "/")

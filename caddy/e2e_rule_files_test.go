@@ -701,3 +701,17 @@ func TestOfSeveralIntervalsTheShortestCounts(t *testing.T) {
 		t.Errorf("%v, want 1s", time.Duration(got))
 	}
 }
+
+// An interval of nothing is told at load. Zones with files of their own read them at the global interval.
+func TestAnIntervalWithoutRuleFilesIsToldAtLoad(t *testing.T) {
+	const told = "the rules_interval of the global option has no effect: no rule files are read; write rules_file, or take it out"
+	if s := start(t, "rate_limit {\nrules_interval 5s\n}", ":PORT {\nrate_limit 3/1m\nrespond ok\n}"); len(s.logs(told)) != 1 {
+		t.Error("it is not told")
+	}
+	s := newServer(t)
+	s.put("a.yaml", "rules: [{name: a, limit: 3/1m}]")
+	s.load(s.caddyfile("rate_limit {\nrules_interval 5s\n}", ":PORT {\nrate_limit {\nrules_file DIR/rules/a.yaml\n}\nrespond ok\n}"))
+	if len(s.logs(told)) != 0 {
+		t.Error("it is told of an interval that has an effect")
+	}
+}

@@ -26,7 +26,7 @@ type Guard struct {
 	// under its name. Handlers with guards of one name share it: they stand before the same service, and must define it alike.
 	Name string `json:"name,omitempty"`
 
-	// How many requests may be under way at most, however quick the service is. From 1 to 100000; the default is 128.
+	// How many requests may be under way at most, whatever the service does. From 1 to 100000; the default is 100000.
 	Max int `json:"max,omitempty"`
 
 	// How many requests may be under way at least, however slow the service is. From 1 to max; the default is 8, or max where that is
@@ -41,6 +41,9 @@ type Guard struct {
 
 	// How much traffic the guard learns from before it does that. From 10s to 720h; the default is 24h.
 	WarmUp caddy.Duration `json:"warm_up,omitempty"`
+
+	// Whether the guard turns nobody away, and only says in the log and in metrics whom it would.
+	Shadow bool `json:"shadow,omitempty"`
 }
 
 // GuardPriority says which requests have priority: those whose text has one of the values.
@@ -60,6 +63,7 @@ func (g *Guard) settings() []setting {
 		{word: "priority", to: g.priority},
 		wordTo("tighten", &g.Tighten, "on", "off"),
 		durationTo("warm_up", &g.WarmUp, "10s", "720h"),
+		{word: "shadow", to: &g.Shadow},
 	}
 }
 
@@ -103,14 +107,21 @@ func (g *Guard) check() error {
 		if err != nil {
 			return fmt.Errorf("guard: priority %q: %w", p.Source, err)
 		}
-		return front.CheckPriority(p.Source, p.Values, len(t.sources) == 0, "a placeholder, such as {http.request.header.X-Plan}")
+		if err = front.CheckPriority(p.Source, p.Values, len(t.sources) == 0, "a placeholder, such as {http.request.header.X-Plan}"); err != nil {
+			return err
+		}
+		for _, value := range p.Values {
+			if _, err = t.source().Spell(value); err != nil {
+				return fmt.Errorf("guard: priority %q: %w", p.Source, err)
+			}
+		}
 	}
 	return nil
 }
 
 // alike reports whether two guards of one name are the same.
 func (g *Guard) alike(other *Guard) bool {
-	if g.Max != other.Max || g.Min != other.Min || g.Tighten != other.Tighten || g.WarmUp != other.WarmUp || (g.Priority == nil) != (other.Priority == nil) {
+	if g.Max != other.Max || g.Min != other.Min || g.Tighten != other.Tighten || g.WarmUp != other.WarmUp || g.Shadow != other.Shadow || (g.Priority == nil) != (other.Priority == nil) {
 		return false
 	}
 	return g.Priority == nil || g.Priority.Source == other.Priority.Source && slices.Equal(g.Priority.Values, other.Priority.Values)
@@ -119,7 +130,7 @@ func (g *Guard) alike(other *Guard) bool {
 // config returns what the guard is configured by.
 func (g *Guard) config() guard.Config {
 	warmUp, _ := front.GuardWarmUp(g.Tighten, "warm_up", time.Duration(g.WarmUp))
-	return guard.Config{Max: g.Max, Min: g.Min, WarmUp: warmUp}
+	return guard.Config{Max: g.Max, Min: g.Min, WarmUp: warmUp, Shadow: g.Shadow}
 }
 
 // guards holds what guards have learnt, by namespace and name. It outlives reloads.
@@ -254,7 +265,8 @@ func (h *Handler) provisionGuard(ctx caddy.Context) error {
 		h.guarded.priority, _ = newTemplate(p.Source)
 		h.guarded.values = make(map[string]bool, len(p.Values))
 		for _, v := range p.Values {
-			h.guarded.values[v] = true
+			spelt, _ := h.guarded.priority.source().Spell(v) // which validate has checked
+			h.guarded.values[spelt] = true
 		}
 	}
 	return nil
@@ -271,8 +283,19 @@ func (g *guarded) state() *guardState {
 // putInForce has the bounds of the configuration hold, which others share until then: one that is refused changes nothing.
 func (g *guarded) putInForce() {
 	if g != nil {
-		guard.Bound(g.Guard, g.h.Guard.config())
+		config := g.h.Guard.config()
+		config.Tell = g.tell
+		guard.Bound(g.Guard, config)
 	}
+}
+
+// tell logs that the guard begins to limit requests, or stops.
+func (g *guarded) tell(c guard.Change) {
+	log, message := g.h.logger.Warn, "the guard begins to limit requests"
+	if !c.Begins {
+		log, message = g.h.logger.Info, "the guard stops limiting requests"
+	}
+	log(message, zap.String("guard", g.label), zap.String("why", front.GuardChange(c)), zap.Int64("limit", c.Limit), zap.Int64("under_way", c.UnderWay), zap.Bool("shadow", c.Shadow))
 }
 
 // leave undoes provisionGuard.

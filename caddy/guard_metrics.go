@@ -27,6 +27,7 @@ var (
 	guardBaselineDesc = guardDesc(front.GuardBaseline)
 	guardFairDesc     = guardDesc(front.GuardFair)
 	guardRejectedDesc = guardDesc(front.GuardRejected, "reason")
+	guardShadowDesc   = guardDesc(front.GuardShadowRejected, "reason")
 
 	demandDesc    = guardDesc(front.KeyDemand, "rule")
 	activeDesc    = guardDesc(front.ActiveKeys, "rule")
@@ -58,7 +59,7 @@ func (c *guardCollector) all() []*guardState {
 
 // Describe implements prometheus.Collector.
 func (c *guardCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{guardLimitDesc, guardUnderWayDesc, guardBaselineDesc, guardFairDesc, guardRejectedDesc,
+	for _, d := range []*prometheus.Desc{guardLimitDesc, guardUnderWayDesc, guardBaselineDesc, guardFairDesc, guardRejectedDesc, guardShadowDesc,
 		demandDesc, activeDesc, refusedDesc, topDesc, firstByteDesc, usualDesc, tightenedDesc} {
 		to <- d
 	}
@@ -92,8 +93,13 @@ func (c *guardCollector) Collect(to chan<- prometheus.Metric) {
 			to <- histogramOf(demandDesc, of.Demand, 1, of.Asked, float64(of.Requests), name, label)
 			to <- histogramOf(firstByteDesc, of.Took, 0.001, of.Answers, float64(of.Time)/1e6, name, label)
 		})
-		for reason, n := range map[string]int64{front.GuardFull: at.Full, front.GuardUnfair: at.Unfair, front.GuardTightened: at.Tightened} {
-			to <- prometheus.MustNewConstMetric(guardRejectedDesc, prometheus.CounterValue, float64(n), name, reason)
+		for d, shadow := range map[*prometheus.Desc]bool{guardRejectedDesc: false, guardShadowDesc: true} {
+			counts, shown := front.GuardCounts(&at, shadow)
+			for reason, n := range counts {
+				if shown {
+					to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), name, reason)
+				}
+			}
 		}
 	}
 }

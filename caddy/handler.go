@@ -108,6 +108,9 @@ type Handler struct {
 	// The storage module of `distributed`. The default is Caddy's own storage.
 	StorageRaw json.RawMessage `json:"storage,omitempty" caddy:"namespace=caddy.storage inline_key=module"`
 
+	// Where the handler is written, such as `Caddyfile:12`, for messages. In a Caddyfile it is set by itself.
+	At string `json:"at,omitempty"`
+
 	// Keeps the service up that the handler stands before, when it slows down or more is asked of it than it can do.
 	Guard *Guard `json:"guard,omitempty"`
 
@@ -116,8 +119,9 @@ type Handler struct {
 	app         *App
 	limiter     *limiter
 	zones       []*Zone
-	rules       []*front.Rule           // those of the zones
-	asked       *front.Set              // the zones, if there are no rule files
+	rules       []*front.Rule // those of the zones
+	asked       *front.Set    // the zones, if there are no rule files
+	expected    *expectations
 	files       atomic.Pointer[inForce] // nil: the handler uses no rule files
 	descriptors []descriptor
 	described   []front.Descriptor // those of descriptors
@@ -146,6 +150,14 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets up the handler and its zones. It changes nothing of the running configuration.
 func (h *Handler) Provision(ctx caddy.Context) error {
+	err := h.provision(ctx)
+	if err != nil && h.At != "" && !strings.Contains(err.Error(), ", at "+lineOf(h.At)) {
+		return fmt.Errorf("%w, at %s", err, h.At)
+	}
+	return err
+}
+
+func (h *Handler) provision(ctx caddy.Context) error {
 	h.ctx = ctx
 	h.logger = ctx.Logger()
 	app, err := ctx.App("rate_limit")
@@ -153,7 +165,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	h.app = app.(*App)
-	h.app.keepRaw(ctx)
+	if err := h.app.keepRaw(ctx); err != nil {
+		return err
+	}
 	if err := h.check(); err != nil {
 		return err
 	}
@@ -193,10 +207,10 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 			return err
 		}
 		rule := front.NewRule(zone.rule)
-		rule.Lacks = func(r *http.Request) { zone.noteMissing(h, r) }
 		h.rules = append(h.rules, rule)
 	}
 	h.asked = front.NewSet(h.rules, nil, nil, nil, nil)
+	h.expected = expectationsOf(h)
 	if err := h.provisionFiles(ctx, files); err != nil {
 		return err
 	}
@@ -290,7 +304,7 @@ func (h *Handler) provisionSurroundings(ctx caddy.Context) {
 
 // check says what is wrong with the handler's own fields.
 func (h *Handler) check() error {
-	if err := h.checkDomain(); err != nil {
+	if _, err := h.checkEffect(); err != nil {
 		return err
 	}
 	if err := checkFields(h.settings()); err != nil {
@@ -300,17 +314,29 @@ func (h *Handler) check() error {
 	return err
 }
 
-func (h *Handler) checkDomain() error {
-	if h.Domain != "" && len(h.Descriptors) == 0 {
-		return fmt.Errorf("domain %q: has no effect without a descriptor; write how a request becomes one: %s", h.Domain, entryInJSON)
+// checkEffect says which of the handler's settings, a word of the Caddyfile, has no effect beside the others.
+func (h *Handler) checkEffect() (word string, err error) {
+	for _, c := range []struct {
+		said bool
+		word string
+		why  string
+	}{
+		{h.Domain != "" && len(h.Descriptors) == 0, "domain", fmt.Sprintf("%q: has no effect without a descriptor; write how a request becomes one: %s", h.Domain, entryInJSON)},
+		{h.Message != "" && h.Response == "error_routes", "message", ": has no effect with response error_routes, since the error routes answer; write the text there, or take one out"},
+		{h.LogKey && h.LogLevel == "off", "log_key", ": has no effect with log_level off; take one out"},
+		{h.LogInterval != 0 && h.LogLevel == "off", "log_interval", ": has no effect with log_level off; take one out"},
+	} {
+		if c.said {
+			return c.word, errors.New(c.word + strings.Replace(" "+c.why, " :", ":", 1))
+		}
 	}
-	return nil
+	return "", nil
 }
 
 // Cleanup releases the zones that this handler has opened.
 func (h *Handler) Cleanup() error {
 	h.guarded.leave()
-	h.deferring.leave()
+	h.deferring.leave(caddy.Exiting())
 	for _, zone := range h.RateLimits {
 		if zone == nil {
 			continue
@@ -333,6 +359,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if h.deferring.serves(r) {
 		return h.deferring.serveJob(w, r)
 	}
+	h.expected.note(h, r)
 	q := front.Inquiries.Get().(*front.Inquiry)
 	shadows, err := h.assemble(q, r)
 	if err != nil {
@@ -344,7 +371,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		front.Free(q)
 		return h.pass(w, r, next, of)
 	}
-	asked := h.deferring.ask(q, r)
+	asked, held := h.deferring.ask(q, r)
+	if held {
+		front.Free(q)
+		front.Unavailable(w, r, front.Jittered(int64(time.Second/time.Microsecond), h.Jitter), front.CannotCheck)
+		return nil
+	}
 	if asked != nil && (asked.Waiting > 0 || asked.ID != "") {
 		err := h.deferring.queue(w, r, q, asked)
 		front.Free(q)
@@ -413,6 +445,11 @@ func (h *Handler) assemble(q *front.Inquiry, r *http.Request) (shadows bool, err
 		asked, shadows = files.asked, shadows || files.set.shadows
 	}
 	q.Early = r.TLS != nil && !r.TLS.HandshakeComplete
+	if asked.Files != nil {
+		if sent, stripped := readings(r); sent != r {
+			q.Sent, q.Stripped = sent, stripped
+		}
+	}
 	address := ""
 	if asked.NeedsAddress {
 		address = clientIPOf(r)
@@ -424,7 +461,7 @@ func (h *Handler) assemble(q *front.Inquiry, r *http.Request) (shadows bool, err
 func clientIPOf(r *http.Request) string {
 	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
 	if strings.HasPrefix(ip, "::") {
-		return match.Prefixes{}.Mask(ip)
+		return match.CleanAddress(ip)
 	}
 	return ip
 }

@@ -231,11 +231,6 @@ func (p *placeholder) Respells() bool { return p.spell != nil }
 // OfAddress returns false: the placeholders that are addresses are sources of all proxies.
 func (*placeholder) OfAddress() bool { return false }
 
-// needsAuthentication reports whether any part of a key is the authenticated user.
-func needsAuthentication(parts []ruleset.Part) bool {
-	return slices.ContainsFunc(parts, func(p ruleset.Part) bool { return strings.HasPrefix(p.Source.String(), "{http.auth.") })
-}
-
 // mostTries bounds the ways in which a text is divided.
 const mostTries = 10000
 
@@ -336,7 +331,7 @@ func hasPlaceholder(template string) bool {
 	return found
 }
 
-// checkPlaceholder refuses a shorthand of the Caddyfile. Caddy replaces shorthands in sites; one that is left would be empty, and
+// checkPlaceholder refuses a placeholder that has no value when a limit decides, and a shorthand of the Caddyfile. Caddy replaces shorthands in sites; one that is left would be empty, and
 // all clients would share one key.
 func checkPlaceholder(name string) error {
 	if name == "" {
@@ -345,7 +340,7 @@ func checkPlaceholder(name string) error {
 	if full := fullPlaceholder(name); full != "" {
 		return fmt.Errorf("{%s} is a shorthand that Caddy knows in the sites of a Caddyfile only; write %s", name, full)
 	}
-	return nil
+	return checkProvided(name)
 }
 
 // fullPlaceholder returns the placeholder that a shorthand of the Caddyfile stands for, or "" for any other text.

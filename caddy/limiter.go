@@ -1,7 +1,11 @@
 package ratelimit
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +29,15 @@ type limiter struct {
 // newLimiter returns a limiter over a store of that name.
 func newLimiter(store core.Store, name string) *limiter {
 	return &limiter{Limiter: core.NewLimiter(store), store: name, seconds: decisionSeconds.WithLabelValues(name)}
+}
+
+// counters names the store such that two limiters of one name have the same counters, and those of two names have not.
+func (l *limiter) counters() string {
+	if l.settings == nil || l.settings.client.Cluster { // whose nodes can be named differently
+		return l.store
+	}
+	c := l.settings.client
+	return fmt.Sprintf("%s %s%s, database %d, prefix %q", l.store, strings.Join(slices.Sorted(slices.Values(c.Addresses)), " "), c.MasterName, c.Database, cmp.Or(l.settings.store.Prefix, redis.DefaultPrefix))
 }
 
 // warnOf logs what is unwise about a rule in the limiter's store.

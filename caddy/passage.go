@@ -45,9 +45,7 @@ func (g *guarded) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 		return next.ServeHTTP(w, r)
 	}
 	under := int64(guard.Tightened)
-	if i.over {
-		guard.Tighten(g.Guard, i.key, now)
-	} else {
+	if !i.over || !guard.Tighten(g.Guard, i.key, now) {
 		under = guard.Begin(g.Guard, i.key, g.priority != nil && g.values[g.priority.Value(r)], now)
 	}
 	if under < 0 {
@@ -183,7 +181,7 @@ const statusLeft = 499
 
 // WriteHeader implements http.ResponseWriter.
 func (p *passage) WriteHeader(status int) {
-	if status >= 200 || status == http.StatusSwitchingProtocols {
+	if isFinal(status) {
 		switch {
 		case status == statusLeft:
 			p.end(endLeft)

@@ -68,6 +68,10 @@ type RedisStore struct {
 	// The longest that a request waits for a decision. The default is 50ms.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
+	// The longest that a call of `consistency lease` or `eventual` may take, or any that no request waits for. The default is 2s, or the
+	// timeout if that is longer.
+	BackgroundTimeout caddy.Duration `json:"background_timeout,omitempty"`
+
 	// How long connecting may take, in the background. The default is 1s.
 	DialTimeout caddy.Duration `json:"dial_timeout,omitempty"`
 
@@ -219,6 +223,7 @@ func (s *RedisStore) configs() (goredis.Config, redis.Config) {
 			SentinelPassword: s.SentinelPassword,
 			PoolSize:         s.PoolSize,
 			Timeout:          time.Duration(s.Timeout),
+			Background:       time.Duration(s.BackgroundTimeout),
 			DialTimeout:      time.Duration(s.DialTimeout),
 			ReadTimeout:      time.Duration(s.ReadTimeout),
 		}, redis.Config{

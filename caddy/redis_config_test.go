@@ -77,6 +77,8 @@ func TestStoreRedisIsRefusedWhenItLoads(t *testing.T) {
 		{"timeout too long", nobody + `, "timeout": "61s"`, "timeout 1m1s: must be from 1ms to 1m"},
 		{"dial_timeout negative", nobody + `, "dial_timeout": "-1s"`, "dial_timeout -1s: must be from 1ms to 1m"},
 		{"dial_timeout too long", nobody + `, "dial_timeout": "2m"`, "dial_timeout 2m0s: must be from 1ms to 1m"},
+		{"background_timeout too long", nobody + `, "background_timeout": "1h"`, "background_timeout 1h0m0s: must be from 1ms to 1m"},
+		{"background_timeout shorter than timeout", nobody + `, "timeout": "1s", "background_timeout": "999ms"`, "background_timeout 999ms: must not be shorter than the timeout of a decision, 1s"},
 		{"read_timeout negative", nobody + `, "read_timeout": "-1s"`, "read_timeout -1s: must be from 1ms to 1m"},
 		{"read_timeout shorter than timeout", nobody + `, "timeout": "1s", "read_timeout": "999ms"`, "read_timeout 999ms: must not be shorter than the timeout of a decision, 1s"},
 		{"nodes negative", nobody + `, "nodes": -1`, "nodes -1: must be from 1 to 100000"},
@@ -137,7 +139,7 @@ func TestStoreRedisSurvivesTheWayThroughJSON(t *testing.T) {
 		"addresses": ["127.0.0.1:1", "127.0.0.1:2"], "master_name": "m", "cluster": true, "username": "u", "password": "p",
 		"sentinel_username": "su", "sentinel_password": "sp", "database": 3,
 		"tls": {"ca": "ca.pem", "client_certificate": "c.pem", "client_key": "k.pem", "server_name": "redis.internal"},
-		"pool_size": 4, "timeout": 40000000, "dial_timeout": 2000000000, "read_timeout": 400000000, "prefix": "shop:",
+		"pool_size": 4, "timeout": 40000000, "background_timeout": 3000000000, "dial_timeout": 2000000000, "read_timeout": 400000000, "prefix": "shop:",
 		"key_secret": "s", "plain_keys": true, "nodes": 4
 	}`
 	s := new(RedisStore)

@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/url"
@@ -51,8 +52,22 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquir
 	if h.leaveToErrorRoutes(r, server, tooMany) {
 		return tooMany
 	}
-	front.Reject(w, r, q, h.Message, func(text string) string { return repl.ReplaceKnown(text, "") })
+	front.Reject(w, r, q, h.Message, func(text string) string { return fillMessage(repl, text) })
 	return nil
+}
+
+// fillMessage replaces the placeholders in a message. In a page their values, which clients may choose, are escaped.
+func fillMessage(repl *caddy.Replacer, text string) string {
+	if !answer.IsPage(text) {
+		return repl.ReplaceKnown(text, "")
+	}
+	page, _ := repl.ReplaceFunc(text, func(name string, value any) (any, error) {
+		if value == nil { // it is no placeholder, but the braces of a style
+			return "{" + name + "}", nil
+		}
+		return html.EscapeString(caddy.ToString(value)), nil
+	})
+	return page
 }
 
 // leaveToErrorRoutes reports whether to return a rejection as an error, for error routes to answer.

@@ -1,10 +1,12 @@
 package ratelimit
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
@@ -106,9 +108,24 @@ func (h *Handler) log(r *http.Request, rule *reporter, key, message string, wait
 		if rule.key != nil {
 			key = rule.key(r)
 		}
-		fields = append(fields, zap.String("key", key))
+		fields = append(fields, zap.String("key", cut(key)))
 	}
 	c.Write(fields...)
+}
+
+// longestLogged is how many bytes of a key the log has. Clients choose keys, and a server takes header fields of a megabyte.
+const longestLogged = 256
+
+// cut returns a key for the log: a longer one without its end, and with a sign of that.
+func cut(key string) string {
+	if len(key) <= longestLogged {
+		return key
+	}
+	end := longestLogged
+	for end > 0 && !utf8.RuneStart(key[end]) {
+		end--
+	}
+	return fmt.Sprintf("%s… (of %d bytes)", key[:end], len(key))
 }
 
 // clientAddress returns the client's address as Caddy determines it; behind trusted proxies this is not the peer's.
@@ -117,26 +134,4 @@ func clientAddress(r *http.Request) string {
 		return ip
 	}
 	return match.HostOf(r.RemoteAddr)
-}
-
-// noteMissing warns once, at the first request without a key, if this is a mistake in the configuration: a placeholder that nothing
-// provides, or a key of the authenticated user before the authentication.
-func (z *Zone) noteMissing(h *Handler, r *http.Request) {
-	if !z.warned.CompareAndSwap(false, true) {
-		return
-	}
-	fields := []zap.Field{zap.String("zone", z.rule.Name), zap.String("key", z.Key)}
-	if needsAuthentication(z.rule.Parts) {
-		h.logger.Warn("the zone's key is empty for a request that nobody has authenticated; does rate_limit run before authentication?", fields...)
-	}
-	for _, part := range z.rule.Parts {
-		name := strings.Trim(part.Source.String(), "{}")
-		if !isCaddys(part.Source) || strings.HasPrefix(name, "http.auth.") || strings.HasPrefix(name, "http.regexp.") {
-			continue // placeholders that exist, or exist only sometimes
-		}
-		if _, known := replacerOf(r).Get(name); !known {
-			h.logger.Warn("the zone's key has a placeholder that nothing provides, so it is empty for every request",
-				append(fields, zap.String("placeholder", name))...)
-		}
-	}
 }

@@ -25,7 +25,7 @@ type spelling struct {
 var spellings = map[string]*spelling{
 	"hostport":         {func(r *http.Request) string { return cleanHostPort(r.Host) }, writtenHostPort, ruleset.Pieces},
 	"tls.server_name":  {serverName, match.SpellHost, ruleset.Hosts},
-	"orig_method":      {func(r *http.Request) string { return match.CleanMethod(original(r).Method) }, match.SpellMethod, ruleset.Methods},
+	"orig_method":      {func(r *http.Request) string { return match.MethodOf(original(r)) }, match.SpellMethod, ruleset.Methods},
 	"uri":              {func(r *http.Request) string { return cleanURL(r.URL) }, spellURI, ruleset.URLs},
 	"uri_escaped":      {func(r *http.Request) string { return url.QueryEscape(cleanURL(r.URL)) }, escaped(spellURI), ""},
 	"orig_uri":         {func(r *http.Request) string { return cleanURL(original(r).URL) }, spellURI, ruleset.URLs},
@@ -195,7 +195,7 @@ var usualMethods = []string{http.MethodGet, http.MethodPost, http.MethodHead, ht
 func (z *Zone) covers(r *http.Request) (bool, error) {
 	method, host := r.Method, r.Host
 	if !slices.Contains(usualMethods, method) {
-		method = match.CleanMethod(method)
+		method = match.MethodOf(r)
 	}
 	if !isUsualHost(host) {
 		host = matchedHost(host)

@@ -263,7 +263,7 @@ func (h *Handler) quotas(r *http.Request, wanted map[string]bool) []core.Check {
 			}
 		}
 	}
-	q := &front.Inquiry{Quiet: true}
+	q := new(front.Inquiry)
 	front.Quotas(asked, rules, math.MaxInt, q, r, clientIPOf(r))
 	return q.Checks
 }

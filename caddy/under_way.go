@@ -40,13 +40,13 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 	if !core.ByStatus(reservations) {
 		return h.pass(w, r, next, of)
 	}
-	recorder := caddyhttp.NewResponseRecorder(w, nil, nil)
+	written := &statusWriter{ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w}}
 	defer func() {
-		if written := recorder.Status(); written != 0 { // written before a panic, or before an error
-			status = written
+		if written.status != 0 { // before a panic, or before an error
+			status = written.status
 		}
 	}()
-	err := h.pass(recorder, r, next, of)
+	err := h.pass(written, r, next, of)
 	status = statusOf(err)
 	return err
 }

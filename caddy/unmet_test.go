@@ -90,7 +90,7 @@ func TestAValueThatARequestHasIsNeverWarnedOf(t *testing.T) {
 		r.TLS = &tls.ConnectionState{ServerName: "S" + pick([]string{"a", "B"}, 2) + ".test"}
 		r.Header.Set("X", pick([]string{"A", "b", "-", "/"}, random.Intn(4)))
 		r.URL = &url.URL{Path: "/" + pick([]string{"/", "a", "B", ".", "é", "É", " ", "?", "%", "Api"}, random.Intn(8)), RawQuery: pick([]string{"", "", "Token=1", "Api=1&b=%c3%A9", "a//b/./c"}, 1)}
-		if match.EscapeIn(r.URL.Path) != "" { // escaped twice
+		if match.EscapeIn(r.URL.Path) != "" || strings.Contains(r.URL.Path, "?") { // escaped twice; sent as %3F, while a ? in a configuration is taken for a query's
 			continue
 		}
 		r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), httptest.NewRecorder(), &caddyhttp.Server{})

@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -156,7 +155,6 @@ type Zone struct {
 	rule        *ruleset.Rule
 	written     *ruleset.RuleText // the text that rule was made from
 	reporter    *reporter
-	warned      atomic.Bool // of an empty key
 	opened      []*core.Rule
 	place       *front.Place // nil: advice cannot touch the zone
 }
@@ -229,9 +227,10 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler) error {
 		if err := z.matcherSets.FromInterface(matchers); err != nil {
 			return fmt.Errorf("zone %q: match: %w", r.Name, err)
 		}
+		seeSent(z.matcherSets)
 		r.Covering = z.covers
 	}
-	if err := h.app.register(h.Namespace, r.Name, r.Limits, z.Defer != nil); err != nil {
+	if err := h.app.register(h.Namespace, r.Name, r.Limits, h.limiter, z.Defer != nil); err != nil {
 		return err
 	}
 	for _, one := range r.Limits.Rules() {
@@ -257,10 +256,16 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler) error {
 	for _, advice := range r.Advice {
 		h.logger.Warn(advice, zap.String("zone", r.Name))
 	}
-	if needsAuthentication(r.Parts) && !authenticatedBefore(ctx, h) {
-		h.logger.Warn("the zone's key is about who is authenticated, but this handler runs before authentication: "+
-			"put rate_limit after it in a route block, or set the global option: order rate_limit after basic_auth",
-			zap.String("zone", r.Name), zap.String("key", z.Key))
+	settings := [][2]string{{"key", z.Key}, {"cost", z.Cost}}
+	if z.Tiers != nil {
+		settings = append(settings, [2]string{"tiers", z.Tiers.Source})
+	}
+	for _, s := range settings {
+		if strings.Contains(s[1], "{http.auth.") && !authenticatedBefore(ctx, h) {
+			h.logger.Warn("the zone's "+s[0]+" is about who is authenticated, but this handler runs before authentication: "+
+				"put rate_limit after it in a route block, or set the global option: order rate_limit after basic_auth",
+				zap.String("zone", r.Name), zap.String(s[0], s[1]))
+		}
 	}
 	return nil
 }

@@ -38,6 +38,7 @@ type Lease struct {
 	next   int64 // no call before; by mono
 	back   int64 // how long the last calls that were granted nothing made it wait
 	last   int64 // units of the last lease
+	took   int64 // how long the call for it took
 
 	since    int64   // Came counts from then; by mono
 	rate     float64 // units a microsecond
@@ -285,7 +286,7 @@ func askLease(l *Lease, t *LeaseTerms, mono, wall int64, a *LeaseAsk) bool {
 	beginAsk(l, mono, wall, a)
 	a.Keep = 1
 	a.Demand = demand
-	a.Want = atMost(demand, 2*l.last) - l.Left
+	a.Want = atMost(demand+int64(l.rate*float64(l.took)), 2*l.last) - l.Left
 	if a.Want < leastLeased {
 		a.Want = leastLeased
 	}
@@ -325,7 +326,8 @@ func GrantLease(l *Lease, t *LeaseTerms, a *LeaseAsk, g *LeaseGrant, mono int64)
 	}
 	l.toldIn = g.ToldIn
 	more := LeaseGained(a, g)
-	l.Low = l.Left / 4
+	l.took = atMost(mono-a.sent, t.Length/4) // the next call may take as long
+	l.Low = atLeast(l.Left/4, atMost(int64(2*l.rate*float64(l.took)), l.Left/2))
 	l.last = atLeast(g.Units, leastLeased)
 	if more >= a.Want {
 		l.back = 0

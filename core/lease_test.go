@@ -104,7 +104,7 @@ func TestWhatIsTooLittleForARequestIsGivenBackWithItsCall(t *testing.T) {
 	if UseLease(&l, &terms, 1, 2000, 2000, &a) != Asking || a.Keep != 0 || a.Size != 0 {
 		t.Fatalf("%+v, %+v", a, l)
 	}
-	GrantLease(&l, &terms, &a, &LeaseGrant{Units: 10, Life: 1000000, Mark: 1}, 2500)
+	GrantLease(&l, &terms, &a, &LeaseGrant{Units: 10, Life: 1000000, Mark: 1}, 2000)
 	for i := 0; i < 7; i++ {
 		if UseLease(&l, &terms, 1, 3000, 3000, &a) != Held {
 			t.Fatalf("%+v", l)
@@ -129,7 +129,7 @@ func TestWhatIsLeftAtTheEndOfALeaseIsGivenBack(t *testing.T) {
 	l, terms, _ := newLease(t)
 	var a LeaseAsk
 	UseLease(&l, &terms, 1, 2000, 2000, &a)
-	GrantLease(&l, &terms, &a, &LeaseGrant{Units: 10, Life: 1000000, Mark: 1}, 2500)
+	GrantLease(&l, &terms, &a, &LeaseGrant{Units: 10, Life: 1000000, Mark: 1}, 2000)
 	l.Came = 10_000_000
 	if UseLease(&l, &terms, 1, 1200000, 1200000, &a) != Asking || a.Keep != 0 || a.Size != 10 || a.Spent != 0 {
 		t.Errorf("%+v, %+v", a, l)
@@ -172,7 +172,7 @@ func TestASuspensionIsNotedByWhoeverLooksAtTheClocks(t *testing.T) {
 		l, terms, _ := newLease(t)
 		var a LeaseAsk
 		UseLease(&l, &terms, 1, 2000, 2000, &a)
-		GrantLease(&l, &terms, &a, &LeaseGrant{Units: 10, Life: 1000000, Mark: 1}, 2500)
+		GrantLease(&l, &terms, &a, &LeaseGrant{Units: 10, Life: 1000000, Mark: 1}, 2000)
 		l.asking = true // by another request
 		look(&l, &terms, 3000, 2_003_000)
 		l.asking = false

@@ -432,11 +432,11 @@ func over(a, b, c, most int64) bool {
 func ParseLimit(s string, c *LimitConfig) error {
 	number, period, found := strings.Cut(s, "/")
 	if !found {
-		return fmt.Errorf("limit %q: has no period; write <requests>/<period>, such as %s/1m", s, digitsOr(s, "100"))
+		return fmt.Errorf("limit %q: has no period; write <requests>/<period>, such as %s%s", s, digitsOr(s, "100")+"/1m", meantLimit(s))
 	}
 	requests, err := words.ParseCount(number, MaxRequests)
 	if err != nil {
-		return fmt.Errorf("limit %q: the requests must be a whole number from 1 to %d", s, MaxRequests)
+		return fmt.Errorf("limit %q: the requests must be a whole number from 1 to %d%s", s, MaxRequests, meantLimit(s))
 	}
 	c.Requests = requests
 	for i, name := range calendarNames {
@@ -544,6 +544,42 @@ func formatPeriod(d time.Duration) string {
 		}
 	}
 	return d.String()
+}
+
+// meantLimit returns a hint at the right form of a limit that is written as other limiters and people write it, such as 10r/m, 10-M or 10 per minute,
+// or "".
+func meantLimit(s string) string {
+	count := len(s) - len(strings.TrimLeft(s, "0123456789"))
+	requests, err := words.ParseCount(s[:count], MaxRequests)
+	if err != nil {
+		return ""
+	}
+	period := strings.ToLower(strings.ReplaceAll(s[count:], "-", " / "))
+	if short, found := strings.CutPrefix(strings.TrimSpace(period), "rp"); found { // rps, rpm
+		period = "/" + short
+	}
+	said := false
+	var rest []string
+	for _, word := range strings.Fields(strings.ReplaceAll(period, "/", " / ")) {
+		switch {
+		case strings.Contains(" r req reqs request requests hit hits call calls time times x ", " "+word+" ") && !said && len(rest) == 0:
+		case strings.Contains(" / per a an each every in ", " "+word+" ") && len(rest) == 0:
+			said = true
+		default:
+			rest = append(rest, word)
+		}
+	}
+	if !said {
+		return ""
+	}
+	period = strings.Join(rest, "")
+	if _, err := ParsePeriod(period); err != nil {
+		hint := meantPeriod(period)
+		if period = strings.TrimSuffix(strings.TrimPrefix(hint, " (did you mean "), "?)"); period == "" {
+			return ""
+		}
+	}
+	return fmt.Sprintf(" (did you mean %d/%s?)", requests, period)
 }
 
 func digitsOr(s, fallback string) string {

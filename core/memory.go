@@ -43,7 +43,8 @@ type MemoryConfig struct {
 type Memory struct {
 	shards []shard // their number is a power of two
 	mask   uint64
-	mapped bool // Index is Mapped
+	mapped bool     // Index is Mapped
+	ways   []*shard // the same as shards, for fast paths, which interpreted programs make many of; nil: not Mapped
 	seed   maphash.Seed
 	clock  func() int64
 
@@ -112,6 +113,7 @@ func NewMemory(c MemoryConfig) *Memory {
 		m.mapped = true
 		for i := range m.shards {
 			m.shards[i].index = make(map[uint64]int)
+			m.ways = append(m.ways, &m.shards[i])
 		}
 	}
 	m.spaces.Store([]*space{})

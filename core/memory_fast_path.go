@@ -28,11 +28,7 @@ func NewFastPath(m *Memory, r *Rule) *FastPath {
 	if m.shards[0].index == nil || !r.limit.fastPath || r.overflow != nil {
 		return nil
 	}
-	e := &FastPath{mask: m.mask, seed: m.seed, salt: r.space.salt, clock: m.ownClock, limit: r.limit, algorithm: r.limit.algorithm, memory: m, space: r.space, countRejected: r.countRejected}
-	for i := range m.shards {
-		e.shards = append(e.shards, &m.shards[i])
-	}
-	return e
+	return &FastPath{shards: m.ways, mask: m.mask, seed: m.seed, salt: r.space.salt, clock: m.ownClock, limit: r.limit, algorithm: r.limit.algorithm, memory: m, space: r.space, countRejected: r.countRejected}
 }
 
 // ServeConfig says what Serve does with requests.

@@ -40,6 +40,7 @@ type Replica struct {
 
 	synced int64 // when the store had that state, by its clock
 	looked int64 // when the call was sent, by mono
+	slack  int64 // how long the next call may take: twice what that took, or the terms' Slack if that is longer
 	ahead  int64 // how far the store's clock is ahead of mono
 
 	unsent int64 // units charged here that were not sent
@@ -57,7 +58,7 @@ type Replica struct {
 // SyncTerms are how a limit is kept by replicas. Times are in microseconds.
 type SyncTerms struct {
 	Every int64 // the interval of synchronisation, S
-	Slack int64 // the longest that a call takes, d; the store sets it
+	Slack int64 // how long a call may take at least, d, or twice what the last one took; the store sets it
 	Whole int64 // in which the limit is whole again: P, or of a bucket B·P/R
 }
 
@@ -134,7 +135,7 @@ func ReplicaFresh(r *Replica, t *SyncTerms, mono int64, failing bool) bool {
 	if failing {
 		most *= goesOn
 	}
-	return r.has && mono-r.looked <= most+t.Slack
+	return r.has && mono-r.looked <= most+r.slack
 }
 
 // DecideByReplica sets the decision on a request of that cost. If it is allowed, and charge is set, it is charged.
@@ -159,7 +160,7 @@ func SpendReplica(r *Replica, l *Limit, t *SyncTerms, mono int64) (remaining, re
 		now, window int64
 		state       State
 	)
-	if !r.has || r.reserved != 0 || mono-r.looked > t.Every+t.Slack {
+	if !r.has || r.reserved != 0 || mono-r.looked > t.Every+r.slack {
 		return -1, 0, 0
 	}
 	now = mono + r.ahead
@@ -348,7 +349,7 @@ func EndReplicaCall(r *Replica, l *Limit, t *SyncTerms, c *ReplicaCall, a *Repli
 	if c.syncs {
 		r.sent = 0
 	}
-	if back := r.synced - a.Now; r.has && back > 0 && back <= t.Slack { // further back, it is the store's clock
+	if back := r.synced - a.Now; r.has && back > 0 && back <= r.slack { // further back, it is the store's clock
 		return
 	}
 	s := stateOf(l, a)
@@ -361,6 +362,7 @@ func EndReplicaCall(r *Replica, l *Limit, t *SyncTerms, c *ReplicaCall, a *Repli
 	r.has = true
 	r.synced = a.Now
 	r.looked = c.sent
+	r.slack = atLeast(2*(mono-c.sent), t.Slack)
 	r.ahead = a.Now - (c.sent+mono)/2
 	r.guessed = 0
 	since := r.unsent + r.late

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/textproto"
 	"slices"
@@ -22,6 +23,9 @@ import (
 // Desk is the clients' side of a queue. It is safe for concurrent use.
 type Desk struct {
 	Queue *Queue
+
+	// Known is what the node knows of the queue; its Worker has the same.
+	Known *Known
 
 	// Path is where jobs are: <Path>/<id>, and <Path>/<id>/result. It begins with a slash, and does not end with one.
 	Path string
@@ -41,10 +45,20 @@ type Desk struct {
 	// Pace returns the time in which the limit admits one more request of a key, when it is used up.
 	Pace func() time.Duration
 
+	// Doubt is how long a client waits for its answer while nobody knows whether its job is in the line. Then it gets a 202 that says so.
+	Doubt time.Duration
+
 	// Stopping is closed when nobody may wait any longer; nil: never.
 	Stopping <-chan struct{}
 
+	// Report is called with what an operator should know; it must not block, and gets nothing of a request.
+	Report func(e Event)
+
 	waiting atomic.Int64 // clients that poll
+
+	unsettled atomic.Int64 // jobs of which nobody knows yet whether they are in the line
+	closing   atomic.Bool  // Settle was called, so that no more jobs are stored
+	given     atomic.Bool  // Settle has given up
 }
 
 // DefaultHeaders are the header fields that are stored unless others are configured: what a body is, and which answer the client understands.
@@ -196,22 +210,72 @@ type Deferrable struct {
 	Look
 }
 
-// Ask asks the store about a request of a client with that key.
-func (d *Desk) Ask(r *http.Request, key string) (*Deferrable, error) {
+// Ask asks the store about a request of a client with that key. The error is ErrHeld if the key has jobs, as far as is known, and the request cannot be put behind
+// them now: it must not be done. who is what the adapter knows of its identity besides.
+func (d *Desk) Ask(r *http.Request, key string, who ...string) (*Deferrable, error) {
 	a := &Deferrable{desk: d, r: r, key: d.Queue.KeyDigest(key)}
 	if once := r.Header.Get("Idempotency-Key"); once != "" {
-		// Another client with the same key is another client; so is one with other credentials.
-		a.once = d.Queue.digest("once", key, r.Header.Get("Authorization"), once)
+		a.once = d.Queue.digest("once", append(d.identity(r, key), append(who, once)...)...)
 	}
 	var err error
+	asked := time.Now()
 	a.Look, err = d.Queue.Look(r.Context(), a.key, a.once)
+	switch {
+	case err != nil && d.Known.held(a.key):
+		err = fmt.Errorf("%w: %w", ErrHeld, err)
+	case err != nil:
+	case a.Waiting > 0:
+		d.Known.note(a.key)
+	case d.Known.doubtful(a.key):
+		err = ErrHeld
+	default:
+		d.Known.forget(asked, a.key)
+	}
 	return a, err
+}
+
+// identity returns what tells the client of a request from others, who may use the same Idempotency-Key: its key and its credentials.
+func (d *Desk) identity(r *http.Request, key string) []string {
+	list := []string{key, r.Header.Get("Authorization")}
+	return append(list, fields(d.stored(r), IsSecret)...)
+}
+
+// proof returns what tells a request from another of the same client with the same Idempotency-Key: all that is stored of it but what is in identity.
+func (d *Desk) proof(r *http.Request, body []byte) []string {
+	list := []string{r.Method, r.Host, r.URL.RequestURI(), string(body)}
+	return append(list, fields(d.stored(r), func(name string) bool { return !IsSecret(name) })...)
+}
+
+// stored returns the header fields of a request that are stored, besides its Idempotency-Key.
+func (d *Desk) stored(r *http.Request) http.Header {
+	h := make(http.Header)
+	for _, name := range d.Headers {
+		if values := r.Header[name]; len(values) > 0 && !listed(r.Header, "Connection", name) { // which proxies must not pass on
+			h[name] = values
+		}
+	}
+	return h
+}
+
+// fields returns names and values of the header fields that are wanted, in the order of the names. A field that comes several times is the same as one with
+// all its values (RFC 9110, section 5.3).
+func fields(h http.Header, wanted func(name string) bool) []string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		if wanted(name) {
+			list = append(list, name, strings.Join(h[name], ", "))
+		}
+	}
+	return list
 }
 
 // Expected returns how long a new job would wait, if its key's next turn comes after a wait.
 func (a *Deferrable) Expected(wait time.Duration) time.Duration {
 	return wait + time.Duration(a.Waiting)*a.desk.Pace()
 }
+
+// ErrHeld says that a request would overtake jobs of its key.
+var ErrHeld = errors.New("the key has deferred requests, and Redis does not say whether they are done")
 
 // Errors of Accept.
 var (
@@ -220,6 +284,9 @@ var (
 
 	// ErrReused says that the Idempotency-Key belongs to a job with another request.
 	ErrReused = errors.New("the Idempotency-Key belongs to another request")
+
+	// ErrClosing says that the desk is closing, and that another one has taken over.
+	ErrClosing = errors.New("the configuration was replaced while the request came")
 
 	// ErrTooLate says that the job would have to wait too long.
 	ErrTooLate = errors.New("the job would have to wait too long")
@@ -241,7 +308,7 @@ func (a *Deferrable) Accept(w http.ResponseWriter, checks []Check, extra json.Ra
 	}
 	var proof []string // of the request
 	if a.once != "" {
-		proof = []string{r.Method, r.Host, r.URL.RequestURI(), string(body)}
+		proof = d.proof(r, body)
 	}
 	if a.ID != "" {
 		return a.same(w, a.ID, a.Fingerprint, proof)
@@ -250,25 +317,39 @@ func (a *Deferrable) Accept(w http.ResponseWriter, checks []Check, extra json.Ra
 	if proof != nil {
 		e.Fingerprint = d.Queue.proofs("fingerprint", proof...)[0]
 	}
-	e.Request = &Request{Method: r.Method, URI: r.URL.RequestURI(), Host: r.Host, Secure: r.TLS != nil, Remote: r.RemoteAddr, Header: make(http.Header),
+	e.Request = &Request{Method: r.Method, URI: r.URL.RequestURI(), Host: r.Host, Secure: r.TLS != nil, Remote: r.RemoteAddr, Header: d.stored(r),
 		Once: a.once != "", Checks: checks, Extra: extra, Body: body}
-	for _, name := range d.Headers {
-		if values := r.Header[name]; len(values) > 0 && !listed(r.Header, "Connection", name) { // which proxies must not pass on
-			e.Request.Header[name] = values
-		}
-	}
 	e.Request.Header.Set("Idempotency-Key", e.ID)
 	if a.once != "" {
 		e.Request.Header.Set("Idempotency-Key", r.Header.Get("Idempotency-Key"))
 	}
-	// The client may leave, but then it must be known whether the job is stored, as with any other error.
+	d.unsettled.Add(1)
+	defer d.unsettled.Add(-1)
+	if d.closing.Load() {
+		return ErrClosing
+	}
+	// The client may leave, but the job must not stay half stored.
 	got, err := d.Queue.Enter(context.WithoutCancel(r.Context()), e)
-	if err != nil {
+	if errors.Is(err, ErrUnconfirmed) {
+		ctx, cancel := context.WithTimeout(r.Context(), d.Doubt)
+		got, err = d.settle(ctx, e, false)
+		cancel()
+	}
+	switch {
+	case errors.Is(err, ErrUnconfirmed):
+		d.Report(Event{What: "unconfirmed", ID: e.ID, Err: err})
+		d.unsettled.Add(1)
+		d.Known.doubt(e.Key, 1)
+		go d.keep(e)
+		d.accepted(w, r, &Job{ID: e.ID, State: Unconfirmed, Accepted: time.Now()}, a.Expected(wait))
+		return nil
+	case err != nil:
 		if !errors.As(err, new(*FullError)) {
 			go d.withdraw(e.ID)
 		}
 		return err
 	}
+	d.Known.note(e.Key)
 	if got.Same {
 		return a.same(w, got.ID, got.Fingerprint, proof)
 	}
@@ -316,7 +397,42 @@ func (a *Deferrable) same(w http.ResponseWriter, id string, fingerprint []byte, 
 	return nil
 }
 
-// withdraw removes a job for which nobody was promised anything. It tries for as long as the lease of a job lasts.
+// settle tries to put a job into the line until it is known whether it is there, or ctx ends: then the error is ErrUnconfirmed.
+func (d *Desk) settle(ctx context.Context, e *Entry, promised bool) (Entered, error) {
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		got, err := d.Queue.Confirm(context.WithoutCancel(ctx), e, promised)
+		if !errors.Is(err, ErrUnconfirmed) || d.given.Load() {
+			return got, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return Entered{}, err
+		}
+	}
+}
+
+// keep puts a job into the line that its client was promised, however long Redis does not answer.
+func (d *Desk) keep(e *Entry) {
+	defer d.unsettled.Add(-1)
+	defer d.Known.doubt(e.Key, -1)
+	if _, err := d.settle(context.Background(), e, true); err != nil {
+		d.Report(Event{What: "missing", ID: e.ID, Err: err})
+		return
+	}
+	d.Known.note(e.Key)
+}
+
+// Settle has no more jobs stored. It waits until it is known of all jobs whether they are in the line, but no longer than grace. Then nobody tries any
+// more to put them there, and the queue's connections may be closed.
+func (d *Desk) Settle(grace time.Duration) {
+	d.closing.Store(true)
+	for end := time.Now().Add(grace); d.unsettled.Load() > 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	}
+	d.given.Store(true)
+}
+
+// withdraw removes a job for which nobody was promised anything; if it cannot, the job is swept a day later. It tries for as long as the lease of a job lasts.
 func (d *Desk) withdraw(id string) {
 	for end := time.Now().Add(d.Queue.Lease); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		err := d.Queue.Withdraw(context.Background(), id)
@@ -365,12 +481,11 @@ type status struct {
 func (d *Desk) write(w http.ResponseWriter, code int, j *Job, expected time.Duration) {
 	s := status{ID: j.ID, Status: j.State, Position: j.Position, Accepted: j.Accepted.UTC(), Attempts: j.Attempts, Reason: j.Reason, Result: d.Path + "/" + j.ID + "/result"}
 	h := w.Header()
-	switch j.State {
-	case Waiting, Running:
+	if !j.State.Ended() {
 		due := time.Now().Add(expected).UTC().Truncate(time.Millisecond)
 		s.Due = &due
 		h.Set("Retry-After", strconv.FormatInt(max(1, int64((expected+time.Second-1)/time.Second)), 10))
-	default:
+	} else {
 		ended := j.Ended.UTC()
 		s.Ended = &ended
 	}
@@ -465,7 +580,7 @@ func (d *Desk) fail(w http.ResponseWriter, err error) {
 // result answers with the result of a job.
 func (d *Desk) result(w http.ResponseWriter, r *http.Request, j *Job) {
 	j = d.await(w, r, j)
-	if j.State == Waiting || j.State == Running {
+	if !j.State.Ended() {
 		d.write(w, http.StatusAccepted, j, d.expected(j))
 		return
 	}
@@ -511,7 +626,7 @@ func (d *Desk) await(w http.ResponseWriter, r *http.Request, j *Job) *Job {
 	defer end.Stop()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
-	for j.State == Waiting || j.State == Running {
+	for !j.State.Ended() {
 		select {
 		case <-tick.C:
 		case <-end.C:

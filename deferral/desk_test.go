@@ -4,17 +4,21 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 )
 
 func newDesk(q *Queue) *Desk {
-	return &Desk{Queue: q, Path: "/.deferred", MaxBody: 64 << 10, Headers: DefaultHeaders, MaxWait: time.Hour, Pace: func() time.Duration { return time.Second }}
+	return &Desk{Queue: q, Known: new(Known), Path: "/.deferred", MaxBody: 64 << 10, Headers: DefaultHeaders, MaxWait: time.Hour, Pace: func() time.Duration { return time.Second }, Report: func(Event) {}}
 }
 
 // asking returns a request that asks to be deferred, with header fields in pairs.
@@ -93,7 +97,7 @@ func TestARequestIsAcceptedFollowedAndAnswered(t *testing.T) {
 	if r.Method != "POST" || r.URI != "/orders?a=1" || r.Host != "shop.example" || string(r.Body) != "one" || r.Header.Get("Idempotency-Key") != first.ID || r.Header.Get("Prefer") != "" || r.Once {
 		t.Errorf("%+v", r)
 	}
-	must(t, b.start(context.Background(), j))
+	must(t, begin(b, j))
 	wantStatus(t, d.ask(about("DELETE", location)), http.StatusConflict)
 	must(t, b.finish(context.Background(), j, Done, "", &Answer{Status: 500, Header: http.Header{"Content-Type": {"text/x"}}, Body: []byte("no")}, 0))
 	if s := wantStatus(t, d.ask(about("GET", location)), http.StatusOK); s.Status != Done || s.Ended == nil || s.Position != 0 {
@@ -221,6 +225,8 @@ func TestTheSameIdempotencyKeyGivesTheSameLocation(t *testing.T) {
 	}
 	_, err = desks[0].accept(t, asking("POST", "another body", "Idempotency-Key", "order 1"), "k")
 	wantErr(t, err, ErrReused)
+	_, err = desks[0].accept(t, asking("POST", "x", "Idempotency-Key", "order 1", "Content-Type", "text/csv"), "k")
+	wantErr(t, err, ErrReused)
 	for name, of := range map[string]*http.Request{
 		"another key":         asking("POST", "x", "Idempotency-Key", "order 1"),
 		"another client":      asking("POST", "x", "Idempotency-Key", "order 1", "Authorization", "Bearer b"),
@@ -236,6 +242,125 @@ func TestTheSameIdempotencyKeyGivesTheSameLocation(t *testing.T) {
 		}
 	}
 	b.check()
+}
+
+// When nobody knows whether a job is in the line, its client gets a 202 that says so, and the job is put there once Redis answers. Settle waits for that. A job
+// that Redis has lost is reported.
+func TestAnUncertain202SaysSoAndIsKept(t *testing.T) {
+	b := newBench(t, nil)
+	var broken atomic.Bool
+	q := queueOn(t, b.server.Addr(), nil)
+	q.Client.AddHook(&losses{errors.New("lost"), func(s *goredis.Script, executed bool) bool { return s == confirmScript && !executed && broken.Load() }})
+	for _, missing := range []bool{false, true} {
+		d := newDesk(q)
+		var events atomic.Value
+		d.Report = func(e Event) { events.Store(e) }
+		broken.Store(true)
+		w, err := d.accept(t, asking("POST", "x", "Idempotency-Key", fmt.Sprint(missing)), "k")
+		must(t, err)
+		location := w.Header().Get("Location")
+		if s := wantStatus(t, w, http.StatusAccepted); s.Status != Unconfirmed || s.Ended != nil || s.Due == nil || w.Header().Get("Retry-After") == "" {
+			t.Errorf("%+v", s)
+		}
+		if s := wantStatus(t, d.ask(about("GET", location)), http.StatusOK); s.Status != Unconfirmed {
+			t.Errorf("%+v", s)
+		}
+		wantStatus(t, d.ask(about("GET", location+"/result")), http.StatusAccepted)
+		wantStatus(t, d.ask(about("DELETE", location)), http.StatusConflict)
+		if e, _ := events.Load().(Event); e.What != "unconfirmed" || e.ID == "" {
+			t.Errorf("%+v", e)
+		}
+		if missing {
+			must(t, b.Client.FlushAll(context.Background()).Err())
+		}
+		broken.Store(false)
+		d.Settle(patience)
+		if missing {
+			if e, _ := events.Load().(Event); e.What != "missing" {
+				t.Errorf("%+v", e)
+			}
+			wantStatus(t, d.ask(about("GET", location)), http.StatusNotFound)
+			continue
+		}
+		// Defect found: a request that came while a configuration was replaced got a 202 for a job that nobody put into the line.
+		if _, err := d.accept(t, asking("POST", "y"), "k"); !errors.Is(err, ErrClosing) {
+			t.Errorf("a desk that has settled accepts a job: %v", err)
+		}
+		if s := wantStatus(t, d.ask(about("GET", location)), http.StatusOK); s.Status != Waiting || s.Position != 1 {
+			t.Errorf("%+v", s)
+		}
+		b.check()
+	}
+}
+
+// A client waits a while for a certain answer.
+func TestAnUncertainAnswerWaitsForRedis(t *testing.T) {
+	b := newBench(t, nil)
+	var tries atomic.Int64
+	q := queueOn(t, b.server.Addr(), nil)
+	q.Client.AddHook(&losses{errors.New("lost"), func(s *goredis.Script, executed bool) bool { return s == confirmScript && executed && tries.Add(1) < 3 }})
+	d := newDesk(q)
+	d.Doubt = patience
+	w, err := d.accept(t, asking("POST", "x"), "k")
+	must(t, err)
+	if s := wantStatus(t, w, http.StatusAccepted); s.Status != Waiting || s.Position != 1 || tries.Load() < 3 {
+		t.Errorf("%+v after %d tries", s, tries.Load())
+	}
+	b.check()
+}
+
+// Which of two requests with one Idempotency-Key are the same, by the stored fields.
+func TestStoredFieldsTellRequestsApart(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.Keys, _ = ParseKeys([]string{strings.Repeat("00", 32)}) })
+	desks := []*Desk{newDesk(b.Queue), newDesk(b.Queue)}
+	desks[0].Headers = []string{"Cookie", "X-Tenant", "X-Api-Key", "Accept"}
+	desks[1].Headers = []string{"Accept", "X-Api-Key", "X-Tenant", "Cookie"} // of another node, whose configuration has another order
+	first := []string{"Cookie", "session=ann", "X-Tenant", "a", "Accept", "text/html", "Accept", "text/csv"}
+	send := func(desk *Desk, fields []string, who ...string) (string, error) {
+		t.Helper()
+		a, err := desk.Ask(asking("POST", "x", append([]string{"Idempotency-Key", "1001"}, fields...)...), "k", who...)
+		must(t, err)
+		w := httptest.NewRecorder()
+		err = a.Accept(w, nil, nil, 0)
+		return w.Header().Get("Location"), err
+	}
+	location, err := send(desks[0], first, "ann")
+	must(t, err)
+	for name, c := range map[string]struct {
+		fields []string
+		who    string
+		want   string // "same", "other" or "reused"
+	}{
+		"the same":                      {first, "ann", "same"},
+		"another order of fields":       {[]string{"X-Tenant", "a", "Accept", "text/html", "Accept", "text/csv", "Cookie", "session=ann"}, "ann", "same"},
+		"names in lower case":           {[]string{"cookie", "session=ann", "x-tenant", "a", "accept", "text/html", "accept", "text/csv"}, "ann", "same"},
+		"one field of two":              {[]string{"Cookie", "session=ann", "X-Tenant", "a", "Accept", "text/html, text/csv"}, "ann", "same"},
+		"a field that is not stored":    {append([]string{"Date", "today"}, first...), "ann", "same"},
+		"another cookie":                {[]string{"Cookie", "session=bob", "X-Tenant", "a", "Accept", "text/html", "Accept", "text/csv"}, "ann", "other"},
+		"no cookie":                     {first[2:], "ann", "other"},
+		"an API key":                    {append([]string{"X-Api-Key", "1"}, first...), "ann", "other"},
+		"another user":                  {first, "bob", "other"},
+		"another tenant":                {[]string{"Cookie", "session=ann", "X-Tenant", "b", "Accept", "text/html", "Accept", "text/csv"}, "ann", "reused"},
+		"no tenant":                     {[]string{"Cookie", "session=ann", "Accept", "text/html", "Accept", "text/csv"}, "ann", "reused"},
+		"another order of values":       {[]string{"Cookie", "session=ann", "X-Tenant", "a", "Accept", "text/csv", "Accept", "text/html"}, "ann", "reused"},
+		"a field that Connection names": {append([]string{"Connection", "X-Tenant"}, first...), "ann", "reused"},
+	} {
+		for i, desk := range desks {
+			got, err := send(desk, c.fields, c.who)
+			switch c.want {
+			case "same":
+				if err != nil || got != location {
+					t.Errorf("%s, desk %d: %q %v, want the same job", name, i, got, err)
+				}
+			case "other":
+				if err != nil || got == location {
+					t.Errorf("%s, desk %d: %q %v, want another job", name, i, got, err)
+				}
+			default:
+				wantErr(t, err, ErrReused)
+			}
+		}
+	}
 }
 
 func TestOtherCredentialsSeeNothing(t *testing.T) {
@@ -363,7 +488,7 @@ func TestSecretsAreNotReadableInRedis(t *testing.T) {
 	if r.Header.Get("Authorization") != "Bearer secret-token" || r.Header.Get("Cookie") != "secret-cookie" || r.Header.Get("Idempotency-Key") != "secret-once" || !r.Once {
 		t.Errorf("%+v", r)
 	}
-	must(t, b.start(context.Background(), j))
+	must(t, begin(b, j))
 	must(t, b.finish(context.Background(), j, Done, "", &Answer{Status: 200, Body: []byte("secret-result")}, 0))
 	look()
 }

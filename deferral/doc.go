@@ -19,15 +19,17 @@
 //     stored: it has a body of known length, and no upgrade, trailer or stream.
 //  2. Queue.Look tells whether its Idempotency-Key has a job already, and whether its key has jobs in the queue.
 //  3. If the key has none, the limiter decides. A request that it allows is passed on, and is no job.
-//  4. Otherwise the body is read, and Queue.Enter stores the job: one script checks the bounds (jobs in all, jobs of the key, bytes), looks
-//     for the Idempotency-Key once more, stores the job and puts it at the end of its key's queue. The 202 is written when Redis has
-//     acknowledged, and as many replicas as are required.
+//  4. Otherwise the body is read, and Queue.Enter stores the job in two steps. The first script stores it in no line, so that nobody does it. When Redis has
+//     acknowledged, and as many replicas as are required, the second checks the bounds (jobs in all, jobs of the key), looks for the
+//     Idempotency-Key once more, and puts the job at the end of its key's line. The 202 is written when that is acknowledged in the same way.
 //
 // Between 3 and 4 another request of the key may be deferred or allowed. Both are then under way at the same time, so there is no order
 // between them: the order that is kept is that of requests of which the second was sent when the first had its 202.
 //
-// If Enter fails, or does not answer in time, nobody knows whether the job is stored. The client gets a 429, and Queue.Withdraw removes the
-// job in the background. If Redis does not answer that either before the job's turn, it is done although it was not promised.
+// So what the client is told and what is in the line never disagree. If the first step fails, or is not acknowledged, the job is certainly in no line: the client
+// gets a 429, and Queue.Withdraw removes what may be stored in the background. If the second step is not acknowledged, nobody knows, though enough servers
+// have the job. Its node repeats Queue.Confirm until Redis has acknowledged. The client waits for that, but no longer than Desk.Doubt: then it gets a 202 with the
+// state unconfirmed. Only if the node dies after that, and before Redis answers again, is such a job lost.
 //
 // # Keys in Redis
 //
@@ -38,12 +40,12 @@
 //	due            zset    keys that nobody has claimed, by the time of their next turn
 //	held           zset    keys that a worker has claimed, by the end of the lease
 //	fences         hash    the number of the claim of each held key
+//	unconfirmed    zset    ids of the jobs that are in no line yet, by the time at which they were stored
 //	open           zset    ids of the jobs that wait or run, by the time at which they were accepted
 //	results        zset    ids of the jobs that have a result, by the time at which they ended
 //	ended          zset    ids of the jobs that are done, by the same
 //	dead           zset    ids of the dead letters, by the same
 //	once:<key>     string  the id of the job with that Idempotency-Key
-//	withdrawn:<id> string  says that a job must not be stored any more; for ten minutes
 //	sums           hash    the bytes in use, the last fence, and counters
 //
 // <key> is 128 bits of the HMAC of the client's key with the store's key_secret, or of its SHA-256 if there is none. Time is that of Redis, in
@@ -60,12 +62,14 @@
 //
 // # States of a job
 //
-//	(none)  → waiting   Enter
+//	(none)  → unconfirmed   Enter's first step
+//	unconfirmed → waiting   Enter's second step, and Confirm
+//	unconfirmed → (none)    Withdraw; or after a day, if its node has died
 //	waiting → running   Start: a worker has the key's claim, and the limiter has admitted the job. It counts an attempt.
 //	running → waiting   PutBack: the attempt has failed, and may be repeated after a pause; or a stopping node hands it back.
 //	running → waiting   Claim: the lease has ended, since the node has died.
 //	running → done      Finish: there is an answer
-//	running → dead      Finish: the attempt must not be repeated, or it was the last
+//	running → dead      Finish: the attempt must not be repeated, or it was the last, or the time is over in which the job is tried
 //	waiting → dead      Claim's caller: all attempts began, and nodes died during the last
 //	waiting → (none)    Cancel: by the client or an operator
 //	dead    → waiting   Retry: by an operator; at the end of its key's queue
@@ -81,9 +85,15 @@
 //	held → due    PutBack, Finish if jobs are left, and Claim after the lease
 //	held → gone   PutBack and Finish if no jobs are left
 //
+// # Order
+//
+// The jobs of a key are done in the order of its line. A request that is not deferred must not be done before them: while Redis answers, Look finds jobs
+// of its key, and it is queued behind them. While it does not, Known says which keys had some, and such a request is not done at all (ErrHeld). What
+// other nodes accept is known a second later, and not while only this node is cut off: there the order ends.
+//
 // # What happens if a node dies between two steps
 //
-//	before Enter's script       the client has no answer, and there is no job
+//	before Enter's second step  the client has no answer, and there is no job in the line
 //	after it, before the 202    there is a job without a 202, and it is done: the client does not know whether, and asks again with its Idempotency-Key
 //	after Claim                 the key waits until the short lease of a claim ends (claimFor); nothing was charged
 //	after the decision          the same, and a charge is lost

@@ -48,11 +48,15 @@ type State string
 
 // The states. The doc comment of the package has the transitions.
 const (
-	Waiting State = "waiting"
-	Running State = "running"
-	Done    State = "done"
-	Dead    State = "dead"
+	Unconfirmed State = "unconfirmed" // it is in no line yet
+	Waiting     State = "waiting"
+	Running     State = "running"
+	Done        State = "done"
+	Dead        State = "dead"
 )
+
+// Ended reports whether nothing becomes of a job in that state any more, unless an operator has it tried again.
+func (s State) Ended() bool { return s == Done || s == Dead }
 
 // Job is a deferred request.
 type Job struct {

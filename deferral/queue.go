@@ -81,11 +81,14 @@ var (
 	// ErrGone says that a claimed job was cancelled before it began.
 	ErrGone = errors.New("the job was cancelled")
 
+	// ErrUnconfirmed says that nobody knows whether a job is in the line.
+	ErrUnconfirmed = errors.New("nobody knows whether the job is in the line")
+
 	// ErrNotReplicated says that too few replicas have acknowledged a job.
 	ErrNotReplicated = errors.New("too few replicas have acknowledged")
 )
 
-// FullError says why there is no room for a job: "jobs", "key", "bytes", or "drain", if an operator has it so.
+// FullError says why there is no room for a job: "jobs", "key", "bytes"; "drain", if an operator has it so; or "unsafe", if Redis may lose it.
 type FullError struct{ Why string }
 
 // Error implements error.
@@ -213,11 +216,44 @@ type Entered struct {
 	Fingerprint []byte
 }
 
-// Enter stores a job. The error is a *FullError if there is no room; after any other error nobody knows whether the job is stored.
+// Enter stores a job, and when it is certain that enough servers have it, puts it into the line. After a *FullError, or any other error, it is in no line and
+// never will be; but after ErrUnconfirmed nobody knows whether it is. Then Confirm must be called until it succeeds, or the job is lost.
 func (q *Queue) Enter(ctx context.Context, e *Entry) (Entered, error) {
 	request := q.Keys.seal(q.contextOf(e.ID, "request"), join(e.Request, e.Request.Body))
-	reply, err := q.runDurably(ctx, enterScript, e.ID, e.Key, request, e.Once, e.Fingerprint, q.access(e.ID, e.Authorization),
-		q.MaxJobs, q.MaxKeyJobs, q.MaxBytes, len(request)+Overhead, e.Wait.Microseconds(), q.Keep.Microseconds(), q.KeepDead.Microseconds())
+	reply, err := q.runDurably(ctx, enterScript, e.ID, e.Key, request, q.access(e.ID, e.Authorization), q.MaxBytes, len(request)+Overhead,
+		q.Keep.Microseconds(), q.KeepDead.Microseconds())
+	if err != nil {
+		return Entered{}, err
+	}
+	full, err := reply.Text()
+	switch {
+	case err != nil:
+		return Entered{}, err
+	case full != "":
+		return Entered{}, &FullError{full}
+	}
+	return q.Confirm(ctx, e, false)
+}
+
+// Confirm puts a job that is stored into the line, once; its errors are those of Enter. If the job was promised, it is put there whether there is room or not, and
+// the error is ErrUnknown if Redis has lost it.
+func (q *Queue) Confirm(ctx context.Context, e *Entry, promised bool) (Entered, error) {
+	got, err := q.confirm(ctx, e, promised)
+	switch {
+	case errors.As(err, new(*FullError)):
+		_ = q.Withdraw(ctx, e.ID) // else its bytes count until it is swept
+	case err != nil && !errors.Is(err, ErrUnknown):
+		err = fmt.Errorf("%w: %w", ErrUnconfirmed, err)
+	}
+	return got, err
+}
+
+func (q *Queue) confirm(ctx context.Context, e *Entry, promised bool) (Entered, error) {
+	p := 0
+	if promised {
+		p = 1
+	}
+	reply, err := q.runDurably(ctx, confirmScript, e.ID, e.Key, e.Once, e.Fingerprint, q.MaxJobs, q.MaxKeyJobs, e.Wait.Microseconds(), p)
 	if err != nil {
 		return Entered{}, err
 	}
@@ -232,6 +268,8 @@ func (q *Queue) Enter(ctx context.Context, e *Entry) (Entered, error) {
 		return Entered{ID: str(list[1]), Same: true, Fingerprint: []byte(str(list[2]))}, nil
 	case len(list) == 2 && list[0] == "full":
 		return Entered{}, &FullError{str(list[1])}
+	case len(list) == 1:
+		return Entered{}, ErrUnknown
 	}
 	return Entered{}, errMalformed
 }
@@ -414,7 +452,7 @@ func (q *Queue) Purge(ctx context.Context, set string, age time.Duration, dry bo
 // Cancel removes a job. The error is ErrRuns if it runs, and ErrUnknown if there is none.
 func (q *Queue) Cancel(ctx context.Context, id string) error { return q.cancel(ctx, id, "0") }
 
-// Withdraw removes a job that may be stored, and that will not be stored if it is not yet.
+// Withdraw removes a job that is in no line yet. The error is ErrRuns if it is in one.
 func (q *Queue) Withdraw(ctx context.Context, id string) error { return q.cancel(ctx, id, "1") }
 
 func (q *Queue) cancel(ctx context.Context, id, withdraw string) error {
@@ -533,23 +571,33 @@ func (q *Queue) claim(ctx context.Context, most int) (claims, error) {
 	return c, nil
 }
 
-// start begins an attempt at a claimed job.
-func (q *Queue) start(ctx context.Context, j *Job) error {
-	return q.step(ctx, startScript, j.Key, j.Fence, j.ID, q.Lease.Microseconds())
+// start begins an attempt at a claimed job, and returns how much is left of the time in which it is tried, if that is most from the first attempt on.
+func (q *Queue) start(ctx context.Context, j *Job, most time.Duration) (left time.Duration, err error) {
+	word, err := q.step(ctx, startScript, j.Key, j.Fence, j.ID, q.Lease.Microseconds(), most.Microseconds())
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(word, 10, 64)
+	return time.Duration(n) * time.Microsecond, err
 }
 
 // renew renews the lease of a claim.
 func (q *Queue) renew(ctx context.Context, j *Job) error {
-	return q.step(ctx, renewScript, j.Key, j.Fence, q.Lease.Microseconds())
+	_, err := q.step(ctx, renewScript, j.Key, j.Fence, q.Lease.Microseconds())
+	return err
 }
 
-// putBack ends the claim of a job, which has another turn after a wait. unused says that the attempt that has begun does not count.
-func (q *Queue) putBack(ctx context.Context, j *Job, wait time.Duration, unused bool) error {
-	u := 0
-	if unused {
-		u = 1
-	}
-	return q.step(ctx, putBackScript, j.Key, j.Fence, wait.Microseconds(), u)
+// Why a job is put back.
+const (
+	unused = "unused" // the attempt that has begun, if any, does not count
+	failed = "failed"
+	broken = "broken" // nobody knows what has become of the attempt
+)
+
+// putBack ends the claim of a job, which has another turn after a wait.
+func (q *Queue) putBack(ctx context.Context, j *Job, wait time.Duration, why string) error {
+	_, err := q.step(ctx, putBackScript, j.Key, j.Fence, wait.Microseconds(), why)
+	return err
 }
 
 // finish records what became of a job: it is Done or Dead. answer may be nil. The key's next job has its turn after a wait.
@@ -560,25 +608,26 @@ func (q *Queue) finish(ctx context.Context, j *Job, state State, reason string, 
 		result = q.Keys.seal(q.contextOf(j.ID, "result"), join(answer, answer.Body))
 		status = answer.Status
 	}
-	return q.step(ctx, finishScript, j.Key, j.Fence, j.ID, string(state), status, reason, result, wait.Microseconds(), q.MaxBytes)
+	_, err := q.step(ctx, finishScript, j.Key, j.Fence, j.ID, string(state), status, reason, result, wait.Microseconds(), q.MaxBytes)
+	return err
 }
 
-// step runs a script of a worker that has claimed a key.
-func (q *Queue) step(ctx context.Context, s *goredis.Script, args ...any) error {
+// step runs a script of a worker that has claimed a key, and returns its reply.
+func (q *Queue) step(ctx context.Context, s *goredis.Script, args ...any) (string, error) {
 	word, err := q.run(ctx, s, args...).Text()
 	switch {
 	case err != nil:
-		return err
+		return "", err
 	case word == "lost":
-		return ErrLost
+		return "", ErrLost
 	case word == "gone":
-		return ErrGone
+		return "", ErrGone
 	}
-	return nil
+	return word, nil
 }
 
-// CheckDurability says why jobs are not safe in that Redis: it may evict keys, or it writes no append-only file. Another error means that
-// Redis did not answer.
+// CheckDurability says why jobs are not safe in that Redis by an UnsafeError: it may evict keys, it writes no append-only file, or it does not say. Another
+// error means that Redis did not answer.
 func (q *Queue) CheckDurability(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
 	defer cancel()
@@ -588,10 +637,16 @@ func (q *Queue) CheckDurability(ctx context.Context) error {
 	}
 	pipe := node.Pipeline()
 	memory, persistence := pipe.Info(ctx, "memory"), pipe.Info(ctx, "persistence")
-	if _, err := pipe.Exec(ctx); err != nil {
+	if _, err := pipe.Exec(ctx); goredis.HasErrorPrefix(err, "NOPERM") || goredis.HasErrorPrefix(err, "ERR unknown command") {
+		return &UnsafeError{fmt.Sprintf("Redis does not say whether it keeps jobs safely, since it refuses INFO: %v; allow the user INFO", err)}
+	} else if err != nil {
 		return err
 	}
-	if policy := infoField(memory.Val(), "maxmemory_policy"); policy != "noeviction" {
+	switch policy := infoField(memory.Val(), "maxmemory_policy"); policy {
+	case "noeviction":
+	case "":
+		return &UnsafeError{"Redis does not say whether it keeps jobs safely: its INFO has no maxmemory_policy"}
+	default:
 		return &UnsafeError{fmt.Sprintf("maxmemory-policy is %s, so Redis may remove jobs that wait; set it to noeviction", policy)}
 	}
 	if infoField(persistence.Val(), "aof_enabled") != "1" {

@@ -2,6 +2,7 @@ package deferral
 
 import (
 	"context"
+	"crypto/sha1"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -101,6 +102,12 @@ func (b *bench) claimNone() claims {
 	return c
 }
 
+// begin begins an attempt at a claimed job.
+func begin(b *bench, j *Job) error {
+	_, err := b.start(context.Background(), j, time.Minute)
+	return err
+}
+
 func (b *bench) job(id string) *Job {
 	b.t.Helper()
 	j, err := b.Get(context.Background(), id)
@@ -130,7 +137,7 @@ func TestAJobIsStoredClaimedAndDone(t *testing.T) {
 	}
 	claimed := b.claimOne(id)
 	b.claimNone()
-	must(t, b.start(ctx, claimed))
+	must(t, begin(b, claimed))
 	if j = b.job(id); j.State != Running || j.Attempts != 1 {
 		t.Fatalf("started: %+v", j)
 	}
@@ -161,8 +168,8 @@ func TestJobsOfAKeyAreClaimedInOrderAndOneAtATime(t *testing.T) {
 	if j.ID != first {
 		j = c.Jobs[1]
 	}
-	must(t, b.start(ctx, j))
-	must(t, b.putBack(ctx, j, time.Second, false)) // it has failed, and nobody overtakes it
+	must(t, begin(b, j))
+	must(t, b.putBack(ctx, j, time.Second, failed)) // it has failed, and nobody overtakes it
 	if got := b.claimNone(); !got.Next.Equal(noon.Add(time.Second)) {
 		t.Errorf("the next turn is %s, want in a second", got.Next)
 	}
@@ -171,7 +178,7 @@ func TestJobsOfAKeyAreClaimedInOrderAndOneAtATime(t *testing.T) {
 	if j.Attempts != 1 {
 		t.Errorf("%d attempts, want 1", j.Attempts)
 	}
-	must(t, b.start(ctx, j))
+	must(t, begin(b, j))
 	must(t, b.finish(ctx, j, Dead, "502", nil, 0))
 	b.claimOne(second)
 	b.check()
@@ -191,7 +198,7 @@ func TestTheTurnsOfKeysAreFair(t *testing.T) {
 		c, err := b.claim(ctx, 1)
 		must(t, err)
 		got = append(got, c.Jobs[0].Key)
-		must(t, b.start(ctx, c.Jobs[0]))
+		must(t, begin(b, c.Jobs[0]))
 		must(t, b.finish(ctx, c.Jobs[0], Done, "", nil, 0))
 	}
 	if want := "many few many many"; strings.Join(got, " ") != want {
@@ -244,7 +251,7 @@ func TestOldResultsMakeRoomForNewJobs(t *testing.T) {
 	do := func(body, result string) string {
 		id := b.enter("k", body)
 		j := b.claimOne(id)
-		must(t, b.start(ctx, j))
+		must(t, begin(b, j))
 		must(t, b.finish(ctx, j, Done, "", &Answer{Status: 200, Body: []byte(result)}, 0))
 		b.pass(time.Second)
 		return id
@@ -275,7 +282,7 @@ func TestAResultThatIsTooLongIsNotKept(t *testing.T) {
 	ctx := context.Background()
 	id := b.enter("k", "")
 	j := b.claimOne(id)
-	must(t, b.start(ctx, j))
+	must(t, begin(b, j))
 	must(t, b.finish(ctx, j, Done, "", &Answer{Status: 200, Body: make([]byte, 4*Overhead)}, 0))
 	if j := b.job(id); j.State != Done || j.Status != 200 || j.HasResult {
 		t.Errorf("%+v, want that it is done without a result", j)
@@ -322,17 +329,133 @@ func TestStoringAJobTwiceStoresOne(t *testing.T) {
 	b.check()
 }
 
-func TestAJobThatWasWithdrawnIsNotStoredLater(t *testing.T) {
+// A job that is stored and not confirmed is in no line: no worker takes it, whatever happens to Redis and to the node that has stored it.
+func TestAJobIsInTheLineOnceItIsCertain(t *testing.T) {
 	b := newBench(t, nil)
 	ctx := context.Background()
-	e := entry("k", "")
-	wantErr(t, b.Withdraw(ctx, e.ID), ErrUnknown)
-	if _, err := b.Enter(ctx, e); err == nil {
-		t.Error("it was stored after all")
+	lost := errors.New("the connection broke")
+	for name, c := range map[string]struct {
+		fail    func(s *goredis.Script, executed bool) bool // which of the scripts has no reply
+		want    error
+		inLine  bool
+		promise bool // Confirm is called afterwards
+	}{
+		"the first step is not executed":  {func(s *goredis.Script, executed bool) bool { return s == enterScript && !executed }, lost, false, false},
+		"nobody knows of the first step":  {func(s *goredis.Script, executed bool) bool { return s == enterScript && executed }, lost, false, false},
+		"the second step is not executed": {func(s *goredis.Script, executed bool) bool { return s == confirmScript && !executed }, ErrUnconfirmed, false, true},
+		"nobody knows of the second step": {func(s *goredis.Script, executed bool) bool { return s == confirmScript && executed }, ErrUnconfirmed, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := queueOn(t, b.server.Addr(), func(c *Config) { c.MaxJobs, c.MaxKeyJobs, c.MaxBytes = 10, 10, 100*Overhead })
+			q.Client.AddHook(&losses{lost, c.fail})
+			e := entry("k", "body")
+			_, err := q.Enter(ctx, e)
+			wantErr(t, err, c.want)
+			list, err := b.ListKey(ctx, "k", 0, 10)
+			must(t, err)
+			if inLine := len(list) == 1; inLine != c.inLine {
+				t.Errorf("in the line: %v, want %v", inLine, c.inLine)
+			}
+			b.check()
+			if !c.promise {
+				b.claimNone()
+				if err := b.Withdraw(ctx, e.ID); err != nil && !errors.Is(err, ErrUnknown) {
+					t.Error(err)
+				}
+				_, err = b.Get(ctx, e.ID)
+				wantErr(t, err, ErrUnknown)
+				b.check()
+				return
+			}
+			for range 2 {
+				got, err := b.Confirm(ctx, e, true)
+				must(t, err)
+				if got.ID != e.ID || got.Position != 1 {
+					t.Errorf("%+v", got)
+				}
+			}
+			wantErr(t, b.Withdraw(ctx, e.ID), ErrRuns)
+			b.check()
+			j := b.claimOne(e.ID)
+			must(t, begin(b, j))
+			must(t, b.finish(ctx, j, Done, "", nil, 0))
+			_, err = b.Confirm(ctx, e, true) // as a late one
+			must(t, err)
+			b.claimNone()
+			b.check()
+		})
 	}
-	id := b.enter("k", "")
-	must(t, b.Withdraw(ctx, id))
-	_, err := b.Get(ctx, id)
+}
+
+// losses loses the replies of some scripts, or the scripts themselves.
+type losses struct {
+	err  error
+	fail func(s *goredis.Script, executed bool) bool
+}
+
+func (l *losses) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (l *losses) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
+
+func (l *losses) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		fails := func(executed bool) bool {
+			return slices.ContainsFunc([]*goredis.Script{enterScript, confirmScript, lookScript}, func(s *goredis.Script) bool {
+				text, _ := cmd.Args()[1].(string) // its hash, or itself
+				return (text == s.Hash() || fmt.Sprintf("%x", sha1.Sum([]byte(text))) == s.Hash()) && l.fail(s, executed)
+			})
+		}
+		if !fails(false) {
+			if err := next(ctx, cmd); err != nil || !fails(true) {
+				return err
+			}
+		}
+		cmd.SetErr(l.err)
+		return l.err
+	}
+}
+
+// A job for which there is no room is never put into the line by what comes late. If it was promised all the same, since nobody knew, it is.
+func TestAJobWithoutRoomIsInNoLineUnlessItWasPromised(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.MaxJobs, c.MaxKeyJobs = 1, 1 })
+	ctx := context.Background()
+	first := b.enter("k", "")
+	b.Client.AddHook(&losses{errors.New("lost"), func(s *goredis.Script, executed bool) bool { return s == confirmScript && executed }})
+	e := entry("k", "")
+	_, err := b.Enter(ctx, e)
+	wantErr(t, err, ErrUnconfirmed)
+	other := queueOn(t, b.server.Addr(), nil)
+	must(t, other.Cancel(ctx, first))
+	_, err = other.confirm(ctx, e, false)
+	if full := new(FullError); !errors.As(err, &full) || full.Why != "jobs" {
+		t.Errorf("error %v, want that there is no room", err)
+	}
+	b.claimNone()
+	_, err = other.Confirm(ctx, e, true)
+	must(t, err)
+	b.claimOne(e.ID)
+	b.check()
+}
+
+// What a node has left unconfirmed and not withdrawn goes after a day.
+func TestWhatStaysUnconfirmedIsForgotten(t *testing.T) {
+	b := newBench(t, nil)
+	e := entry("k", "")
+	b.Client.AddHook(&losses{errors.New("lost"), func(s *goredis.Script, executed bool) bool {
+		return s == confirmScript && !executed && b.now.Equal(noon)
+	}})
+	_, err := b.Enter(context.Background(), e)
+	wantErr(t, err, ErrUnconfirmed)
+	if j := b.job(e.ID); j.State != Unconfirmed || j.Position != 0 {
+		t.Errorf("%+v", j)
+	}
+	b.pass(24*time.Hour + time.Second)
+	b.claimNone()
+	_, err = b.Get(context.Background(), e.ID)
+	wantErr(t, err, ErrUnknown)
+	_, err = b.Confirm(context.Background(), e, true)
 	wantErr(t, err, ErrUnknown)
 	b.check()
 }
@@ -344,7 +467,7 @@ func TestADeadNodesJobIsRetaken(t *testing.T) {
 	b.claimOne(id)
 	b.pass(claimFor)
 	dead := b.claimOne(id) // it had not started, so its lease was short
-	must(t, b.start(ctx, dead))
+	must(t, begin(b, dead))
 	b.pass(b.Lease - 1000)
 	b.claimNone()
 	must(t, b.renew(ctx, dead))
@@ -358,11 +481,11 @@ func TestADeadNodesJobIsRetaken(t *testing.T) {
 		t.Errorf("%d attempts, want 1", j.Attempts)
 	}
 	// The dead one comes back: none of its steps has an effect.
-	wantErr(t, b.start(ctx, dead), ErrLost)
+	wantErr(t, begin(b, dead), ErrLost)
 	wantErr(t, b.renew(ctx, dead), ErrLost)
-	wantErr(t, b.putBack(ctx, dead, 0, false), ErrLost)
+	wantErr(t, b.putBack(ctx, dead, 0, failed), ErrLost)
 	wantErr(t, b.finish(ctx, dead, Done, "", nil, 0), ErrLost)
-	must(t, b.start(ctx, j))
+	must(t, begin(b, j))
 	must(t, b.finish(ctx, j, Done, "", nil, 0))
 	b.claimOne(next)
 	sums, err := b.Sums(ctx)
@@ -379,11 +502,11 @@ func TestACancelledJobIsNotStarted(t *testing.T) {
 	first, second := b.enter("k", "1"), b.enter("k", "2")
 	j := b.claimOne(first)
 	must(t, b.Cancel(ctx, first))
-	wantErr(t, b.start(ctx, j), ErrGone)
-	must(t, b.putBack(ctx, j, 0, false))
+	wantErr(t, begin(b, j), ErrGone)
+	must(t, b.putBack(ctx, j, 0, failed))
 	j = b.claimOne(second)
 	must(t, b.Cancel(ctx, second))
-	must(t, b.putBack(ctx, j, 0, false))
+	must(t, b.putBack(ctx, j, 0, failed))
 	b.claimNone()
 	third := b.enter("k", "3")
 	b.claimOne(third)
@@ -400,7 +523,7 @@ func TestAJobOfAClaimedKeyWaitsForTheClaim(t *testing.T) {
 	second := b.enter("k", "2")
 	b.claimNone()
 	b.check()
-	must(t, b.putBack(ctx, j, 0, false))
+	must(t, b.putBack(ctx, j, 0, failed))
 	b.claimOne(second)
 }
 
@@ -413,7 +536,7 @@ func TestADeadLetterIsTriedAgain(t *testing.T) {
 		t.Errorf("error %v, want that it waits", err)
 	}
 	j := b.claimOne(id)
-	must(t, b.start(ctx, j))
+	must(t, begin(b, j))
 	must(t, b.finish(ctx, j, Dead, "no answer", &Answer{Status: 502, Body: []byte("bad")}, 0))
 	letters, next, err := b.List(ctx, SetDead, Mark{}, 10)
 	must(t, err)
@@ -442,7 +565,7 @@ func (b *bench) end(state State, keys int) {
 		b.t.Fatalf("claimed %d jobs, want %d", len(c.Jobs), keys)
 	}
 	for _, j := range c.Jobs {
-		must(b.t, b.start(ctx, j))
+		must(b.t, begin(b, j))
 		must(b.t, b.finish(ctx, j, state, "", &Answer{Status: 200}, 0))
 	}
 }
@@ -500,7 +623,7 @@ func TestAllJobsOfAKeyAreCancelled(t *testing.T) {
 	}
 	c, err := b.claim(ctx, 1)
 	must(t, err)
-	must(t, b.start(ctx, c.Jobs[0]))
+	must(t, begin(b, c.Jobs[0]))
 	jobs, err := b.ListKey(ctx, "k", 1, 3)
 	must(t, err)
 	if len(jobs) != 3 || jobs[0].Position != 2 || jobs[2].Position != 4 {
@@ -565,7 +688,7 @@ func TestWhatIsOldIsForgotten(t *testing.T) {
 		c, err := b.claim(ctx, 1)
 		must(t, err)
 		j := c.Jobs[0]
-		must(t, b.start(ctx, j))
+		must(t, begin(b, j))
 		state := Done
 		if j.ID == dead {
 			state = Dead
@@ -612,6 +735,10 @@ func TestUnsafeRedisIsFound(t *testing.T) {
 			t.Errorf("appendonly %s, %s: error %v, want %s", c.aof, c.policy, err, c.want)
 		}
 	}
+	server.MustDo(t, "ACL", "SETUSER", "default", "-info")
+	if err := q.CheckDurability(context.Background()); !errors.As(err, new(*UnsafeError)) || !strings.Contains(err.Error(), "allow the user INFO") {
+		t.Errorf("without the right to INFO: %v", err)
+	}
 }
 
 func TestJobsNeedAcknowledgingReplicas(t *testing.T) {
@@ -639,8 +766,8 @@ func TestAServerWithoutMemoryStoresNothingAndDoesWhatItHas(t *testing.T) {
 	for _, j := range c.Jobs {
 		byKey[j.Key] = j
 	}
-	must(t, b.start(ctx, byKey["k"]))
-	must(t, b.start(ctx, byKey["m"]))
+	must(t, begin(b, byKey["k"]))
+	must(t, begin(b, byKey["m"]))
 	must(t, b.finish(ctx, byKey["m"], Dead, "", nil, 0))
 	b.server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
 	before := b.dump()
@@ -656,9 +783,9 @@ func TestAServerWithoutMemoryStoresNothingAndDoesWhatItHas(t *testing.T) {
 			t.Errorf("%s has changed something:\n%s\n%s", name, before, after)
 		}
 	}
-	must(t, b.start(ctx, byKey["l"]))
+	must(t, begin(b, byKey["l"]))
 	must(t, b.renew(ctx, byKey["l"]))
-	must(t, b.putBack(ctx, byKey["l"], 0, false))
+	must(t, b.putBack(ctx, byKey["l"], 0, failed))
 	b.claimOne(claimed)
 	must(t, b.finish(ctx, byKey["k"], Done, "", &Answer{Status: 200}, 0))
 	if j := b.job(running); j.State != Done || !j.HasResult {
@@ -701,7 +828,7 @@ func (b *bench) check() {
 		}
 		return m
 	}
-	due, held, open, results, ended, dead := set("due"), set("held"), set("open"), set("results"), set("ended"), set("dead")
+	due, held, open, results, ended, dead, unconfirmed := set("due"), set("held"), set("open"), set("results"), set("ended"), set("dead"), set("unconfirmed")
 	fences, err := b.Client.HGetAll(ctx, b.prefix+"fences").Result()
 	must(b.t, err)
 	keys, err := b.Client.Keys(ctx, b.prefix+"*").Result()
@@ -747,15 +874,16 @@ func (b *bench) check() {
 		_, hasResult := results[id]
 		_, isEnded := ended[id]
 		_, isDead := dead[id]
+		_, isUnconfirmed := unconfirmed[id]
 		waits := j["s"] == "waiting" || j["s"] == "running"
-		if isQueued != waits || isOpen != waits || isQueued && key != j["q"] || isEnded != (j["s"] == "done") || isDead != (j["s"] == "dead") || hasResult != (j["r"] != "") {
-			b.t.Errorf("job %s is %s: queued %v, open %v, ended %v, dead %v, result %v", id, j["s"], isQueued, isOpen, isEnded, isDead, hasResult)
+		if isQueued != waits || isOpen != waits || isQueued && key != j["q"] || isEnded != (j["s"] == "done") || isDead != (j["s"] == "dead") || isUnconfirmed != (j["s"] == "unconfirmed") || hasResult != (j["r"] != "") {
+			b.t.Errorf("job %s is %s: unconfirmed %v, queued %v, open %v, ended %v, dead %v, result %v", id, j["s"], isUnconfirmed, isQueued, isOpen, isEnded, isDead, hasResult)
 		}
 		if _, isHeld := held[j["q"]]; j["s"] == "running" && !isHeld {
 			b.t.Errorf("job %s runs, and nobody holds its key", id)
 		}
 	}
-	for name, set := range map[string]map[string]float64{"open": open, "results": results, "ended": ended, "dead": dead} {
+	for name, set := range map[string]map[string]float64{"unconfirmed": unconfirmed, "open": open, "results": results, "ended": ended, "dead": dead} {
 		for id := range set {
 			if jobs[id] == nil {
 				b.t.Errorf("%s has the job %s, which is none", name, id)
@@ -783,6 +911,16 @@ func TestRandomHistories(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 23))
 			b := newBench(t, func(c *Config) { c.MaxJobs, c.MaxKeyJobs, c.MaxBytes = 20, 6, 30*Overhead })
 			ctx := context.Background()
+			lost := errors.New("the reply is lost")
+			uncertain := [3]*Queue{0: b.Queue}
+			for i, step := range []*goredis.Script{enterScript, confirmScript} {
+				uncertain[i+1] = queueOn(t, b.server.Addr(), func(c *Config) {
+					its := c.Client
+					*c = b.Config
+					c.Client = its
+				})
+				uncertain[i+1].Client.AddHook(&losses{lost, func(s *goredis.Script, executed bool) bool { return s == step && executed == (random.IntN(2) == 0) }})
+			}
 			accepted := make(map[string][]string) // ids by key, in order
 			gone := make(map[string]bool)         // that have ended, or were cancelled
 			var mine []*Job                       // claimed, whether the lease has ended or not
@@ -796,7 +934,16 @@ func TestRandomHistories(t *testing.T) {
 					if random.IntN(4) == 0 {
 						e.Once = strconv.Itoa(random.IntN(5))
 					}
-					got, err := b.Enter(ctx, e)
+					got, err := uncertain[random.IntN(3)].Enter(ctx, e)
+					if errors.Is(err, ErrUnconfirmed) { // sooner or later
+						got, err = b.Confirm(ctx, e, true)
+					}
+					if errors.Is(err, lost) {
+						if random.IntN(2) == 0 {
+							_ = b.Withdraw(ctx, e.ID)
+						}
+						continue
+					}
 					if err == nil && !got.Same {
 						accepted[key] = append(accepted[key], got.ID)
 						all = append(all, got.ID)
@@ -810,7 +957,7 @@ func TestRandomHistories(t *testing.T) {
 				case n < 75 && len(mine) > 0:
 					i := random.IntN(len(mine))
 					j := mine[i]
-					if err := b.start(ctx, j); err == nil {
+					if err := begin(b, j); err == nil {
 						place := slices.Index(accepted[j.Key], j.ID)
 						if place < begun[j.Key] {
 							t.Fatalf("key %s: the job at %d begins after the one at %d", j.Key, place, begun[j.Key])
@@ -828,7 +975,7 @@ func TestRandomHistories(t *testing.T) {
 					mine = slices.Delete(mine, i, i+1)
 					switch random.IntN(5) {
 					case 0:
-						_ = b.putBack(ctx, j, time.Duration(random.IntN(2_000_000))*time.Microsecond, random.IntN(2) == 0)
+						_ = b.putBack(ctx, j, time.Duration(random.IntN(2_000_000))*time.Microsecond, []string{unused, failed, broken}[random.IntN(3)])
 					case 1: // its node dies
 					default:
 						if b.finish(ctx, j, []State{Done, Dead}[random.IntN(2)], "", &Answer{Status: 200, Body: make([]byte, random.IntN(500))}, 0) == nil {

@@ -13,7 +13,7 @@ local P = KEYS[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-local function text(n) return string.format('%.0f', n) end
+local function text(n) return string.format('%.0f', n + 0) end -- of -0, too, it is 0
 
 local function job(id) return P .. 'job:' .. id end
 
@@ -31,7 +31,7 @@ local function forget(id)
   grow(-(tonumber(had[1]) or 0))
   if had[2] and redis.call('GET', P .. 'once:' .. had[2]) == id then redis.call('DEL', P .. 'once:' .. had[2]) end
   redis.call('DEL', job(id))
-  for _, set in ipairs({'open', 'results', 'ended', 'dead'}) do redis.call('ZREM', P .. set, id) end
+  for _, set in ipairs({'unconfirmed', 'open', 'results', 'ended', 'dead'}) do redis.call('ZREM', P .. set, id) end
 end
 
 -- drop removes the result of a job.
@@ -53,6 +53,7 @@ local function sweep(keep, keepDead)
   each('results', now - keep, drop)
   each('ended', now - 2 * keep, forget)
   each('dead', now - keepDead, forget)
+  each('unconfirmed', now - 86400000000, forget)
 end
 
 -- room makes room for bytes, at the expense of old results, and reports whether there is room.
@@ -69,6 +70,12 @@ local function room(bytes, most)
     end
   end
   return false
+end
+
+-- touch writes what is there: so WAIT, which follows the script, waits until replicas have all there was before.
+local function touch(id, key)
+  freeing()
+  redis.call('HSET', job(id), 'q', key)
 end
 
 -- line puts a key into the order of turns, unless a worker has it.
@@ -89,35 +96,64 @@ local function lost(key, fence) return redis.call('HGET', P .. 'fences', key) ~=
 // script makes one of the scripts.
 func script(source string) *goredis.Script { return goredis.NewScript(preamble + source) }
 
-// enterScript stores a job. It does nothing if the job is stored already, so it may be sent again.
+// enterScript stores a job that is in no line yet, so no worker takes it. It may be sent again, and then writes again, so that WAIT waits.
 var enterScript = script(`
-local id, key, request, once, fingerprint, access = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local jobs, ofKey, most, size, wait = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
-sweep(tonumber(ARGV[12]), tonumber(ARGV[13]))
-if redis.call('EXISTS', P .. 'withdrawn:' .. id) == 1 then return {'full', 'withdrawn'} end
-local function stored(position)
-  return {'stored', id, position, text(now), redis.call('ZSCORE', P .. 'due', key) or text(now)}
+local id, key, request, access, most, size = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+sweep(tonumber(ARGV[7]), tonumber(ARGV[8]))
+if redis.call('EXISTS', job(id)) == 1 then
+  touch(id, key)
+  return ''
 end
-if redis.call('EXISTS', job(id)) == 1 then return stored(redis.call('LLEN', queue(key))) end
-if once ~= '' then
-  local other = redis.call('GET', P .. 'once:' .. once)
-  if other then
-    local its = redis.call('HGET', job(other), 'f')
-    if its then return {'once', other, its} end
+if not room(size, most) then return 'bytes' end
+grow(size)
+redis.call('HSET', job(id), 'b', request, 'q', key, 's', 'unconfirmed', 't', text(now), 'n', 0, 'z', text(size), 'a', access)
+redis.call('ZADD', P .. 'unconfirmed', text(now), id)
+return ''
+`)
+
+// confirmScript puts a job that is stored at the end of its key's line, once. If there is no room it never does, unless that is promised: then room is
+// no condition.
+var confirmScript = script(`
+local id, key, once, fingerprint = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local jobs, ofKey, wait, promised = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
+local other = once ~= '' and redis.call('GET', P .. 'once:' .. once)
+if other and other ~= id then
+  local its = redis.call('HGET', job(other), 'f')
+  if its then
+    freeing()
+    if redis.call('EXISTS', job(id)) == 1 then forget(id) end
+    touch(other, redis.call('HGET', job(other), 'q'))
+    return {'once', other, its}
   end
 end
-if redis.call('HEXISTS', P .. 'sums', 'drain') == 1 then return {'full', 'drain'} end
-if redis.call('ZCARD', P .. 'open') >= jobs then return {'full', 'jobs'} end
-if redis.call('LLEN', queue(key)) >= ofKey then return {'full', 'key'} end
-if not room(size, most) then return {'full', 'bytes'} end
-grow(size)
-count('accepted')
-redis.call('HSET', job(id), 'b', request, 'q', key, 's', 'waiting', 't', text(now), 'n', 0, 'z', text(size), 'o', once, 'f', fingerprint, 'a', access)
-if once ~= '' then redis.call('SET', P .. 'once:' .. once, id) end
-redis.call('ZADD', P .. 'open', text(now), id)
-local position = redis.call('RPUSH', queue(key), id)
-if position == 1 then line(key, now + wait) end
-return stored(position)
+local state = redis.call('HGET', job(id), 's')
+if not state then return {'none'} end
+touch(id, key)
+if state == 'unconfirmed' then
+  if not promised then
+    local full = redis.call('HGET', job(id), 'w')
+    if not full then
+      if redis.call('HEXISTS', P .. 'sums', 'drain') == 1 then
+        full = 'drain'
+      elseif redis.call('ZCARD', P .. 'open') >= jobs then
+        full = 'jobs'
+      elseif redis.call('LLEN', queue(key)) >= ofKey then
+        full = 'key'
+      end
+    end
+    if full then
+      redis.call('HSET', job(id), 'w', full)
+      return {'full', full}
+    end
+  end
+  count('accepted')
+  redis.call('HSET', job(id), 's', 'waiting', 't', text(now), 'o', once, 'f', fingerprint, 'w', '')
+  if once ~= '' then redis.call('SET', P .. 'once:' .. once, id) end
+  redis.call('ZREM', P .. 'unconfirmed', id)
+  redis.call('ZADD', P .. 'open', text(now), id)
+  if redis.call('RPUSH', queue(key), id) == 1 then line(key, now + wait) end
+end
+return {'stored', id, (redis.call('LPOS', queue(key), id, 'RANK', -1) or -1) + 1, text(now), redis.call('ZSCORE', P .. 'due', key) or text(now)}
 `)
 
 // lookScript tells what is known before a request is decided. It changes nothing.
@@ -152,6 +188,7 @@ for _, key in ipairs(redis.call('ZRANGEBYSCORE', P .. 'held', '-inf', text(now),
     redis.call('ZADD', P .. 'due', redis.call('ZSCORE', P .. 'held', key), key)
     if redis.call('HGET', job(id), 's') == 'running' then
       redis.call('HSET', job(id), 's', 'waiting')
+      redis.call('HDEL', job(id), 'y')
       count('retaken')
     end
   end
@@ -180,9 +217,10 @@ return {text(now), text(tonumber(turn)), text(tonumber(ends)), redis.call('ZCARD
   redis.call('ZCARD', P .. 'held')}
 `)
 
-// startScript begins an attempt at a job.
+// startScript begins an attempt at a job. It returns how much is left of the time in which the job is tried, which begins with its first attempt. If nobody
+// could try it for so long, the time begins afresh.
 var startScript = script(`
-local key, fence, id, lease = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local key, fence, id, lease, most = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 if lost(key, fence) then return 'lost' end
 if redis.call('LINDEX', queue(key), 0) ~= id then return 'gone' end
 freeing()
@@ -190,7 +228,12 @@ count('attempts')
 redis.call('HINCRBY', job(id), 'n', 1)
 redis.call('HSET', job(id), 's', 'running')
 redis.call('ZADD', P .. 'held', text(now + lease), key)
-return 'ok'
+local began = tonumber(redis.call('HGET', job(id), 'y') or '')
+if not began or now - began >= most then
+  began = now
+  redis.call('HSET', job(id), 'y', text(began))
+end
+return text(began + most - now)
 `)
 
 // renewScript renews the lease of a claim.
@@ -201,15 +244,16 @@ redis.call('ZADD', P .. 'held', text(now + tonumber(ARGV[3])), ARGV[1])
 return 'ok'
 `)
 
-// putBackScript ends a claim; the job waits for another turn.
+// putBackScript ends a claim; the job waits for another turn. Unless its attempt has failed, the time in which it is tried begins afresh.
 var putBackScript = script(`
-local key, fence, wait, unused = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local key, fence, wait, why = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 if lost(key, fence) then return 'lost' end
 freeing()
 local id = redis.call('LINDEX', queue(key), 0)
 if id and redis.call('HGET', job(id), 's') == 'running' then
   redis.call('HSET', job(id), 's', 'waiting')
-  if unused == '1' then redis.call('HINCRBY', job(id), 'n', -1) end
+  if why == 'unused' then redis.call('HINCRBY', job(id), 'n', -1) end
+  if why ~= 'failed' then redis.call('HDEL', job(id), 'y') end
 end
 unhand(key, wait)
 return 'ok'
@@ -288,13 +332,12 @@ end
 return list
 `)
 
-// cancelScript removes a job that does not run. A job that is withdrawn cannot be stored any more, either.
+// cancelScript removes a job that does not run; or, to withdraw it, a job that is not in the line.
 var cancelScript = script(`
-local id, withdraw = ARGV[1], ARGV[2]
-if withdraw == '1' then redis.call('SET', P .. 'withdrawn:' .. id, 1, 'PX', 600000) end
+local id, withdraw = ARGV[1], ARGV[2] == '1'
 local had = redis.call('HMGET', job(id), 's', 'q')
 if not had[1] then return 'none' end
-if had[1] == 'running' then return 'running' end
+if had[1] == 'running' or withdraw ~= (had[1] == 'unconfirmed') then return 'running' end
 freeing()
 if had[1] == 'waiting' then
   count('cancelled')
@@ -345,6 +388,7 @@ if not had[1] then return 'none' end
 if had[1] ~= 'dead' then return had[1] end
 drop(id)
 redis.call('HSET', job(id), 's', 'waiting', 'n', 0, 'e', '', 'c', '', 'w', '')
+redis.call('HDEL', job(id), 'y')
 redis.call('ZADD', P .. 'open', text(now), id)
 if redis.call('RPUSH', queue(had[2]), id) == 1 then line(had[2], now) end
 redis.call('ZREM', P .. 'dead', id)

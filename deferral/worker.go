@@ -23,13 +23,20 @@ type Worker struct {
 	// Attempts is how often a job is tried that may be repeated.
 	Attempts int
 
+	// Time is how long a job is tried, from its first attempt on: an attempt under way ends then, and none begins later. A job that nobody could try for so long
+	// has as much again.
+	Time time.Duration
+
 	// Pause is how long it waits after the first attempt; after each further one twice as long, up to MostPause.
 	Pause time.Duration
 
 	// Report is called with what an operator should know; it must not block, and gets nothing of a request.
 	Report func(e Event)
 
-	// Unsafe has jobs accepted by a Redis that may lose them.
+	// Known is what the node knows of the queue; its Desk has the same.
+	Known *Known
+
+	// Unsafe has jobs accepted by a Redis that may lose them. It is reported all the same.
 	Unsafe bool
 
 	wake, freed chan struct{}
@@ -41,10 +48,11 @@ type Worker struct {
 	halt        context.CancelFunc
 	sums        atomic.Pointer[Sums]
 
-	verified atomic.Bool // Redis was found to be safe
-	checked  time.Time   // when that was
-	unsafe   bool        // it was reported that it is not
-	trouble  bool        // the last claim has failed
+	checked    time.Time // when Redis last said whether it is safe
+	unsafe     bool      // it was reported that it is not
+	followed   time.Time // up to when Known knows what was accepted, by Redis's clock; zero: it does not
+	followedAt time.Time // when it last was brought up to date
+	trouble    bool      // the last claim has failed
 }
 
 // Bounds of a worker's pauses.
@@ -54,9 +62,9 @@ const (
 	checkEvery = 30 * time.Second // whether Redis is still safe
 )
 
-// Event is what a Worker reports.
+// Event is what a Worker or a Desk reports.
 type Event struct {
-	What     string // "dead", "retry", "lost", "unreadable", "trouble", "over", "unsafe", "safe"
+	What     string // "dead", "retry", "lost", "unreadable", "trouble", "over", "unsafe", "safe"; of a Desk "unconfirmed", "missing"
 	ID       string // of the job; "": it is about none
 	Attempts int
 	Err      error
@@ -96,6 +104,9 @@ type Outcome struct {
 	// Failed says that there is no complete response, or that the response is the proxy's own about a service that did not give one.
 	Failed bool
 
+	// Hopeless says that another attempt would fail in the same way.
+	Hopeless bool
+
 	// Reason is what has failed, in a few words, without anything of the request.
 	Reason string
 
@@ -103,10 +114,11 @@ type Outcome struct {
 	Next time.Duration
 }
 
-// Start starts the worker.
+// Start starts the worker. It asks Redis once whether jobs are safe there, so that they are accepted from now on if they are.
 func (w *Worker) Start() {
 	w.wake, w.freed, w.stop = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
 	w.all, w.halt = context.WithCancel(context.Background())
+	w.verify()
 	w.looping.Add(1)
 	go w.loop()
 }
@@ -133,8 +145,16 @@ func (w *Worker) Stop(grace time.Duration) {
 // Sums returns the numbers of the queue as the worker last had them, about a second ago; nil: Redis does not answer, or has not yet.
 func (w *Worker) Sums() *Sums { return w.sums.Load() }
 
-// Ready reports whether jobs may be accepted: whether Redis has been found safe.
-func (w *Worker) Ready() bool { return w.Unsafe || w.verified.Load() }
+// Obstacle says why jobs may not be accepted: Redis may lose them, or has never answered. "" means that they may.
+func (w *Worker) Obstacle() string {
+	if w.Unsafe {
+		return ""
+	}
+	if why := w.Known.obstacle.Load(); why != nil {
+		return *why
+	}
+	return "nobody has found out yet whether Redis keeps jobs safely"
+}
 
 func (w *Worker) stopping() bool {
 	select {
@@ -167,6 +187,7 @@ func (w *Worker) loop() {
 func (w *Worker) round() time.Duration {
 	w.verify()
 	free := w.MostRunning - int(w.running.Load())
+	asked := time.Now()
 	c, err := w.Queue.claim(w.all, free)
 	w.note(err)
 	if err != nil {
@@ -179,6 +200,7 @@ func (w *Worker) round() time.Duration {
 		w.attempts.Add(1)
 		go w.attempt(j)
 	}
+	w.follow(&c, asked)
 	if free == 0 || len(c.Jobs) == free || c.Next.IsZero() {
 		return pollQueue // or when an attempt ends
 	}
@@ -195,30 +217,34 @@ func (w *Worker) note(err error) {
 		w.Report(Event{What: "trouble", Err: err})
 		return
 	}
+	w.checked = time.Time{} // it may be another server
 	w.Report(Event{What: "over"})
 }
 
-// verify checks from time to time whether Redis keeps jobs safely. While it does not answer, what was last known holds.
+// verify checks from time to time whether Redis keeps jobs safely; in each round, while that keeps it from accepting any. While Redis does not
+// answer, what was last known holds.
 func (w *Worker) verify() {
-	if w.Unsafe || time.Since(w.checked) < checkEvery && w.verified.Load() {
+	if time.Since(w.checked) < checkEvery && w.Obstacle() == "" {
 		return
 	}
 	err := w.Queue.CheckDurability(w.all)
-	switch {
-	case err == nil:
-		if w.unsafe {
-			w.Report(Event{What: "safe"})
-		}
-		w.unsafe = false
-		w.verified.Store(true)
-		w.checked = time.Now()
-	case errors.As(err, new(*UnsafeError)):
-		w.verified.Store(false)
-		if !w.unsafe {
-			w.Report(Event{What: "unsafe", Err: err})
-		}
-		w.unsafe = true
+	unsafe := errors.As(err, new(*UnsafeError))
+	if err != nil && !unsafe {
+		return
 	}
+	w.checked = time.Now()
+	why := ""
+	if unsafe {
+		why = err.Error()
+	}
+	w.Known.obstacle.Store(&why)
+	switch {
+	case unsafe && !w.unsafe:
+		w.Report(Event{What: "unsafe", Err: err})
+	case w.unsafe && !unsafe:
+		w.Report(Event{What: "safe"})
+	}
+	w.unsafe = unsafe
 }
 
 // attempt does a claimed job.
@@ -233,7 +259,7 @@ func (w *Worker) attempt(j *Job) {
 	}()
 	q := w.Queue
 	if w.stopping() {
-		_ = q.putBack(w.all, j, 0, true) // if that fails, its lease ends
+		_ = q.putBack(w.all, j, 0, unused) // if that fails, its lease ends
 		return
 	}
 	if j.Attempts >= w.Attempts {
@@ -241,21 +267,30 @@ func (w *Worker) attempt(j *Job) {
 		return
 	}
 	r, err := q.open(j)
-	if err != nil {
-		w.Report(Event{What: "unreadable", ID: j.ID, Err: err})
-		_ = q.putBack(w.all, j, 10*time.Second, true)
+	if err != nil && (errors.Is(err, errTampered) || errors.Is(err, errMalformed)) {
+		w.end(j, Dead, "what is stored of it is damaged", nil, 0)
 		return
 	}
-	ctx, cancel := context.WithCancel(w.all)
-	defer cancel()
+	if err != nil { // another configuration can read it
+		w.Report(Event{What: "unreadable", ID: j.ID, Err: err})
+		_ = q.putBack(w.all, j, 10*time.Second, unused)
+		return
+	}
+	ctx, cancel := context.WithCancelCause(w.all)
+	defer cancel(nil)
+	var end time.Time // of the time in which it is tried
 	a := &Attempt{Job: j, Request: r, Context: ctx}
 	var keeping sync.WaitGroup
 	a.begin = func() error {
 		sent := time.Now()
-		if err := q.start(ctx, j); err != nil {
+		left, err := q.start(ctx, j, w.Time)
+		if err != nil {
 			return err
 		}
 		j.Attempts++
+		end = sent.Add(left)
+		late := time.AfterFunc(time.Until(end), func() { cancel(errLate) })
+		context.AfterFunc(ctx, func() { late.Stop() })
 		keeping.Add(1)
 		go func() {
 			defer keeping.Done()
@@ -264,22 +299,30 @@ func (w *Worker) attempt(j *Job) {
 		return nil
 	}
 	o := w.Do(a)
-	lost := ctx.Err() != nil
-	cancel()
+	cause := context.Cause(ctx)
+	cancel(nil)
 	keeping.Wait()
 	switch {
 	case !a.begun || o.Wait > 0:
-		_ = q.putBack(context.Background(), j, max(o.Wait, time.Millisecond), true)
-	case lost: // the claim has ended, or the node stops
-		_ = q.putBack(context.Background(), j, 0, false)
+		_ = q.putBack(context.Background(), j, max(o.Wait, time.Millisecond), unused)
+	case cause == errLate:
+		if o.Failed { // else the answer was faster
+			o = Outcome{Failed: true, Reason: errLate.Error(), Next: o.Next}
+		}
+		w.judge(j, r, o, end)
+	case cause != nil: // the claim has ended, or the node stops
+		_ = q.putBack(context.Background(), j, 0, broken)
 		w.Report(Event{What: "lost", ID: j.ID, Attempts: j.Attempts})
 	default:
-		w.judge(j, r, o)
+		w.judge(j, r, o, end)
 	}
 }
 
+// errLate ends an attempt when the time is over in which its job is tried.
+var errLate = errors.New("the service did not answer in time")
+
 // keep renews the lease of a job that runs, until ctx ends. If it may have ended, keep ends the attempt.
-func (w *Worker) keep(ctx context.Context, cancel context.CancelFunc, j *Job, renewed time.Time) {
+func (w *Worker) keep(ctx context.Context, cancel context.CancelCauseFunc, j *Job, renewed time.Time) {
 	lease := w.Queue.Lease
 	tick := time.NewTicker(lease / 4)
 	defer tick.Stop()
@@ -295,24 +338,24 @@ func (w *Worker) keep(ctx context.Context, cancel context.CancelFunc, j *Job, re
 		case err == nil:
 			renewed = sent
 		case errors.Is(err, ErrLost):
-			cancel()
+			cancel(ErrLost)
 			return
 		}
 		if left := lease - lease/1000 - time.Since(renewed); left < lease/4 { // the next tick would be too late
-			cancel()
+			cancel(ErrLost)
 			return
 		}
 	}
 }
 
-// judge decides what becomes of a job after an attempt.
-func (w *Worker) judge(j *Job, r *Request, o Outcome) {
+// judge decides what becomes of a job after an attempt. It is tried until end.
+func (w *Worker) judge(j *Job, r *Request, o Outcome, end time.Time) {
 	status := 0
 	if o.Answer != nil {
 		status = o.Answer.Status
 	}
-	failed := o.Failed || status >= http.StatusBadGateway && status <= http.StatusGatewayTimeout
-	if !failed {
+	fails := o.Failed || status >= http.StatusBadGateway && status <= http.StatusGatewayTimeout
+	if !fails {
 		w.end(j, Done, "", o.Answer, o.Next)
 		return
 	}
@@ -320,15 +363,17 @@ func (w *Worker) judge(j *Job, r *Request, o Outcome) {
 	if reason == "" {
 		reason = fmt.Sprintf("the service answered %d", status)
 	}
+	pause := min(w.Pause<<(j.Attempts-1), MostPause)
 	switch {
 	case !o.Unsent && !idempotent(r.Method) && !r.Once:
 		w.end(j, Dead, reason+"; it is not repeated, since the service may have acted on it", o.Answer, o.Next)
-	case j.Attempts >= w.Attempts:
+	case j.Attempts >= w.Attempts || o.Hopeless:
 		w.end(j, Dead, reason, o.Answer, o.Next)
+	case time.Until(end) < pause:
+		w.end(j, Dead, fmt.Sprintf("%s; it is not tried for longer than %s", reason, w.Time), o.Answer, o.Next)
 	default:
-		pause := min(w.Pause<<(j.Attempts-1), MostPause)
 		w.Report(Event{What: "retry", ID: j.ID, Attempts: j.Attempts, Err: errors.New(reason)})
-		_ = w.Queue.putBack(context.Background(), j, pause, false)
+		_ = w.Queue.putBack(context.Background(), j, pause, failed)
 	}
 }
 

@@ -36,7 +36,7 @@ type crew struct {
 // work starts a worker that does jobs with do, until the test ends. It ignores whether Redis is safe.
 func work(t testing.TB, q *Queue, do func(a *Attempt) Outcome) *crew {
 	c := &crew{}
-	c.Worker = &Worker{Queue: q, MostRunning: 4, Attempts: 5, Pause: time.Second, Unsafe: true,
+	c.Worker = &Worker{Queue: q, Known: new(Known), MostRunning: 4, Attempts: 5, Time: 2 * patience, Pause: time.Second, Unsafe: true,
 		Report: func(e Event) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -363,13 +363,109 @@ func TestAJobThatKillsItsNodesIsDead(t *testing.T) {
 	b := newBench(t, nil)
 	id := b.enter("k", "x")
 	for range 5 {
-		must(t, b.start(context.Background(), b.claimOne(id)))
+		must(t, begin(b, b.claimOne(id)))
 		b.pass(b.Lease)
 	}
 	c := work(t, b.Queue, answers(Outcome{Answer: &Answer{Status: 200}}))
 	b.awaitState(id, Dead)
 	if len(c.bodies()) != 0 {
 		t.Error("it was done once more")
+	}
+	b.check()
+}
+
+// A job is tried for so long, from its first attempt on. After that it is a dead letter, and the next of its key has its turn. Time in which nobody could
+// try it does not count.
+func TestAJobIsTriedForALimitedTime(t *testing.T) {
+	ctx := context.Background()
+	b := newBench(t, nil)
+	id := b.enter("k", "x")
+	left := func(want time.Duration) *Job {
+		t.Helper()
+		j := b.claimOne(id)
+		got, err := b.start(ctx, j, 10*time.Second)
+		must(t, err)
+		if got != want {
+			t.Errorf("%s are left, want %s", got, want)
+		}
+		return j
+	}
+	must(t, b.putBack(ctx, left(10*time.Second), time.Second, failed))
+	b.pass(4 * time.Second)
+	must(t, b.putBack(ctx, left(6*time.Second), 0, failed))
+	b.pass(10 * time.Second) // nobody has tried it
+	must(t, b.putBack(ctx, left(10*time.Second), 0, failed))
+	b.pass(time.Second)
+	must(t, b.putBack(ctx, left(9*time.Second), 0, broken)) // Redis was away
+	b.pass(time.Second)
+	must(t, b.putBack(ctx, left(10*time.Second), 0, unused)) // a handler behind has no room
+	b.pass(time.Second)
+	left(10 * time.Second)
+	b.pass(b.Lease) // its node dies
+	j := left(10 * time.Second)
+	must(t, b.finish(ctx, j, Dead, "", nil, 0))
+	must(t, b.Retry(ctx, id)) // that it has no result once was an error
+	b.pass(time.Second)
+	left(10 * time.Second)
+	b.check()
+}
+
+// A service that fails for too long, or hangs, ends the attempts.
+func TestAJobThatIsTriedForTooLongIsDead(t *testing.T) {
+	for name, c := range map[string]struct {
+		method string
+		do     func(a *Attempt) Outcome
+		time   time.Duration
+		reason string
+	}{
+		"it fails":                     {"PUT", answers(Outcome{Answer: &Answer{Status: 502}}), 900 * time.Millisecond, "the service answered 502; it is not tried for longer than 900ms"},
+		"it hangs":                     {"PUT", nil, time.Millisecond, "the service did not answer in time; it is not tried for longer than 1ms"},
+		"it hangs, and may have acted": {"POST", nil, time.Millisecond, "the service did not answer in time; it is not repeated, since the service may have acted on it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, nil)
+			e := entry("k", "x")
+			e.Request.Method = c.method
+			w := &Worker{Queue: b.Queue, Known: new(Known), MostRunning: 1, Attempts: 5, Time: c.time, Pause: time.Second, Unsafe: true, Report: func(Event) {}}
+			w.Do = func(a *Attempt) Outcome {
+				if string(a.Request.Body) == "next" {
+					return answers(Outcome{Answer: &Answer{Status: 200}})(a)
+				}
+				if c.do != nil {
+					return c.do(a)
+				}
+				if a.Begin() != nil {
+					return Outcome{}
+				}
+				<-a.Context.Done()
+				return Outcome{Failed: true, Reason: "it was ended"}
+			}
+			_, err := b.Enter(context.Background(), e)
+			must(t, err)
+			next := b.enter("k", "next")
+			w.Start()
+			defer w.Stop(0)
+			if j := b.awaitState(e.ID, Dead); j.Reason != c.reason || j.Attempts != 1 {
+				t.Errorf("%+v", j)
+			}
+			b.awaitState(next, Done)
+			b.check()
+		})
+	}
+}
+
+// What is damaged is a dead letter: no configuration can read it.
+func TestADamagedJobIsDead(t *testing.T) {
+	b := newBench(t, nil)
+	id, next := b.enter("k", "x"), b.enter("k", "next")
+	must(t, b.Client.HSet(context.Background(), b.prefix+"job:"+id, "b", strings.Repeat("?", len(b.Client.HGet(context.Background(), b.prefix+"job:"+id, "b").Val()))).Err())
+	c := work(t, b.Queue, answers(Outcome{Answer: &Answer{Status: 200}}))
+	if j := b.awaitState(id, Dead); j.Reason != "what is stored of it is damaged" {
+		t.Errorf("%+v", j)
+	}
+	b.awaitState(next, Done)
+	if c.reported("dead") != 1 {
+		t.Error("it is not reported")
 	}
 	b.check()
 }
@@ -406,7 +502,7 @@ func TestAJobThatCannotBeReadWaits(t *testing.T) {
 func TestAWorkerReportsARedisThatIsNotSafe(t *testing.T) {
 	b := newBench(t, nil)
 	c := &crew{}
-	c.Worker = &Worker{Queue: b.Queue, MostRunning: 1, Attempts: 1, Report: func(e Event) {
+	c.Worker = &Worker{Queue: b.Queue, Known: new(Known), MostRunning: 1, Attempts: 1, Report: func(e Event) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.events = append(c.events, e)
@@ -414,16 +510,16 @@ func TestAWorkerReportsARedisThatIsNotSafe(t *testing.T) {
 	c.Start()
 	defer c.Stop(0)
 	eventually(t, "it is reported", func() bool { return c.reported("unsafe") == 1 })
-	if c.Ready() {
-		t.Error("jobs may be accepted")
+	if got := c.Obstacle(); !strings.Contains(got, "appendonly") {
+		t.Errorf("the obstacle is %q", got)
 	}
 	b.server.MustDo(t, "CONFIG", "SET", "appendonly", "yes")
 	eventually(t, "it is safe", func() bool {
 		c.Wake()
 		return c.reported("safe") == 1
 	})
-	if !c.Ready() {
-		t.Error("jobs may not be accepted")
+	if got := c.Obstacle(); got != "" {
+		t.Errorf("the obstacle is %q", got)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 // caddy is a running Caddy with Weir: a process of its own.
 type caddy struct {
 	addr   string
+	log    string // the file
 	client *http.Client
 
 	process *os.Process
@@ -86,6 +87,7 @@ func runCaddy(t testing.TB, addr, path, global, sites string) *caddy {
 		t.Fatal(err)
 	}
 	c.process = program.Process
+	c.log = output.Name()
 	t.Cleanup(func() {
 		c.client.CloseIdleConnections()
 		_ = program.Process.Kill()

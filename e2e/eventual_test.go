@@ -11,12 +11,12 @@ import (
 func TestProxiesWithReplicasHearOfEachOther(t *testing.T) {
 	server := redistest.Start(t)
 	s := newSite(t)
-	s.limit("api", "{namespace: fleet, rules: [{name: api, limit: 30/1h, algorithm: fixed_window, key: 'header:X-Who', consistency: eventual 100ms}], store: "+inRedis(server.Addr())+"}")
+	s.limit("api", "{namespace: fleet, rules: [{name: api, limit: 30/366d, algorithm: fixed_window, key: 'header:X-Who', consistency: eventual 100ms}], store: "+inRedis(server.Addr())+"}")
 	s.route("/api", "api")
 	s.apply()
 	proxies := []func() (response, error){func() (response, error) { return s.try("/api", "X-Who", "ann") }}
 	for range 2 {
-		c := startCaddy(t, "respond /up ok\nroute /api {\nrate_limit {\nzone api {\nlimit 30/1h\nalgorithm fixed_window"+
+		c := startCaddy(t, "respond /up ok\nroute /api {\nrate_limit {\nzone api {\nlimit 30/366d\nalgorithm fixed_window"+
 			"\nkey {header.X-Who}\nconsistency eventual 100ms\n}\nnamespace fleet\nstore redis "+server.Addr()+" {\ntimeout 20s\nread_timeout 20s\ndial_timeout 20s\nnodes 1\n}\n}\nrespond ok\n}\n")
 		proxies = append(proxies, func() (response, error) { return c.try("/api", "X-Who", "ann") })
 	}

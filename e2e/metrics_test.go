@@ -81,7 +81,7 @@ func knownMetrics() []metric {
 		{name: "weir_deferred_total", kind: counter, labels: labels{"rule": nil, "outcome": {"accepted", "done", "dead", "cancelled"}}, caddyOnly: true},
 		{name: "weir_deferred_attempts_total", kind: counter, labels: labels{"rule": nil}, caddyOnly: true},
 		{name: "weir_deferred_retaken_total", kind: counter, labels: labels{"rule": nil}, caddyOnly: true},
-		{name: "weir_deferred_refused_total", kind: counter, labels: labels{"rule": nil, "reason": {"jobs", "key", "bytes", "wait", "drain", "store"}}, caddyOnly: true},
+		{name: "weir_deferred_refused_total", kind: counter, labels: labels{"rule": nil, "reason": {"jobs", "key", "bytes", "wait", "drain", "store", "unsafe"}}, caddyOnly: true},
 	}
 }
 

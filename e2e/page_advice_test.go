@@ -120,6 +120,12 @@ func TestThePageShowsAdviceAndOperatorsFreezeAndRevertIt(t *testing.T) {
 	b.says("#advice-state", "× malformed")
 	advisor.garbles("")
 
+	// It says why the advisor abstains.
+	advisor.says(`],"abstained":[{"rule":"api","reason":"skill"}`)
+	b.says(api, "has nothing for this rule (skill: forecasts were not better than simpler ones)")
+	advisor.says(`{"rule":"api","limit":{"requests":180},"reason":"growth","forecast":{"mean":120.4,"lower":90,"upper":150,"quantile":0.99}}`)
+	b.says(api, "in force180/1h")
+
 	// Freeze: nothing happens before it is confirmed, or if it is cancelled.
 	b.says(api+" .freeze", "Freeze …")
 	b.click(api + " .freeze")

@@ -23,6 +23,7 @@ type adminAPI struct {
 
 	mu        sync.Mutex
 	now       time.Time
+	started   time.Time // the process
 	polls     int
 	rules     []*apiRule
 	keys      map[string][]apiKey // the top keys, by rule
@@ -70,7 +71,8 @@ type action struct {
 // startAPI starts an API with only a memory without keys.
 func startAPI(t testing.TB) *adminAPI {
 	t.Helper()
-	a := &adminAPI{now: time.Date(2026, 11, 21, 22, 30, 0, 123456000, time.UTC), keys: make(map[string][]apiKey), block: make(map[string]bool),
+	began := time.Date(2026, 11, 21, 22, 30, 0, 123456000, time.UTC)
+	a := &adminAPI{now: began, started: began, keys: make(map[string][]apiKey), block: make(map[string]bool),
 		stores: []map[string]any{{"store": "memory", "keys": 0, "max_keys": 1000000, "evictions": 0, "log_bytes": 0}}, errors: make(map[string]int)}
 	mux := http.NewServeMux()
 	for path, answer := range map[string]func(*http.Request) (any, error){
@@ -168,7 +170,7 @@ func (a *adminAPI) answerRules(*http.Request) (any, error) {
 		}
 		rules = append(rules, as)
 	}
-	return map[string]any{"time": a.now.Format(time.RFC3339Nano), "rules": rules}, nil
+	return map[string]any{"time": a.now.Format(time.RFC3339Nano), "started": a.started.Format(time.RFC3339Nano), "rules": rules}, nil
 }
 
 func (r *apiRule) count(outcome string, n float64) {

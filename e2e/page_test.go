@@ -734,6 +734,61 @@ func TestThePageSaysThatCaddyDoesNotAnswerAndGoesOnByItself(t *testing.T) {
 	b.says("#live", "live, ")
 }
 
+// Defect found: a reload of the page in the browser began all curves anew.
+func TestTheHistorySurvivesAReloadOfThePage(t *testing.T) {
+	a := startAPI(t)
+	a.asOfAShop()
+	for _, rule := range a.rules {
+		rule.rates = steady(0, 0)
+	}
+	a.rules[0].rates = steady(400, 200)
+	b := open(t, pageOf(t, a.addr), desktop)
+	b.says("#live", "live, ")
+	b.polled(a, 3)
+	b.says("#all-peak", "highest 400/s")
+	reload := func() {
+		t.Helper()
+		js[bool](b, "(window.before = true)")
+		call(b, page.Reload, page.ReloadParams{})
+		b.until("window.before === undefined && document.readyState === 'complete'")
+		b.says("#live", "live, ")
+	}
+	// After the reload nothing comes any more, so what is plotted is from before.
+	a.is(func() { a.rules[0].rates = steady(0, 0) })
+	reload()
+	b.polled(a, 2)
+	b.says("#all-peak", "highest 400/s")
+	b.says(row("shop/login")+" .peak", "400/s")
+	b.says(row("shop/login")+" .num.share .value", "33 %")
+	for _, key := range a.keys["shop/login"] {
+		if strings.Contains(js[string](b, "JSON.stringify(sessionStorage)"), key.parts[0]) {
+			t.Errorf("the storage has the key %q", key.parts)
+		}
+	}
+	// Counts of another process are another history. So are those that are over, and what is no history is ignored.
+	for name, change := range map[string]func(){
+		"another process": func() { a.started = a.started.Add(time.Hour) },
+		"too old":         func() { a.now = a.now.Add(10 * time.Minute) },
+		"nonsense":        func() {},
+	} {
+		a.is(func() { a.rules[0].rates = steady(400, 200) })
+		b.polled(a, 3)
+		b.says("#all-peak", "highest 400/s")
+		a.is(func() {
+			a.rules[0].rates = steady(0, 0)
+			change()
+		})
+		if name == "nonsense" {
+			js[bool](b, `(window.addEventListener("pagehide", () => sessionStorage.setItem("weir history", sessionStorage.getItem("weir history").replace('"all":{"times":[', '"all":{"times":["x",'))), true)`)
+		}
+		reload()
+		b.polled(a, 2)
+		if peak := b.text("#all-peak"); peak != "" {
+			t.Errorf("%s: the plot has %q", name, peak)
+		}
+	}
+}
+
 func TestThePageRestsWhileItIsHidden(t *testing.T) {
 	a := startAPI(t)
 	a.asOfAShop()

@@ -309,7 +309,7 @@ func TestTheSchemaTakesWhatWeirTakes(t *testing.T) {
 		"rules: [{name: a, limit: 1000/day, time_zone: Europe/Berlin}]",
 		"rules: [{name: a, limit: 5/1m30s}]", "rules: [{name: a, limit: 5/7d}]", "rules: [{name: a, limit: 5/1d12h}]", "rules: [{name: a, limit: 5/1.5s}]",
 		"rules: [{name: a, limit: 1000000000/1ms}]",
-		inRule("key: client_ip"), inRule("key: [client_ip, path]"), inRule("key: 'header:X-Api-Key'"), inRule("key: ['static:all']"), inRule("key: ['cookie:a b']"),
+		inRule("key: client_ip"), inRule("key: [client_ip, path]"), inRule("key: 'header:X-Api-Key'"), inRule("key: ['static:all']"), inRule("key: ['cookie:a']"),
 		inRule("match: {methods: get}"), inRule("match: {methods: [GET, POST], hosts: '*.example.com', paths: /a, path_prefixes: [/v1, /v2]}"),
 		inRule("match: {headers: {X-Plan: free, X-Version: 2, X-Beta: true, Authorization: '*'}}"),
 		inRule("match: {except_ips: [10.0.0.0/8, '2001:db8::1', '2001:db8::/32']}"),

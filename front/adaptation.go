@@ -12,7 +12,7 @@ type Adaptation struct {
 	// Rules returns the places of a rule and the guards that watch it.
 	Rules func(label string) ([]*Place, []Watched)
 
-	// Tell gets each change of a limit, or of what would be one, and why limits could not change.
+	// Tell gets each change of a limit, or of what would be one, why limits could not change, and each change of why the advisor abstains.
 	Tell func(Adapted)
 }
 
@@ -28,6 +28,7 @@ type Adapted struct {
 	Before, After advice.Outcome
 	Applied       bool  // else it is only what would be
 	Err           error // the change has failed, and the limit is what it was
+	Abstains      bool  // nothing else has changed than why the advisor has nothing for the rule
 }
 
 // Resume tells what the reload for which the board was made has changed.
@@ -85,7 +86,17 @@ func (a *Adaptation) carryOut(c *advice.Change, now, guardNow int64) {
 	}
 	if c.Changed || failed != nil {
 		a.Tell(Adapted{Label: c.Label, Before: c.Before, After: c.After, Applied: applies && failed == nil, Err: failed})
+	} else if abstainsAnew(&c.Before, &c.After) {
+		a.Tell(Adapted{Label: c.Label, Before: c.Before, After: c.After, Abstains: true})
 	}
+}
+
+// abstainsAnew reports whether the advisor has just given a reason for having nothing for a rule that it had not before.
+func abstainsAnew(before, after *advice.Outcome) bool {
+	if after.Why != advice.Abstains || after.Reason == "" {
+		return false
+	}
+	return before.Why != advice.Abstains || before.Reason != after.Reason
 }
 
 // conditionsOf returns what guards see of a rule: of several, the worst; of none, nothing is known.

@@ -3,6 +3,7 @@ package front
 import (
 	"errors"
 	"net/http"
+	"sort"
 	"sync"
 	"sync/atomic"
 
@@ -14,11 +15,11 @@ import (
 // Rule is a rule in force, of a configuration or of a file. NewRule makes it; from the first request on it is read only.
 type Rule struct {
 	Ruled   *ruleset.Rule
-	Matcher *match.Matcher        // that of Ruled; nil: covers all requests
-	Only    *core.Rule            // the limit of all its requests, unless Ruled.Limits.Moved is not 0; nil: ruleset.LimitOf chooses among several, or there is none
-	Beside  bool                  // any of its limits has a candidate or a concurrency that is decided with it
-	Lacks   func(r *http.Request) // is called with a request that lacks a part of the key, unless Inquiry.Quiet; may be nil
+	Matcher *match.Matcher // that of Ruled; nil: covers all requests
+	Only    *core.Rule     // the limit of all its requests, unless Ruled.Limits.Moved is not 0; nil: ruleset.LimitOf chooses among several, or there is none
+	Beside  bool           // any of its limits has a candidate or a concurrency that is decided with it
 
+	ofFile    bool // its paths are those that the client has sent: see Inquiry.Sent
 	skips     bool // requests without a key are not counted
 	ofAddress bool // its decision depends on the address of the connection
 }
@@ -74,6 +75,9 @@ func NewSet(own, files []*Rule, index *ruleset.Set, domain *ruleset.Domain, desc
 		}
 	}
 	var first *Rule
+	for _, r := range files {
+		r.ofFile = true
+	}
 	for _, list := range [][]*Rule{own, files} {
 		for _, r := range list {
 			if first == nil {
@@ -96,7 +100,11 @@ type Inquiry struct {
 
 	// Adapters that have such requests set these before Assemble.
 	Early bool // the TLS handshake is not complete: anybody can have sent the request, from any address
-	Quiet bool // Rule.Lacks is not called
+
+	// Sent is the request with the path that the client has sent, for rules of files; nil: it has that path. Stripped says that a prefix was
+	// taken off, so that a rule's path may also mean what is left.
+	Sent     *http.Request
+	Stripped bool
 
 	ofCaller bool // it is for Quotas
 	room     []byte
@@ -123,6 +131,8 @@ func Free(q *Inquiry) {
 	q.Checks = q.Checks[:0]
 	q.Lacking = false
 	q.Set = nil
+	q.Sent = nil
+	q.Stripped = false
 	if cap(q.places) > mostPlaces {
 		q.places = q.places[:0:0]
 		q.rules = q.rules[:0:0]
@@ -142,6 +152,11 @@ func Assemble(s *Set, q *Inquiry, r *http.Request, address string) error {
 		moved         int32
 		err           error
 	)
+	sent := r
+	if q.Sent != nil {
+		sent = q.Sent
+	}
+	seen := r
 	q.Set = s
 	rules := s.Own
 	if s.index != nil {
@@ -157,29 +172,30 @@ func Assemble(s *Set, q *Inquiry, r *http.Request, address string) error {
 		ruled = rule.Ruled
 		if rule.Matcher != nil {
 			if path == "" { // once a request
-				path = match.CleanPath(r.URL.Path)
+				path = match.CleanPath(sent.URL.Path)
 			}
-			if !match.Covers(rule.Matcher, r, path, address) {
+			if !match.Covers(rule.Matcher, r, path, address) && !(q.Stripped && match.Covers(rule.Matcher, r, match.CleanPath(r.URL.Path), address)) {
 				continue
 			}
 		}
+		seen = r
+		if rule.ofFile {
+			seen = sent
+		}
 		cost = ruled.Cost
 		if ruled.CostFrom != nil {
-			cost = core.ReadCost(ruled.CostFrom.Value(r, address))
+			cost = core.ReadCost(ruled.CostFrom.Value(seen, address))
 		}
 		if !made {
-			key, missing = ruleset.KeyOf(ruled, r, address, q.room)
+			key, missing = ruleset.KeyOf(ruled, seen, address, q.room)
 			made = s.oneKey
 		}
 		moved = atomic.LoadInt32(&ruled.Limits.Moved)
 		limit = rule.Only
 		if limit == nil || moved != 0 {
-			limit = ruleset.LimitOf(ruled, r, address, key)
+			limit = ruleset.LimitOf(ruled, seen, address, key)
 		}
 		if missing {
-			if rule.Lacks != nil && !q.Quiet {
-				rule.Lacks(r)
-			}
 			if rule.skips {
 				continue
 			}
@@ -195,7 +211,7 @@ func Assemble(s *Set, q *Inquiry, r *http.Request, address string) error {
 				addBeside(q, limit, key, cost)
 			}
 			if moved != 0 {
-				q.Checks = ruleset.AppendFormers(q.Checks, ruled, limit, r, address, key, cost)
+				q.Checks = ruleset.AppendFormers(q.Checks, ruled, limit, seen, address, key, cost)
 			}
 		}
 	}
@@ -235,7 +251,7 @@ func guarded(s *Set, rules []*Rule, q *Inquiry, r *http.Request) ([]*Rule, error
 				continue
 			}
 		}
-		if q.Early && rule.ofAddress && (rule.Matcher == nil || ruled.Excepts || rule.Matcher.Covers(r, "")) {
+		if q.Early && rule.ofAddress && (rule.Matcher == nil || ruled.Excepts || q.Sent != nil || rule.Matcher.Covers(r, "")) {
 			if ruled.Shadow {
 				continue
 			}
@@ -253,11 +269,33 @@ func guarded(s *Set, rules []*Rule, q *Inquiry, r *http.Request) ([]*Rule, error
 // candidates returns the rules that may cover a request, for a set that has files.
 func candidates(s *Set, q *Inquiry, r *http.Request) []*Rule {
 	q.rules = append(q.rules[:0], s.Own...)
-	q.places = s.index.Covering(r, q.places[:0])
+	q.places = q.places[:0]
+	if q.Sent != nil {
+		q.places = s.index.Covering(q.Sent, q.places)
+	}
+	if q.Sent == nil || q.Stripped {
+		q.places = s.index.Covering(r, q.places)
+	}
+	if q.Stripped {
+		q.places = onceEach(q.places)
+	}
 	for _, place := range q.places {
 		q.rules = append(q.rules, s.Files[place])
 	}
 	return q.rules
+}
+
+// onceEach sorts some places, and leaves each of them once.
+func onceEach(places []int) []int {
+	sort.Ints(places)
+	n := 0
+	for i := range places {
+		if i == 0 || places[i] != places[i-1] {
+			places[n] = places[i]
+			n++
+		}
+	}
+	return places[:n]
 }
 
 // addBeside adds the checks of the candidate and the concurrency that are decided together with a limit.

@@ -26,10 +26,7 @@ func CheckGuard(name string, most, least int) error {
 	if err := checkUnderWay("min", least); err != nil {
 		return err
 	}
-	if most == 0 {
-		most = guard.DefaultMax
-	}
-	if least > most {
+	if most > 0 && least > most {
 		return fmt.Errorf("guard: min %d: must not be above max, which is %d", least, most)
 	}
 	return nil
@@ -119,18 +116,58 @@ func GuardReason(why int64) string {
 	return GuardFull
 }
 
+// GuardChange says what a change of a guard is, with the figures that made it.
+func GuardChange(c guard.Change) string {
+	turns, turned := "turns away", "were turned away"
+	if c.Shadow {
+		turns, turned = "would turn away", "would have been turned away"
+	}
+	if !c.Begins {
+		why := ""
+		if c.Vain {
+			why = ", since the limit made nothing quicker: the service is slow, and does not queue"
+		}
+		return fmt.Sprintf("the guard lets all requests through again%s; %d %s in %s", why, c.Rejected, turned, time.Duration(c.Lasted)*time.Microsecond)
+	}
+	if c.Queue {
+		return fmt.Sprintf("the guard %s what is beyond %d requests under way, since they queue: %d are under way, the quickest fifth of the answers takes up to %s (usually %s), %.2f answers' time longer for each request more, and %.0f requests a second come (usually %.0f)",
+			turns, c.Limit, c.UnderWay, milliseconds(c.Quickest), milliseconds(c.Usually), c.Slope, c.Coming, c.Came)
+	}
+	why := "so many at once are not usual"
+	if c.Limit >= c.Max {
+		why = "that is its max"
+	}
+	return fmt.Sprintf("the guard %s what is beyond %d requests under way: %s, and %.0f requests a second come (usually %.0f)", turns, c.Limit, why, c.Coming, c.Came)
+}
+
+func milliseconds(microseconds float64) time.Duration {
+	return time.Duration(microseconds/1000) * time.Millisecond
+}
+
+// GuardCounts returns how many requests a guard rejected, or would have as a shadow, by reason. shown is false of a guard that never was a shadow.
+func GuardCounts(at *guard.State, shadow bool) (counts map[string]int64, shown bool) {
+	if !shadow {
+		return map[string]int64{GuardFull: at.Full, GuardUnfair: at.Unfair, GuardTightened: at.Tightened}, true
+	}
+	return map[string]int64{GuardFull: at.ShadowFull, GuardUnfair: at.ShadowUnfair, GuardTightened: at.ShadowTightened},
+		at.Shadow || at.ShadowFull+at.ShadowUnfair+at.ShadowTightened > 0
+}
+
 // GuardMetric is one of a guard's metrics, of which each has a label "guard" with its name.
 type GuardMetric struct {
 	Name, Help string
 }
 
-// The metrics of a guard. All but GuardRejected, which has a label "reason" too, are gauges.
+// The metrics of a guard. All but GuardRejected and GuardShadowRejected, which have a label "reason" too, are gauges. GuardShadowRejected is shown of guards
+// that are or were shadows.
 var (
 	GuardLimit    = GuardMetric{"weir_guard_limit", "How many requests may be under way to the service."}
 	GuardUnderWay = GuardMetric{"weir_guard_under_way", "Requests that the service has not begun to answer."}
 	GuardBaseline = GuardMetric{"weir_guard_baseline_seconds", "How long the service takes to begin an answer while it keeps up; 0 if it is not known yet."}
 	GuardFair     = GuardMetric{"weir_guard_fair_share", "Requests in 10 seconds of one key beyond which a part of the limit is closed to it; 0 if there is room for all."}
 	GuardRejected = GuardMetric{"weir_guard_rejected_total", "Requests that the guard rejected, by reason: full if the limit was reached, unfair if the key asked for more than its fair share, tightened if it asked for more than any key over a day."}
+
+	GuardShadowRejected = GuardMetric{"weir_guard_shadow_rejected_total", "Requests that the guard would have rejected, by reason, while it was a shadow."}
 )
 
 // The metrics of what a guard knows of a rule, which have a label "rule" too. KeyDemand and FirstByte are histograms, the others gauges. TopKeys has a

@@ -19,7 +19,7 @@ func TestMistakesInAGuardAreNamed(t *testing.T) {
 		{"", -1, 0, "guard: max -1: must be from 1 to 100000"},
 		{"", 0, MostUnderWay + 1, "guard: min 100001: must be from 1 to 100000"},
 		{"", 5, 6, "guard: min 6: must not be above max, which is 5"},
-		{"", 0, 129, "guard: min 129: must not be above max, which is 128"},
+		{"", 128, 129, "guard: min 129: must not be above max, which is 128"}, {"", 0, 129, ""},
 	} {
 		got := ""
 		if err := CheckGuard(c.name, c.most, c.least); err != nil {
@@ -73,6 +73,27 @@ func TestAnIPv6NetworkIsOneClientOfAGuard(t *testing.T) {
 	} {
 		if got := GuardKey(address); got != want {
 			t.Errorf("%q: %q, want %q", address, got, want)
+		}
+	}
+}
+
+func TestAChangeOfAGuardIsSaidWithItsFigures(t *testing.T) {
+	queue := guard.Change{Begins: true, Queue: true, Limit: 107, Max: 100_000, UnderWay: 162, Quickest: 154_321, Usually: 89_000, Slope: 0.93, Coming: 250.4, Came: 107}
+	shadow := queue
+	shadow.Shadow = true
+	for want, c := range map[string]guard.Change{
+		"the guard turns away what is beyond 107 requests under way, since they queue: 162 are under way, the quickest fifth of the answers takes up to 154ms (usually 89ms), " +
+			"0.93 answers' time longer for each request more, and 250 requests a second come (usually 107)": queue,
+		"the guard would turn away what is beyond 107 requests under way, since they queue: 162 are under way, the quickest fifth of the answers takes up to 154ms (usually 89ms), " +
+			"0.93 answers' time longer for each request more, and 250 requests a second come (usually 107)": shadow,
+		"the guard turns away what is beyond 64 requests under way: that is its max, and 90 requests a second come (usually 40)":                             {Begins: true, Limit: 64, Max: 64, Coming: 90, Came: 40},
+		"the guard turns away what is beyond 160 requests under way: so many at once are not usual, and 900 requests a second come (usually 40)":             {Begins: true, Limit: 160, Max: 100_000, Coming: 900, Came: 40},
+		"the guard lets all requests through again; 1203 were turned away in 34s":                                                                            {Rejected: 1203, Lasted: 34_000_000},
+		"the guard lets all requests through again; 5 would have been turned away in 12s":                                                                    {Shadow: true, Rejected: 5, Lasted: 12_000_000},
+		"the guard lets all requests through again, since the limit made nothing quicker: the service is slow, and does not queue; 8 were turned away in 6s": {Vain: true, Rejected: 8, Lasted: 6_000_000},
+	} {
+		if got := GuardChange(c); got != want {
+			t.Errorf("%+v:\n got %s\nwant %s", c, got, want)
 		}
 	}
 }

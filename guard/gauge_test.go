@@ -62,6 +62,7 @@ func (p *passer) second(n int) (tickets, passes, begun int64) {
 
 func newPasser(t *testing.T, c Config) *passer {
 	s := newScene(t, c)
+	s.g.belief.Trusted = float64(c.Max) // as if so many had been under way without a queue
 	return &passer{scene: s, Gauge: GaugeOf(s.g)}
 }
 

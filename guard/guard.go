@@ -10,7 +10,7 @@ import (
 
 // Config is how a guard is to behave. The zero value is usable.
 type Config struct {
-	// Max is how many requests may be under way at most, however quick the service is; 0 means DefaultMax. Min is how many may be at least,
+	// Max is how many requests may be under way at most, whatever the service does; 0 means DefaultMax. Min is how many may be at least,
 	// however slow; 0 means DefaultMin, or Max where that is less.
 	Max, Min int
 
@@ -23,11 +23,17 @@ type Config struct {
 
 	// Seed is mixed into keys, so that nobody outside knows which of them are counted together.
 	Seed uint64
+
+	// Shadow has the guard turn nobody away, and count who would be.
+	Shadow bool
+
+	// Tell is called when the guard begins to limit requests, and when it stops; nil: it is not. It must be quick, since a request waits for it.
+	Tell func(c Change)
 }
 
 // The defaults of a Config.
 const (
-	DefaultMax   = 128
+	DefaultMax   = 100_000
 	DefaultMin   = 8
 	DefaultCells = 4096
 )
@@ -56,6 +62,9 @@ const (
 	// second that it is.
 	probes, settles = 1.02, 0.3
 
+	// Only a second in which so much of the limit was used says that a service gets through less.
+	reached = 0.9
+
 	// What a service gets through under load is not known any more when it would be so many times what it does.
 	forgets = 4
 
@@ -63,6 +72,12 @@ const (
 	// elasticity it counts for as many as there were requests under way, where these are more: that long it takes in the queue of one worker. Else
 	// the time of a service with few workers would seem not to depend on how many are under way, just where it queues most.
 	outlier = 8
+
+	// tall is how many times that an answer counts at most for the slope of a queue.
+	tall = 4
+
+	// asks is how long it is, in microseconds, until it is asked again whether there is a queue, while as many are under way as are trusted.
+	asks = second / 20
 )
 
 // Guard is that of one service. Use New. All its functions may be called by any number of goroutines at a time.
@@ -88,9 +103,15 @@ type Guard struct {
 	full      int64 // since the beginning, as are the next two
 	unfair    int64
 	tightened int64
+	shadow    int64 // 1: nobody is turned away
+	spared    int64 // of rejected, in a shadow; those of the next three are since the beginning
+	spFull    int64
+	spUnfair  int64
+	spTight   int64
 	baseline  int64 // microseconds
 	floor     int64
 	ceiling   int64
+	asking    int64 // when it is asked again whether there is a queue
 	passes    int64 // see Gauge
 	issued    int64 // tickets and passes, by the last Refill
 	ample     int64 // up to how many under way there are tickets: makeAmple sets it
@@ -104,6 +125,7 @@ type Guard struct {
 	turning   int32
 
 	seed    uint64
+	answers *answers
 	demand  *demand // of what comes to the guard, by its keys
 	asked   *demand // of the rules that are tracked, by their keys
 	refused *demand // rejected requests of these
@@ -113,8 +135,16 @@ type Guard struct {
 
 	// From here on for the one that turns the second.
 	gradient Gradient
+	belief   Belief
+	began    int64   // when this second did
+	present  int64   // how many were under way then
+	passed   float64 // how many requests the service got through in the last second, and how many came
+	came     float64
 	capacity float64 // requests a second that the service gets through under load; 0: not known
 	tight    bool    // unusual keys of a rule are tightened
+
+	limiting limiting
+	tell     func(c Change) // with mu
 
 	lingersUntil int64   // until then there are no tickets
 	before       float64 // how many requests the service got through in the second before the last
@@ -126,7 +156,7 @@ func New(c Config) *Guard {
 		c.Cells = DefaultCells
 	}
 	g := &Guard{
-		word: free * room, longest: 1 << 62, stride: 1, seed: c.Seed, demand: newDemand(c.Cells), asked: newDemand(4 * c.Cells), refused: newDemand(c.Cells),
+		word: free * room, longest: 1 << 62, stride: 1, seed: c.Seed, answers: newAnswers(), demand: newDemand(c.Cells), asked: newDemand(4 * c.Cells), refused: newDemand(c.Cells),
 	}
 	Bound(g, c)
 	return g
@@ -177,9 +207,17 @@ func BeginFor(g *Guard, key uint64, priority bool, now, many int64) int64 {
 		}
 	}
 	n := atomic.AddInt64(&g.word, Place) & underWay
+	if n > limit && refusal == Full && now >= atomic.LoadInt64(&g.asking) && question(g, now) {
+		limit = atomic.LoadInt64(&g.open)
+	}
 	if n > limit {
-		atomic.AddInt64(&g.word, -Place)
 		atomic.AddInt64(&g.rejected, 1)
+		if atomic.LoadInt64(&g.shadow) != 0 {
+			pardon(g, refusal)
+			greatest(g, n)
+			return n
+		}
+		atomic.AddInt64(&g.word, -Place)
 		if refusal == Unfair {
 			atomic.AddInt64(&g.unfair, 1)
 		} else {
@@ -187,13 +225,28 @@ func BeginFor(g *Guard, key uint64, priority bool, now, many int64) int64 {
 		}
 		return refusal
 	}
+	greatest(g, n)
+	return n
+}
+
+// greatest takes in how many are under way.
+func greatest(g *Guard, n int64) {
 	for {
 		most := atomic.LoadInt64(&g.most)
 		if n <= most || atomic.CompareAndSwapInt64(&g.most, most, n) {
-			break
+			return
 		}
 	}
-	return n
+}
+
+// pardon counts a request that a shadow does not turn away.
+func pardon(g *Guard, refusal int64) {
+	atomic.AddInt64(&g.spared, 1)
+	if refusal == Unfair {
+		atomic.AddInt64(&g.spUnfair, 1)
+	} else {
+		atomic.AddInt64(&g.spFull, 1)
+	}
 }
 
 // End says that a request that was admitted is under way no more. under is what Begin has returned of it. took is how long the service took to
@@ -229,6 +282,7 @@ func CountLeft(g *Guard, under, waited int64) {
 
 // sample takes in how long an answer took.
 func sample(g *Guard, under, took int64) {
+	remind(g.answers, under, took)
 	if longest := atomic.LoadInt64(&g.longest); took > longest {
 		if most := longest / outlier * under; took > most {
 			took = most
@@ -260,6 +314,10 @@ type State struct {
 
 	// Tightened is how many requests were turned away since their keys were unusual, also under rules that are not tracked any more.
 	Tightened int64
+
+	// Shadow says that nobody is turned away now. ShadowFull, ShadowUnfair and ShadowTightened are how many requests would have been while that was so.
+	Shadow                                    bool
+	ShadowFull, ShadowUnfair, ShadowTightened int64
 }
 
 // Look returns what a guard is at.
@@ -267,6 +325,7 @@ func Look(g *Guard) State {
 	return State{
 		UnderWay: atomic.LoadInt64(&g.word) & underWay, Limit: atomic.LoadInt64(&g.limit), Max: atomic.LoadInt64(&g.ceiling), Min: atomic.LoadInt64(&g.floor), WarmUp: atomic.LoadInt64(&g.warmUp), Fair: atomic.LoadInt64(&g.level), Baseline: atomic.LoadInt64(&g.baseline),
 		Full: atomic.LoadInt64(&g.full), Unfair: atomic.LoadInt64(&g.unfair), Tightened: atomic.LoadInt64(&g.tightened),
+		Shadow: atomic.LoadInt64(&g.shadow) != 0, ShadowFull: atomic.LoadInt64(&g.spFull), ShadowUnfair: atomic.LoadInt64(&g.spUnfair), ShadowTightened: atomic.LoadInt64(&g.spTight),
 	}
 }
 
@@ -302,7 +361,23 @@ func judge(g *Guard, now int64, seconds float64) {
 	if s.Answered > 0 {
 		atomic.StoreInt64(&g.usual, (s.Time+s.Cut)/s.Answered)
 	}
-	g.gradient = Next(g.gradient, s, float64(atomic.LoadInt64(&g.floor)), float64(atomic.LoadInt64(&g.ceiling)))
+	present := atomic.LoadInt64(&g.word) & underWay
+	g.passed = through
+	g.came = through + float64(s.Rejected-atomic.SwapInt64(&g.spared, 0)+present-g.present)/seconds
+	g.began = now
+	g.present = present
+	ceiling := float64(atomic.LoadInt64(&g.ceiling))
+	most := float64(atomic.LoadInt64(&g.open))
+	before := g.belief
+	e := evidence(g, through)
+	g.belief = Believe(g.belief, e, s, g.came, ceiling)
+	g.answers.last = g.answers.this
+	g.answers.this = atomic.LoadInt64(&g.answers.counted)
+	if g.belief.Queue && !before.Queue {
+		g.gradient.Limit = first(g.belief)
+	}
+	g.gradient = turnGradient(g.gradient, g.belief, s, float64(atomic.LoadInt64(&g.floor)), ceiling)
+	limited := s.Rejected > 0 && (g.belief.Queue || g.belief.Trusted >= ceiling)
 	open := g.gradient.Limit
 	if favoured > 0 {
 		if open *= 1 - reserve; open < 1 {
@@ -317,7 +392,7 @@ func judge(g *Guard, now int64, seconds float64) {
 	}
 
 	switch {
-	case s.Rejected == 0:
+	case !limited:
 		g.capacity *= probes
 		if g.capacity > forgets*through {
 			g.capacity = 0
@@ -327,21 +402,71 @@ func judge(g *Guard, now int64, seconds float64) {
 	case seconds > 2: // nobody came for a while, so it does not say what the service gets through under load
 	case g.capacity == 0:
 		g.capacity = through
-	default:
+	case through > g.capacity || float64(s.Most) >= reached*most:
 		g.capacity += settles * (through - g.capacity)
 	}
 	level := 0.0
 	// Else nobody would notice; but what is tightened may be released at any time.
-	if g.capacity > 0 && (float64(s.Most) >= (1-strict)*open || g.tight) {
+	if g.capacity > 0 && (g.belief.Queue || g.belief.Trusted >= ceiling || g.tight) && (float64(s.Most) >= (1-strict)*open || g.tight) {
 		level = fairLevel(g.demand, now, share*g.capacity*Window/second)
 	}
 	atomic.StoreInt64(&g.level, int64(1000*level))
-	tight, advised := turnRules(g, now, seconds, s.Rejected > 0, level)
-	if s.Rejected > 0 || tight {
+	tight, advised := turnRules(g, now, seconds, limited, level)
+	if limited || tight {
 		atomic.StoreInt64(&g.strained, now)
 	}
 	g.tight = tight || advised // none passes by
 	spare(g, now, open, through*seconds, s.Rejected > 0 || float64(s.Most) > g.gradient.Limit/2)
+	report(g, now, before, s, e)
+}
+
+// turnGradient returns the state of the limit after a second. While no queue is believed, the limit is what is trusted, and only the baseline moves:
+// not up while more and more are under way, as in a queue that is not believed yet.
+func turnGradient(g Gradient, b Belief, s Second, floor, ceiling float64) Gradient {
+	if b.Queue {
+		return Next(g, s, floor, ceiling)
+	}
+	s.Most, s.Rejected = 0, 0
+	baseline := g.Baseline
+	g = Next(g, s, floor, ceiling)
+	if baseline > 0 && g.Baseline > baseline && b.grows > 0 {
+		g.Baseline = baseline
+	}
+	g.Limit = b.Trusted
+	return g
+}
+
+// evidence returns what the last answers say, of which there were so many a second.
+func evidence(g *Guard, rate float64) Evidence {
+	return evidenceOf(g.answers, rate/second, tall*float64(atomic.LoadInt64(&g.longest)))
+}
+
+// question finds out whether there is a queue, since as many are under way as are trusted. It reports whether the limit has changed.
+func question(g *Guard, now int64) bool {
+	if !atomic.CompareAndSwapInt32(&g.turning, 0, 1) {
+		return false
+	}
+	changed := false
+	if !g.belief.Queue && now >= atomic.LoadInt64(&g.asking) {
+		atomic.StoreInt64(&g.asking, now+asks)
+		part := float64(now-g.began) / second
+		through := float64(atomic.LoadInt64(&g.through))
+		came := through + float64(atomic.LoadInt64(&g.rejected)-atomic.LoadInt64(&g.spared)+atomic.LoadInt64(&g.word)&underWay-g.present)
+		if part < 1 {
+			came += (1 - part) * g.came
+		}
+		g.belief = Doubt(g.belief, evidence(g, (g.passed+through)/(1+part)), came, float64(atomic.LoadInt64(&g.ceiling)))
+		limit := g.belief.Trusted
+		if g.belief.Queue {
+			limit = first(g.belief)
+		}
+		changed = limit != g.gradient.Limit
+		g.gradient.Limit = limit
+		atomic.StoreInt64(&g.limit, int64(limit))
+		atomic.StoreInt64(&g.open, int64(limit))
+	}
+	atomic.StoreInt32(&g.turning, 0)
+	return changed
 }
 
 // Bound changes how many requests may be under way at most and at least, and the warm-up, as a Config has them; what the guard has learnt stays.
@@ -353,6 +478,17 @@ func Bound(g *Guard, c Config) {
 		c.WarmUp = DefaultWarmUp
 	}
 	atomic.StoreInt64(&g.warmUp, c.WarmUp)
+	shadow := int64(0)
+	if c.Shadow {
+		shadow = 1
+	}
+	atomic.StoreInt64(&g.shadow, shadow)
+	g.mu.Lock()
+	g.tell = c.Tell
+	g.mu.Unlock()
+	if ceiling > Trust {
+		ceiling = Trust
+	}
 	if limit := atomic.LoadInt64(&g.limit); limit > ceiling || atomic.LoadInt64(&g.baseline) == 0 {
 		atomic.StoreInt64(&g.limit, ceiling)
 		atomic.StoreInt64(&g.open, ceiling)

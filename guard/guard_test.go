@@ -69,11 +69,11 @@ func TestAsManyAreUnderWayAsMayBe(t *testing.T) {
 
 func TestTheDefaultsHold(t *testing.T) {
 	for _, c := range []struct {
-		config       Config
-		floor, limit int64
-	}{{Config{}, 8, 128}, {Config{Max: 4}, 4, 4}, {Config{Max: 50, Min: 60}, 50, 50}, {Config{Min: 2}, 2, 128}} {
+		config                Config
+		floor, ceiling, limit int64
+	}{{Config{}, 8, 100_000, 128}, {Config{Max: 4}, 4, 4, 4}, {Config{Max: 50, Min: 60}, 50, 50, 50}, {Config{Min: 2}, 2, 100_000, 128}, {Config{Max: 200}, 8, 200, 128}} {
 		g := New(c.config)
-		if g.floor != c.floor || g.ceiling != c.limit || Look(g).Limit != c.limit {
+		if g.floor != c.floor || g.ceiling != c.ceiling || Look(g).Limit != c.limit {
 			t.Errorf("%+v: from %d to %d, at %d", c.config, g.floor, g.ceiling, Look(g).Limit)
 		}
 	}

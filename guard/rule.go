@@ -147,10 +147,16 @@ func Advise(r *Rule, edge int64, limit float64, until int64) {
 	atomic.StoreInt64(&r.advisedUntil, until)
 }
 
-// Tighten counts a request that is turned away for that, once, however many of its rules say so: with a key as Begin has it.
-func Tighten(g *Guard, key uint64, now int64) {
+// Tighten counts a request that is to be turned away for that, once, however many of its rules say so: with a key as Begin has it. It returns false
+// in a shadow: then the request goes on to Begin.
+func Tighten(g *Guard, key uint64, now int64) bool {
+	if atomic.LoadInt64(&g.shadow) != 0 {
+		atomic.AddInt64(&g.spTight, 1)
+		return false
+	}
 	atomic.AddInt64(&g.tightened, 1)
 	count(g.demand, key^g.seed, now) // Begin does not see it
+	return true
 }
 
 // Reject counts a request that Ask has counted among those that were rejected, by a limit or by the guard.

@@ -47,16 +47,34 @@ func NewIndex(matchers []*Matcher) *Index {
 // handles returns by field the values of which a request must have one, each with its field's sign in front.
 func (m *Matcher) handles() [][]string {
 	var all [][]string
-	if len(m.hosts)+len(m.suffixes) > 0 {
+	if m.ofHost {
 		all = append(all, append(signed("h", m.hosts), signed("s", m.suffixes)...))
 	}
-	if len(m.paths)+len(m.prefixes) > 0 {
-		all = append(all, append(signed("=", m.paths), signed("/", m.prefixes)...))
+	if segments, found := m.segments(); m.ofPath && found {
+		all = append(all, append(signed("=", m.paths), signed("/", segments)...))
 	}
 	for i := range m.headers {
 		all = append(all, []string{"f" + m.headers[i].name + ":" + m.headers[i].value})
 	}
+	for i := range m.texts {
+		if !m.texts[i].value.not { // which fits no request without the field
+			all = append(all, []string{"f" + m.texts[i].name + ":*"})
+		}
+	}
 	return all
+}
+
+// segments returns the prefixes, and for each pattern the whole segments with which what fits it begins. found: all have such.
+func (m *Matcher) segments() (list []string, found bool) {
+	list = append(list, m.prefixes...)
+	for i := range m.patterns {
+		p := &m.patterns[i]
+		if p.operator != begins {
+			return list, false
+		}
+		list = append(list, p.text[:strings.LastIndexByte(p.text, '/')])
+	}
+	return list, true
 }
 
 func signed(sign string, values []string) []string {

@@ -56,11 +56,21 @@ func ParseSource(s string) (Source, error) {
 	case named:
 		return Source{}, fmt.Errorf("key %q: %s takes no name", s, kind)
 	}
-	if kind == "header" {
-		if !isToken(name) {
-			return Source{}, fmt.Errorf("key %q: %q cannot be the name of a header field", s, name)
+	switch kind {
+	case "header":
+		canonical, err := headerName(name)
+		if err != nil {
+			return Source{}, fmt.Errorf("key %q: %w", s, err)
 		}
-		name = http.CanonicalHeaderKey(name)
+		name = canonical
+	case "cookie":
+		if !isToken(name) {
+			return Source{}, fmt.Errorf("key %q: %q cannot be the name of a cookie", s, name)
+		}
+	case "query":
+		if strings.ContainsAny(name, "?&=#") {
+			return Source{}, fmt.Errorf("key %q: must have the name of the parameter alone, such as query:token", s)
+		}
 	}
 	return Source{kind: kind, name: name}, nil
 }
@@ -96,7 +106,7 @@ func (s Source) Value(r *http.Request, clientIP string) string {
 	case "host":
 		return plainHost(HostOf(r.Host))
 	case "method":
-		return strings.ToUpper(r.Method)
+		return MethodOf(r)
 	case "path":
 		return CleanPath(r.URL.Path)
 	case "header":
@@ -119,11 +129,11 @@ func (s Source) Value(r *http.Request, clientIP string) string {
 }
 
 // Getter returns a function that returns Value for a source that does not need the client's address. A function that is made for one
-// source costs an interpreter less. It passes values that have a colon, as addresses of IPv6 do, through the function colon; nil: it leaves
-// them as they are.
-func (s Source) Getter(colon func(value string) string) func(r *http.Request) string {
+// source costs an interpreter less. It passes values that have a byte of Dress, as addresses of IPv6 do, through the function dressed; nil: it
+// leaves them as they are.
+func (s Source) Getter(dressed func(value string) string) func(r *http.Request) string {
 	name := s.name
-	if colon == nil && s.kind == "cookie" {
+	if dressed == nil && s.kind == "cookie" {
 		return func(r *http.Request) string {
 			c, err := r.Cookie(name)
 			if err != nil {
@@ -132,19 +142,19 @@ func (s Source) Getter(colon func(value string) string) func(r *http.Request) st
 			return c.Value
 		}
 	}
-	if colon != nil && s.kind == "header" && name != "Host" {
+	if dressed != nil && s.kind == "header" && name != "Host" {
 		return func(r *http.Request) string {
 			value := strings.Join(r.Header[name], ",")
-			if strings.IndexByte(value, ':') < 0 {
+			if strings.IndexAny(value, Dress) < 0 {
 				return value
 			}
-			return colon(value)
+			return dressed(value)
 		}
 	}
 	return func(r *http.Request) string {
 		value := s.Value(r, "")
-		if colon != nil && strings.IndexByte(value, ':') >= 0 {
-			return colon(value)
+		if dressed != nil && strings.IndexAny(value, Dress) >= 0 {
+			return dressed(value)
 		}
 		return value
 	}
@@ -157,6 +167,11 @@ func (s Source) Spell(value string) (string, error) {
 		return "", nil
 	}
 	switch s.kind {
+	case "client_ip", "remote_ip":
+		if !ReadAddress(value).IsValid() && value != "@" { // of a connection through a Unix socket
+			return "", fmt.Errorf("%q: must be an address, such as 192.0.2.7%s", value, networkHint(value))
+		}
+		return CleanAddress(value), nil
 	case "host":
 		return SpellHost(value)
 	case "header":
@@ -250,6 +265,9 @@ func SpellPath(value string) (string, error) {
 	if escape := EscapeIn(value); escape != "" {
 		return "", fmt.Errorf("%q: must be written decoded, without %s", value, escape)
 	}
+	if i := strings.IndexAny(value, "?#"); i >= 0 {
+		return "", fmt.Errorf("%q: must be a path alone; write %s", value, value[:i])
+	}
 	return CleanPath(value), nil
 }
 
@@ -299,12 +317,12 @@ func (p Prefixes) Check() error {
 // Key returns the key of clients that a configuration names by an address, or by the network in CIDR notation that shares a key. The
 // error says why no client has such a key, and what would be accepted.
 func (p Prefixes) Key(text string) (string, error) {
-	if _, err := netip.ParseAddr(text); err == nil {
+	if ReadAddress(text).IsValid() {
 		return p.Mask(text), nil
 	}
 	network, err := ParseNetwork(text)
 	if err != nil {
-		return "", fmt.Errorf("%q: must be an address, such as 192.0.2.7%s", text, p.orNetwork())
+		return "", fmt.Errorf("%q: must be an address, such as 192.0.2.7%s%s", text, p.orNetwork(), networkHint(text))
 	}
 	key := p.Mask(network.Addr().String())
 	if network.IsSingleIP() || key == network.String() {
@@ -363,7 +381,7 @@ func (p Prefixes) Shared(address string) string {
 		}
 		address = network.Addr().String()
 	}
-	if _, err := netip.ParseAddr(address); err != nil {
+	if !ReadAddress(address).IsValid() {
 		return ""
 	}
 	key := p.Mask(address)
@@ -373,23 +391,21 @@ func (p Prefixes) Shared(address string) string {
 	return key
 }
 
-// Mask returns the network of an address ("192.0.2.0/24"), or the address in its shortest form if its address family is not masked. An
-// IPv4-mapped IPv6 address counts as IPv4, and masking removes an IPv6 zone. A value that is not an address is returned as it is.
+// Mask returns the network of an address ("192.0.2.0/24"), or the address in its shortest form if its address family is not masked. It reads
+// addresses as ReadAddress does. Any other text is returned as it is.
 func (p Prefixes) Mask(address string) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
-		return address
+		if ip = dressedAddress(address); !ip.IsValid() {
+			return address
+		}
 	}
-	ip = ip.Unmap()
+	ip = ip.Unmap().WithZone("")
 	bits := p.IPv6
 	if ip.Is4() {
 		bits = p.IPv4
 	}
-	if bits == 0 {
-		return ip.String()
-	}
-	ip = ip.WithZone("")
-	if bits == ip.BitLen() {
+	if bits == 0 || bits == ip.BitLen() {
 		return ip.String()
 	}
 	network, err := ip.Prefix(bits)

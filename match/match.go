@@ -8,101 +8,181 @@ import (
 	"strings"
 )
 
-// Match says which requests a rule covers, independent of a proxy's own matchers. A request must meet every field that is set, and one of the
-// values in each. The zero Match covers every request.
+// Match says which requests a rule covers, independent of a proxy's own matchers. A request must meet every field that is set: one of the
+// values in each, and none of those with a ! in front. The zero Match covers every request.
 type Match struct {
 	Methods      []string          // "GET", in upper or lower case, as requests may have it: see CleanMethod
 	Hosts        []string          // without port; "*.example.com" is every name one level below
-	Paths        []string          // whole, in any of the spellings that CleanPath takes for the same
+	Paths        []string          // whole, in any of the spellings that CleanPath takes for the same; or with a *, as values of Headers
 	PathPrefixes []string          // as Paths, in whole segments: "/v1" covers /v1 and /v1/users, not /v10
-	Headers      map[string]string // each must have that value; "*" is any value
+	Headers      map[string]string // each must have that value; or one that begins ("a*") or ends with it ("*a") or has it ("*a*"); "*" is any value, and "!*" or "" none
 	ExceptIPs    []string          // addresses and networks of clients that are exempt
 }
 
 // Matcher is a compiled Match: immutable, safe for concurrent use.
 type Matcher struct {
 	methods, hosts, suffixes, paths, prefixes []string
+	patterns                                  []pattern // of paths
+	ofHost, ofPath                            bool      // there are hosts or suffixes; paths, prefixes or patterns
 	headers                                   []headerMatch
-	except                                    []netip.Prefix
+	operators                                 bool            // there are not or texts
+	not                                       *Matcher        // methods, hosts and paths that have a ! in front; nil: none
+	texts                                     []headerPattern // besides headers
+	except                                    Networks
+	exceptsPrivate                            bool // see ExceptsPrivate
 }
 
 type headerMatch struct {
 	name, value string
 }
 
+type headerPattern struct {
+	name  string
+	value pattern
+}
+
 // Compile checks m and returns its Matcher. The error says which field and value are wrong.
 func (m Match) Compile() (*Matcher, error) {
 	c := &Matcher{}
+	not := &Matcher{}
 	for _, method := range m.Methods {
-		if !isToken(method) {
-			return nil, fmt.Errorf("match: methods: %q is not a method; write one such as POST, each for itself", method)
-		}
-		c.methods = append(c.methods, CleanMethod(method))
-	}
-	for _, host := range m.Hosts {
-		if err := checkHost(host); err != nil {
+		plain, into := side(c, not, method)
+		if err := checkMethod(method, plain); err != nil {
 			return nil, err
 		}
-		host = plainHost(host)
-		if strings.HasPrefix(host, "*.") {
-			c.suffixes = append(c.suffixes, host[1:])
+		into.methods = append(into.methods, CleanMethod(plain))
+	}
+	for _, host := range m.Hosts {
+		plain, into := side(c, not, host)
+		if err := checkHost(host, plain); err != nil {
+			return nil, err
+		}
+		plain = plainHost(plain)
+		if strings.HasPrefix(plain, "*.") {
+			into.suffixes = append(into.suffixes, plain[1:])
 		} else {
-			c.hosts = append(c.hosts, host)
+			into.hosts = append(into.hosts, plain)
 		}
 	}
 	for _, path := range m.Paths {
-		if err := checkPath("paths", path); err != nil {
+		plain, into := side(c, not, path)
+		if err := into.addPath(path, plain); err != nil {
 			return nil, err
 		}
-		c.paths = append(c.paths, CleanPath(path))
 	}
 	for _, prefix := range m.PathPrefixes {
-		if err := checkPath("path prefixes", prefix); err != nil {
+		plain, into := side(c, not, prefix)
+		if err := checkPath("path prefixes", prefix, plain); err != nil {
 			return nil, err
 		}
-		c.prefixes = append(c.prefixes, strings.TrimSuffix(CleanPath(prefix), "/"))
+		into.prefixes = append(into.prefixes, strings.TrimSuffix(CleanPath(plain), "/"))
 	}
+	names := make(map[string]bool)
 	for name, value := range m.Headers {
-		if !isToken(name) {
-			return nil, fmt.Errorf("match: headers: %q cannot be the name of a header field", name)
+		canonical, err := headerName(name)
+		if err != nil {
+			return nil, fmt.Errorf("match: headers: %w", err)
 		}
-		name = http.CanonicalHeaderKey(name)
-		if name == "Host" {
+		if canonical == "Host" {
 			return nil, fmt.Errorf("match: headers: Host: is not among the fields of a request; write hosts")
 		}
-		for i := range c.headers {
-			if c.headers[i].name == name {
-				return nil, fmt.Errorf("match: headers: %s: duplicate, in upper and lower case; keep one", name)
-			}
+		if names[canonical] {
+			return nil, fmt.Errorf("match: headers: %s: duplicate, in upper and lower case; keep one", canonical)
 		}
-		c.headers = append(c.headers, headerMatch{name, value})
+		names[canonical] = true
+		p, err := headerPatternOf(canonical, value)
+		if err != nil {
+			return nil, fmt.Errorf("match: headers: %s: %w", canonical, err)
+		}
+		switch {
+		case p.not || p.operator != exactly && p.operator != present:
+			c.texts = append(c.texts, headerPattern{canonical, p})
+		case p.operator == present:
+			c.headers = append(c.headers, headerMatch{canonical, "*"})
+		default:
+			c.headers = append(c.headers, headerMatch{canonical, p.text})
+		}
 	}
+	var except []netip.Prefix
 	for _, s := range m.ExceptIPs {
 		network, err := ParseNetwork(s)
 		if err != nil {
 			return nil, fmt.Errorf("match: except IPs: %w", err)
 		}
-		c.except = append(c.except, network)
+		except = append(except, network)
+		c.exceptsPrivate = c.exceptsPrivate || isPrivate(network)
 	}
+	c.except = NewNetworks(except)
+	c.finish()
+	not.finish()
+	if len(not.methods) > 0 || not.ofHost || not.ofPath {
+		c.not = not
+	}
+	c.operators = c.not != nil || len(c.texts) > 0
 	return c, nil
 }
 
-// checkHost says why no request could be for a host.
-func checkHost(host string) error {
-	name := strings.TrimPrefix(host, "*.")
-	if !isASCII(name) {
-		return fmt.Errorf("match: hosts: %q must be written as it is sent, in Punycode: xn--…", host)
+// side returns a value without its !, and the Matcher into which it goes: not if it has one.
+func side(c, not *Matcher, value string) (plain string, into *Matcher) {
+	plain = strings.TrimPrefix(value, "!")
+	into = c
+	if plain != value {
+		into = not
 	}
-	plain := plainHost(name)
-	if plain == "" || strings.ContainsAny(plain, "*/ []") || HostOf(plain) != plain {
-		return fmt.Errorf("match: hosts: %q must be a host name without port, or *. and one", host)
+	return plain, into
+}
+
+func (m *Matcher) finish() {
+	m.ofHost = len(m.hosts)+len(m.suffixes) > 0
+	m.ofPath = len(m.paths)+len(m.prefixes)+len(m.patterns) > 0
+}
+
+// addPath adds one of Paths. written is the value with its !, if it has one.
+func (m *Matcher) addPath(written, value string) error {
+	if strings.HasPrefix(value, "=") || strings.IndexByte(value, '*') < 0 {
+		if err := checkPath("paths", written, strings.TrimPrefix(value, "=")); err != nil {
+			return err
+		}
+		m.paths = append(m.paths, CleanPath(strings.TrimPrefix(value, "=")))
+		return nil
 	}
+	one, err := parsePattern(value)
+	if err != nil {
+		return fmt.Errorf("match: paths: %w", err)
+	}
+	if one.operator == present {
+		return fmt.Errorf("match: paths: %q is any path; leave paths out", written)
+	}
+	text := one.text
+	if one.operator != begins { // which need not begin with a slash
+		text = "/" + strings.TrimPrefix(text, "/")
+	}
+	if err = checkPath("paths", written, text); err == nil && one.operator != begins && CleanPath(text) != strings.ToLower(text) {
+		err = fmt.Errorf("match: paths: %q has what requests are matched without: a doubled slash, or a dot segment", written)
+	}
+	if err != nil {
+		return err
+	}
+	if one.operator == begins {
+		one.text = CleanPath(one.text)
+	}
+	one.text = strings.ToLower(one.text)
+	m.patterns = append(m.patterns, one)
 	return nil
 }
 
 // CleanMethod returns a method in its canonical spelling: upper case. HTTP distinguishes "post" from "POST", and proxies pass it on
 // unchanged. But many applications treat both alike, so "post" would get round a limit of POST.
 func CleanMethod(method string) string { return strings.ToUpper(method) }
+
+// MethodOf returns the method that the service gets, as CleanMethod spells it. A WebSocket that begins with CONNECT, over HTTP/2 (RFC 8441) or
+// HTTP/3 (RFC 9220), reaches it as a GET. Go's servers have the protocol of such a request in a field, or in Proto.
+func MethodOf(r *http.Request) string {
+	if r.Method == http.MethodConnect && (r.ProtoMajor == 3 && r.Proto == "websocket" || r.ProtoMajor == 2 && r.Header.Get(":protocol") == "websocket") {
+		return http.MethodGet
+	}
+	return strings.ToUpper(r.Method)
+}
 
 // CleanHost returns the host of a request in its canonical spelling: without port, in lower case, without the dot that may end a name, and an
 // IPv6 address without brackets.
@@ -115,23 +195,6 @@ func plainHost(host string) string {
 		host = host[1 : len(host)-1]
 	}
 	return host
-}
-
-// checkPath says why no request could have a path.
-func checkPath(field, path string) error {
-	if !strings.HasPrefix(path, "/") {
-		return fmt.Errorf("match: %s: %q must begin with /", field, path)
-	}
-	if strings.ContainsAny(path, "*?#") {
-		if field == "paths" {
-			return fmt.Errorf("match: paths: %q must be a path as it is; what is below one is covered by a path prefix, without a *", path)
-		}
-		return fmt.Errorf("match: %s: %q covers all that is below it, without a *; write it as /v1", field, path)
-	}
-	if escape := EscapeIn(path); escape != "" {
-		return fmt.Errorf("match: %s: %q must be written decoded, without %s", field, path, escape)
-	}
-	return nil
 }
 
 func isHex(c byte) bool {
@@ -156,58 +219,36 @@ func CleanPath(p string) string {
 	return strings.ToLower(p)
 }
 
-// ParseNetwork reads a network in CIDR notation, or a single address. An IPv4-mapped IPv6 address counts as IPv4.
-func ParseNetwork(s string) (netip.Prefix, error) {
-	if !strings.Contains(s, "/") {
-		ip, err := netip.ParseAddr(s)
-		if err != nil {
-			return netip.Prefix{}, fmt.Errorf("%q must be an address or a network such as 10.0.0.0/8", s)
-		}
-		ip = ip.Unmap().WithZone("")
-		return netip.PrefixFrom(ip, ip.BitLen()), nil
-	}
-	p, err := netip.ParsePrefix(s)
-	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("%q must be an address or a network such as 10.0.0.0/8", s)
-	}
-	if p.Addr().Is4In6() {
-		if p.Bits() < 96 {
-			return netip.Prefix{}, fmt.Errorf("%q mixes IPv4 and IPv6 addresses", s)
-		}
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-	}
-	return p.Masked(), nil
-}
-
-// Excepts reports whether one of the networks in ExceptIPs contains the whole network, so that all its clients are exempt.
+// Excepts reports whether ExceptIPs has the whole network, so that all its clients are exempt.
 func (m *Matcher) Excepts(network netip.Prefix) bool {
-	for i := range m.except {
-		if m.except[i].Bits() <= network.Bits() && m.except[i].Contains(network.Addr()) {
-			return true
-		}
-	}
-	return false
+	return containsAll(m.except, network)
 }
 
 // Covers reports whether the rule covers a request whose client has that address.
 func (m *Matcher) Covers(r *http.Request, clientIP string) bool {
 	path := ""
-	if len(m.paths)+len(m.prefixes) > 0 {
+	if m.ReadsPath() {
 		path = CleanPath(r.URL.Path)
 	}
 	return Covers(m, r, path, clientIP)
 }
 
+// ReadsPath reports whether the path of a request matters.
+func (m *Matcher) ReadsPath() bool { return m.ofPath || m.not != nil && m.not.ofPath }
+
 // Covers is Matcher.Covers for callers that have the request's CleanPath already, because they evaluate many matchers.
 func Covers(m *Matcher, r *http.Request, path, clientIP string) bool {
-	// Most methods come in upper case already; only if none matches are they compared in upper case.
-	if len(m.methods) > 0 && !contains(m.methods, r.Method) && !contains(m.methods, strings.ToUpper(r.Method)) {
+	// Most methods come as they are written here; only if none matches is it looked what the service gets.
+	if len(m.methods) > 0 && !contains(m.methods, r.Method) && !contains(m.methods, MethodOf(r)) {
 		return false
 	}
-	if len(m.hosts)+len(m.suffixes) > 0 && !m.coversHost(plainHost(HostOf(r.Host))) {
+	if m.ofHost && !m.coversHost(plainHost(HostOf(r.Host))) {
 		return false
 	}
-	if len(m.paths)+len(m.prefixes) > 0 && !m.coversPath(path) {
+	if m.ofPath && !m.coversPath(path) {
+		return false
+	}
+	if m.operators && !coversOperators(m, r, path) {
 		return false
 	}
 	for i := range m.headers {
@@ -218,36 +259,100 @@ func Covers(m *Matcher, r *http.Request, path, clientIP string) bool {
 	if len(m.except) > 0 {
 		ip, err := netip.ParseAddr(clientIP)
 		if err != nil {
-			return true
+			ip = dressedAddress(clientIP)
 		}
-		ip = ip.Unmap().WithZone("")
-		for i := range m.except {
-			if m.except[i].Contains(ip) {
-				return false
+		return !ip.IsValid() || !Contains(m.except, ip)
+	}
+	return true
+}
+
+// CoversFunc returns a function that returns Covers. A function that is made for one matcher costs an interpreter less. client returns the
+// client's address; nil: ExceptIPs is empty.
+func (m *Matcher) CoversFunc(client func(r *http.Request) string) func(r *http.Request) bool {
+	if client != nil && m.exceptsOnly() {
+		except := m.except
+		return func(r *http.Request) bool {
+			text := client(r)
+			ip, err := netip.ParseAddr(text)
+			if err != nil {
+				return Covers(m, r, "", text)
 			}
+			return !Contains(except, ip)
+		}
+	}
+	ofPath := m.ReadsPath()
+	return func(r *http.Request) bool {
+		path := ""
+		if ofPath {
+			path = CleanPath(r.URL.Path)
+		}
+		if client == nil {
+			return Covers(m, r, path, "")
+		}
+		return Covers(m, r, path, client(r))
+	}
+}
+
+// exceptsOnly reports whether no field but ExceptIPs is set.
+func (m *Matcher) exceptsOnly() bool {
+	return len(m.methods)+len(m.headers) == 0 && !m.ofHost && !m.ofPath && !m.operators
+}
+
+// CoversCaller is Covers for a request that asks for the quotas of its own client: it ignores methods and paths.
+func CoversCaller(m *Matcher, r *http.Request, clientIP string) bool {
+	caller := Matcher{hosts: m.hosts, suffixes: m.suffixes, ofHost: m.ofHost, headers: m.headers, operators: m.operators, texts: m.texts, except: m.except}
+	if m.not != nil {
+		caller.not = &Matcher{hosts: m.not.hosts, suffixes: m.not.suffixes, ofHost: m.not.ofHost}
+	}
+	return Covers(&caller, r, "", clientIP)
+}
+
+// coversOperators reports whether a request meets the values with operators, of fields besides patterns.
+func coversOperators(m *Matcher, r *http.Request, path string) bool {
+	if not := m.not; not != nil {
+		if len(not.methods) > 0 && contains(not.methods, MethodOf(r)) {
+			return false
+		}
+		if not.ofHost && not.coversHost(plainHost(HostOf(r.Host))) {
+			return false
+		}
+		if not.ofPath && not.coversPath(path) {
+			return false
+		}
+	}
+	for i := range m.texts {
+		if !meets(r.Header[m.texts[i].name], &m.texts[i].value) {
+			return false
 		}
 	}
 	return true
 }
 
-// CoversCaller is Covers for a request that asks for the quotas of its own client: it ignores methods and paths.
-func CoversCaller(m *Matcher, r *http.Request, clientIP string) bool {
-	caller := Matcher{hosts: m.hosts, suffixes: m.suffixes, headers: m.headers, except: m.except}
-	return Covers(&caller, r, "", clientIP)
+// meets reports whether the values of a field meet a pattern: one of them fits it, or with not none of them.
+func meets(values []string, p *pattern) bool {
+	if len(values) > manyValues {
+		return true
+	}
+	for i := range values {
+		if p.fits(values[i]) {
+			return !p.not
+		}
+	}
+	return p.not
 }
 
 // ExceptsPrivate reports whether ExceptIPs has a network with private, loopback or link-local addresses. A single address does not
 // count: its author knows whose it is.
-func (m *Matcher) ExceptsPrivate() bool {
-	for i := range m.except {
-		p := m.except[i]
-		if p.IsSingleIP() {
-			continue
-		}
-		for _, private := range privateNetworks {
-			if p.Overlaps(private) {
-				return true
-			}
+func (m *Matcher) ExceptsPrivate() bool { return m.exceptsPrivate }
+
+// isPrivate reports whether a network, and not a single address, has private addresses.
+func isPrivate(network netip.Prefix) bool {
+	if network.IsSingleIP() {
+		return false
+	}
+	for _, private := range privateNetworks {
+		if network.Overlaps(private) {
+			return true
 		}
 	}
 	return false
@@ -276,6 +381,11 @@ func (m *Matcher) coversPath(path string) bool {
 			return true
 		}
 	}
+	for i := range m.patterns {
+		if m.patterns[i].fits(path) {
+			return true
+		}
+	}
 	return false
 }
 
@@ -293,8 +403,16 @@ func contains(list []string, s string) bool {
 const manyValues = 64
 
 func hasValue(values []string, want string) bool {
-	if want == "*" || len(values) > manyValues {
-		return len(values) > 0
+	if len(values) > manyValues {
+		return true
 	}
-	return contains(values, want)
+	if want != "*" {
+		return contains(values, want)
+	}
+	for i := range values {
+		if values[i] != "" {
+			return true
+		}
+	}
+	return false
 }

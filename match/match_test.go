@@ -3,6 +3,7 @@ package match
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 )
 
@@ -64,6 +65,18 @@ func TestMatchCoversWhatMeetsEveryField(t *testing.T) {
 	}
 }
 
+func TestRegularExpressionsAreRefusedByName(t *testing.T) {
+	for _, m := range []Match{
+		{Headers: map[string]string{"X-A": "~regex"}}, {Headers: map[string]string{"X-A": "=~x"}}, {Headers: map[string]string{"X-A": "^x"}}, {Headers: map[string]string{"X-A": "x$"}},
+		{Headers: map[string]string{"X-A": ".*bot.*"}}, {Headers: map[string]string{"X-A": "(?i)bot"}}, {Headers: map[string]string{"X-A": `v\d+`}}, {Headers: map[string]string{"X-A": "!~x"}},
+		{Paths: []string{"~^/api"}}, {Paths: []string{"/api/.*"}}, {Paths: []string{"^/api"}}, {Paths: []string{`*\.php$`}}, {PathPrefixes: []string{"/v1/.*"}},
+	} {
+		if _, err := m.Compile(); err == nil || !strings.Contains(err.Error(), "looks like a regular expression, which is not available; write \"text*\"") {
+			t.Errorf("%+v: %v", m, err)
+		}
+	}
+}
+
 // A network of private addresses is told apart from single ones and from public ones, however large it is.
 func TestExceptsPrivateIsOfNetworksAlone(t *testing.T) {
 	for network, want := range map[string]bool{
@@ -121,53 +134,52 @@ func TestCompileSaysWhatIsWrong(t *testing.T) {
 		match Match
 		want  string
 	}{
-		{Match{Methods: []string{""}}, `match: methods: "" is not a method; write one such as POST, each for itself`},
+		{Match{Methods: []string{""}}, `match: methods: "" is not a method; write one such as POST, each for itself, or !POST for all others`},
 		{Match{Hosts: []string{""}}, `match: hosts: "" must be a host name without port, or *. and one`},
 		{Match{Hosts: []string{"a.*.com"}}, `match: hosts: "a.*.com" must be a host name without port, or *. and one`},
 		{Match{Hosts: []string{"*.*.com"}}, `match: hosts: "*.*.com" must be a host name without port, or *. and one`},
 		{Match{Hosts: []string{"*"}}, `match: hosts: "*" must be a host name without port, or *. and one`},
 		{Match{Hosts: []string{"*."}}, `match: hosts: "*." must be a host name without port, or *. and one`},
-		{Match{Hosts: []string{"http://a"}}, `match: hosts: "http://a" must be a host name without port, or *. and one`},
-		{Match{Paths: []string{"/a*"}}, `match: paths: "/a*" must be a path as it is; what is below one is covered by a path prefix, without a *`},
+		{Match{Hosts: []string{"http://a"}}, `match: hosts: "http://a" must be a host name without port, or *. and one; write a`},
 		{Match{Paths: []string{"/a%20b"}}, `match: paths: "/a%20b" must be written decoded, without %20`},
 		{Match{PathPrefixes: []string{"/v1/*"}}, `match: path prefixes: "/v1/*" covers all that is below it, without a *; write it as /v1`},
-		{Match{Hosts: []string{"a.com:8080"}}, `match: hosts: "a.com:8080" must be a host name without port, or *. and one`},
+		{Match{Hosts: []string{"a.com:8080"}}, `match: hosts: "a.com:8080" must be a host name without port, or *. and one; write a.com`},
 		{Match{Hosts: []string{"münchen.de"}}, `match: hosts: "münchen.de" must be written as it is sent, in Punycode: xn--…`},
 		{Match{Hosts: []string{"a\x7f\x80.de"}}, `match: hosts: "a\x7f\x80.de" must be written as it is sent, in Punycode: xn--…`},
-		{Match{Methods: []string{"GET,POST"}}, `match: methods: "GET,POST" is not a method; write one such as POST, each for itself`},
+		{Match{Methods: []string{"GET,POST"}}, `match: methods: "GET,POST" is not a method; write one such as POST, each for itself, or !POST for all others`},
 		{Match{Headers: map[string]string{"X A": "v"}}, `match: headers: "X A" cannot be the name of a header field`},
 		{Match{Headers: map[string]string{"X-A": "v", "x-a": "w"}}, `match: headers: X-A: duplicate, in upper and lower case; keep one`},
 		{Match{Headers: map[string]string{"host": "v"}}, `match: headers: Host: is not among the fields of a request; write hosts`},
 		{Match{Paths: []string{"v1"}}, `match: paths: "v1" must begin with /`},
 		{Match{PathPrefixes: []string{""}}, `match: path prefixes: "" must begin with /`},
+		{Match{Methods: []string{"*"}}, `match: methods: "*" is not a method; leave methods out for all of them`},
+		{Match{Methods: []string{"any"}}, `match: methods: "any" is not a method; leave methods out for all of them`},
+		{Match{Methods: []string{"GET|POST"}}, `match: methods: "GET|POST" is not a method; write one such as POST, each for itself, or !POST for all others`},
+		{Match{Methods: []string{"!!GET"}}, `match: methods: "!!GET" is not a method; write one such as POST, each for itself, or !POST for all others`},
+		{Match{Hosts: []string{".example.com"}}, `match: hosts: ".example.com" must be a host name without port, or *. and one; write *.example.com, and example.com itself, if it is meant, too`},
+		{Match{Hosts: []string{"!https://a.com/x"}}, `match: hosts: "!https://a.com/x" must be a host name without port, or *. and one; write a.com`},
+		{Match{Hosts: []string{"~^www"}}, `match: hosts: "~^www" must be a host name without port, or *. and one`},
+		{Match{Hosts: []string{"GET"}}, `match: hosts: "GET" is a method; write it in methods`},
+		{Match{Paths: []string{"https://a.com/login?x"}}, `match: paths: "https://a.com/login?x" must begin with /; it is a URL: write /login?x, and its host in hosts`},
+		{Match{Paths: []string{"/search?q=x"}}, `match: paths: "/search?q=x" must be a path alone, which ends before ?; write /search`},
+		{Match{Paths: []string{"/a%2Fb"}}, `match: paths: "/a%2Fb" must be written decoded, without %2F`},
+		{Match{Paths: []string{"/users/{id}"}}, `match: paths: "/users/{id}" is a template, and paths have no names in braces; write "/users/*" in paths, or /users/ in path_prefixes`},
+		{Match{Paths: []string{"*"}}, `match: paths: "*" is any path; leave paths out`},
+		{Match{Paths: []string{"/a/*/b"}}, `match: paths: "/a/*/b" may have one * at its beginning and one at its end; the text as it is would be "=/a/*/b"`},
+		{Match{Paths: []string{"*//x"}}, `match: paths: "*//x" has what requests are matched without: a doubled slash, or a dot segment`},
+		{Match{Headers: map[string]string{"HTTP_USER_AGENT": "x"}}, `match: headers: "HTTP_USER_AGENT" is a variable of CGI; write the field itself, User-Agent`},
+		{Match{Headers: map[string]string{"transfer-encoding": "chunked"}}, `match: headers: Transfer-Encoding: is not among the fields of a request, since the proxy takes it out`},
+		{Match{Headers: map[string]string{"X-A": " a"}}, `match: headers: X-A: " a" has blanks around it, which a request has not`},
+		{Match{Headers: map[string]string{"X-A": "a\n"}}, `match: headers: X-A: "a\n" has blanks around it, which a request has not`},
+		{Match{Headers: map[string]string{"X-A": "!"}}, `match: headers: X-A: "!" must have a text behind one !, or "!*" for no value`},
+		{Match{Headers: map[string]string{"X-A": "a*b"}}, `match: headers: X-A: "a*b" may have one * at its beginning and one at its end; the text as it is would be "=a*b"`},
+		{Match{Headers: map[string]string{"Accept": "*/*"}}, `match: headers: Accept: "*/*" would be every value that has "/"; write "=*/*" for the text as it is, or "*" for any value`},
 		{Match{Headers: map[string]string{"": "x"}}, `match: headers: "" cannot be the name of a header field`},
 		{Match{ExceptIPs: []string{"10.0.0.0/33"}}, `match: except IPs: "10.0.0.0/33" must be an address or a network such as 10.0.0.0/8`},
-		{Match{ExceptIPs: []string{"localhost"}}, `match: except IPs: "localhost" must be an address or a network such as 10.0.0.0/8`},
+		{Match{ExceptIPs: []string{"localhost"}}, `match: except IPs: "localhost" must be an address or a network such as 10.0.0.0/8; names are not looked up: write 127.0.0.0/8 and ::1`},
 	} {
 		if _, err := c.match.Compile(); err == nil || err.Error() != c.want {
 			t.Errorf("%+v:\n got %v\nwant %s", c.match, err, c.want)
-		}
-	}
-}
-
-func TestParseNetworkReadsAddressesAndNetworks(t *testing.T) {
-	for _, c := range []struct{ text, want string }{
-		{"10.0.0.0/8", "10.0.0.0/8"}, {"10.1.2.3/8", "10.0.0.0/8"}, {"10.1.2.3", "10.1.2.3/32"}, {"::1", "::1/128"},
-		{"2001:db8::1/32", "2001:db8::/32"}, {"::ffff:10.1.2.3", "10.1.2.3/32"}, {"::ffff:10.1.2.3/104", "10.0.0.0/8"},
-		{"fe80::1%eth0", "fe80::1/128"}, {"0.0.0.0/0", "0.0.0.0/0"},
-	} {
-		if got, err := ParseNetwork(c.text); err != nil || got.String() != c.want {
-			t.Errorf("%s: %s, %v", c.text, got.String(), err)
-		}
-	}
-	for _, c := range []struct{ text, want string }{
-		{"", `"" must be an address or a network such as 10.0.0.0/8`},
-		{"10.0.0.0/", `"10.0.0.0/" must be an address or a network such as 10.0.0.0/8`},
-		{"10.0.0/8", `"10.0.0/8" must be an address or a network such as 10.0.0.0/8`},
-		{"::ffff:10.0.0.0/8", `"::ffff:10.0.0.0/8" mixes IPv4 and IPv6 addresses`},
-	} {
-		if _, err := ParseNetwork(c.text); err == nil || err.Error() != c.want {
-			t.Errorf("%q:\n got %v\nwant %s", c.text, err, c.want)
 		}
 	}
 }
@@ -228,6 +240,168 @@ func TestEverySpellingOfAPathIsCovered(t *testing.T) {
 		}
 		if got := source.Value(r, ""); got != want.key {
 			t.Errorf("%q: the key is %q, want %q", path, got, want.key)
+		}
+	}
+}
+
+// Values with a ! or a * in every field, alone and with others.
+func TestMatchReadsOperators(t *testing.T) {
+	bot := &http.Request{Method: "POST", Host: "shop.example", URL: &url.URL{Path: "/API/v1/login.php"}, Header: http.Header{
+		"User-Agent": {"Mozilla/5.0 (compatible; ClaudeBot/1.0)"}, "Content-Type": {"Application/JSON; charset=utf-8"}, "X-Empty": {""}, "X-Two": {"a", "b"}, "Accept": {"*/*"}, "X-Sign": {"!a*"},
+	}}
+	for _, c := range []struct {
+		match Match
+		want  bool
+	}{
+		{Match{Headers: map[string]string{"User-Agent": "*ClaudeBot*"}}, true},
+		{Match{Headers: map[string]string{"User-Agent": "*claudebot*"}}, false}, // as in Caddy
+		{Match{Headers: map[string]string{"User-Agent": "Mozilla/*"}}, true},
+		{Match{Headers: map[string]string{"User-Agent": "*/1.0)"}}, true},
+		{Match{Headers: map[string]string{"User-Agent": "Claude*"}}, false},
+		{Match{Headers: map[string]string{"User-Agent": "*Claude"}}, false},
+		{Match{Headers: map[string]string{"User-Agent": "!*ClaudeBot*"}}, false},
+		{Match{Headers: map[string]string{"User-Agent": "!*curl*"}}, true},
+		{Match{Headers: map[string]string{"User-Agent": "!*"}}, false},
+		{Match{Headers: map[string]string{"User-Agent": ""}}, false},
+		{Match{Headers: map[string]string{"X-User": "!*"}}, true},
+		{Match{Headers: map[string]string{"X-User": ""}}, true},
+		{Match{Headers: map[string]string{"X-User": "!bob"}}, true},
+		{Match{Headers: map[string]string{"X-User": "*"}}, false},
+		{Match{Headers: map[string]string{"X-Empty": "*"}}, false}, // an empty value is none
+		{Match{Headers: map[string]string{"X-Empty": "!*"}}, true},
+		{Match{Headers: map[string]string{"X-Empty": "="}}, true},
+		{Match{Headers: map[string]string{"X-Two": "!b"}}, false},
+		{Match{Headers: map[string]string{"X-Two": "!c"}}, true},
+		{Match{Headers: map[string]string{"Accept": "=*/*"}}, true},
+		{Match{Headers: map[string]string{"Accept": "!=*/*"}}, false},
+		{Match{Headers: map[string]string{"X-Sign": "=!a*"}}, true},
+		{Match{Headers: map[string]string{"Content-Type": "application/json"}}, true},
+		{Match{Headers: map[string]string{"Content-Type": "!application/json"}}, false},
+		{Match{Headers: map[string]string{"Content-Type": "application/xml"}}, false},
+		{Match{Headers: map[string]string{"Content-Type": "application/json; charset=utf-8"}}, false}, // with a parameter it is compared as it is
+		{Match{Headers: map[string]string{"Content-Type": "=application/json"}}, false},
+		{Match{Methods: []string{"!OPTIONS"}}, true},
+		{Match{Methods: []string{"!OPTIONS", "!post"}}, false},
+		{Match{Methods: []string{"POST", "!GET"}}, true},
+		{Match{Methods: []string{"GET", "!OPTIONS"}}, false},
+		{Match{Hosts: []string{"!shop.example"}}, false},
+		{Match{Hosts: []string{"!*.example"}}, false},
+		{Match{Hosts: []string{"!admin.example"}}, true},
+		{Match{Paths: []string{"*.php"}}, true},
+		{Match{Paths: []string{"*.PHP"}}, true},
+		{Match{Paths: []string{"*.js", "*.php"}}, true},
+		{Match{Paths: []string{"*.js"}}, false},
+		{Match{Paths: []string{"/api/*"}}, true},
+		{Match{Paths: []string{"/a*"}}, true},
+		{Match{Paths: []string{"/b*"}}, false},
+		{Match{Paths: []string{"*/v1/*"}}, true},
+		{Match{Paths: []string{"*v2*"}}, false},
+		{Match{Paths: []string{"!*.php"}}, false},
+		{Match{Paths: []string{"!/api/v1/login.php"}}, false},
+		{Match{Paths: []string{"!/api"}}, true},
+		{Match{Paths: []string{"/login", "*.php"}}, true},
+		{Match{PathPrefixes: []string{"/api", "!/api/v1"}}, false},
+		{Match{PathPrefixes: []string{"/api", "!/api/v2"}}, true},
+		{Match{PathPrefixes: []string{"/api"}, Paths: []string{"!*.php"}}, false},
+		{Match{PathPrefixes: []string{"!/static"}}, true},
+		{Match{Paths: []string{"=/api/v1/login.php"}}, true},
+	} {
+		m, err := c.match.Compile()
+		if err != nil {
+			t.Errorf("%+v: %v", c.match, err)
+			continue
+		}
+		if got := m.Covers(bot, ""); got != c.want {
+			t.Errorf("%+v: %v", c.match, got)
+		}
+		if got := m.CoversFunc(nil)(bot); got != c.want {
+			t.Errorf("%+v, by a function: %v", c.match, got)
+		}
+		if got := len(NewIndex([]*Matcher{m}).Candidates(bot, nil)); c.want && got != 1 {
+			t.Errorf("%+v: an index does not find it", c.match)
+		}
+		caller := c.match
+		caller.Methods = nil
+		caller.Paths = nil
+		caller.PathPrefixes = nil
+		if of, err := caller.Compile(); err != nil || CoversCaller(m, bot, "") != of.Covers(bot, "") {
+			t.Errorf("%+v: the caller is covered: %v", c.match, CoversCaller(m, bot, ""))
+		}
+	}
+	many := http.Header{"X-User": make([]string, manyValues+1)}
+	for _, value := range []string{"*", "!*", "a", "!a", "a*", "!a*"} {
+		m, err := Match{Headers: map[string]string{"X-User": value}}.Compile()
+		if err != nil || !m.Covers(&http.Request{URL: &url.URL{}, Header: many}, "") {
+			t.Errorf("%q: a field that is sent too often gets round it: %v", value, err)
+		}
+	}
+}
+
+func TestAdviceIsOfWhatMostLikelyFitsNoRequest(t *testing.T) {
+	for _, c := range []struct {
+		match Match
+		want  string // a part of the text; "": none
+	}{
+		{Match{Methods: []string{"POTS"}}, `"POTS" is no method that HTTP knows (did you mean POST?)`},
+		{Match{Methods: []string{"!GTE"}}, `did you mean GET?`},
+		{Match{Methods: []string{"post", "PURGE", "!OPTIONS", "MYMETHOD"}}, ""},
+		{Match{Paths: []string{"/users/:id"}}, `write "/users/*" in paths`},
+		{Match{Headers: map[string]string{"User-Agent": "ClaudeBot"}}, `write "*ClaudeBot*"`},
+		{Match{Headers: map[string]string{"user-agent": "!curl"}}, `write "*curl*"`},
+		{Match{Headers: map[string]string{"User-Agent": "curl/8.5.0"}}, ""},
+		{Match{Headers: map[string]string{"Accept": "text/html"}}, `write "*text/html*"`},
+		{Match{Headers: map[string]string{"Accept": "=text/html"}}, ""},
+		{Match{Headers: map[string]string{"Cookie": "session"}}, `write "*session*"`},
+		{Match{Headers: map[string]string{"Authorization": "Bearer"}}, `write "Bearer *"`},
+		{Match{Headers: map[string]string{"Origin": "shop.example"}}, `begins with https://`},
+		{Match{Headers: map[string]string{"Origin": "https://shop.example"}}, ""},
+		{Match{Headers: map[string]string{"X-Real-IP": "10.0.0.0/8"}}, `compared as a text`},
+		{Match{Headers: map[string]string{"X-Plan": "free", "X-Key": "*", "X-User": ""}}, ""},
+	} {
+		if _, err := c.match.Compile(); err != nil {
+			t.Errorf("%+v: %v", c.match, err)
+		}
+		got := strings.Join(c.match.Advice(), "\n")
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%+v: %q, want %q", c.match, got, c.want)
+		}
+	}
+}
+
+// Defect found: a limit of GET did not cover the WebSocket of an extended CONNECT, which the service gets as a GET.
+func TestTheMethodIsTheOneThatTheServiceGets(t *testing.T) {
+	for _, c := range []struct {
+		method, proto string
+		major         int
+		field         string
+		want          string
+	}{
+		{"get", "HTTP/1.1", 1, "", "GET"},
+		{"CONNECT", "websocket", 3, "", "GET"},
+		{"CONNECT", "webtransport", 3, "", "CONNECT"},
+		{"CONNECT", "HTTP/3.0", 3, "websocket", "CONNECT"},
+		{"CONNECT", "HTTP/2.0", 2, "websocket", "GET"},
+		{"CONNECT", "HTTP/2.0", 2, "", "CONNECT"},
+		{"CONNECT", "HTTP/1.1", 1, "websocket", "CONNECT"},
+		{"POST", "websocket", 3, "", "POST"},
+	} {
+		r := &http.Request{Method: c.method, Proto: c.proto, ProtoMajor: c.major, Header: http.Header{}, URL: &url.URL{Path: "/"}}
+		if c.field != "" {
+			r.Header[":protocol"] = []string{c.field}
+		}
+		if got := MethodOf(r); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+		gets, err := Match{Methods: []string{"GET"}}.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		others, err := Match{Methods: []string{"!GET"}}.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gets.Covers(r, "") != (c.want == "GET") || others.Covers(r, "") != (c.want != "GET") {
+			t.Errorf("%+v: a rule of GET covers it: %v, one of the others: %v", c, gets.Covers(r, ""), others.Covers(r, ""))
 		}
 	}
 }

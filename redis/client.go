@@ -19,6 +19,9 @@ type Client interface {
 	// Timeout returns the longest time that a caller waits for a decision.
 	Timeout() time.Duration
 
+	// Background returns the longest time that a call of rules with consistency lease or eventual, or one that no request waits for, may take.
+	Background() time.Duration
+
 	// Servers returns the servers that are known so far. In a Cluster these are masters, all those among them that Server has returned.
 	Servers() []*Server
 
@@ -31,9 +34,8 @@ type Client interface {
 
 // Conn runs scripts on one server. It is safe for concurrent use.
 type Conn interface {
-	// Run runs the call's script, and sets its Reply. It returns within the client's timeout, connecting included, and by the call's
-	// deadline. It returns ErrTimeout if that was too short: the server may have executed the call, or may execute it later, unless that
-	// is ErrUnsent. Run may send a call again if the server has certainly not executed it, and never otherwise.
+	// Run runs the call's script, and sets its Reply. It returns by the call's deadline, connecting included. It returns ErrTimeout
+	// if that was too short: the server may have executed the call, or may execute it later, unless that is ErrUnsent. Run may send a call again if the server has certainly not executed it, and never otherwise.
 	Run(c *Call) error
 }
 
@@ -42,7 +44,7 @@ type Call struct {
 	Script   *Script
 	Keys     []string
 	Args     []string
-	Deadline time.Time // zero: the client's timeout from now
+	Deadline time.Time // zero: the client's timeout from now; with a later one the connection waits as long for the reply
 	Reply    []int64
 
 	// Late, unless it is nil, is called once after Run has returned ErrTimeout, and that was not ErrUnsent: with nil when the reply has come
@@ -57,6 +59,8 @@ type Call struct {
 	// Tail, which belong to it.
 	Constant   bool
 	Head, Tail string
+
+	wait wait // how long the store waits for it
 }
 
 // Errors of a store that has not come to a decision.
@@ -119,13 +123,15 @@ func ErrorKind(err error) string {
 	return "connection"
 }
 
-// Server is one Redis server with a breaker of its own: a master of a Cluster, or the only server. NewServer makes it. It is safe for
+// Server is one Redis server with breakers of its own: a master of a Cluster, or the only server. NewServer makes it. It is safe for
 // concurrent use.
 type Server struct {
 	name     string
 	conn     Conn
-	pipeline *Pipeline // nil: it has none
-	breaker  breaker
+	pipeline *Pipeline     // nil: it has none
+	breaker  breaker       // of calls that requests wait the client's timeout for
+	patient  breaker       // of all others: a server may be too far away for the timeout, and well
+	latency  latency       // of the others
 	trouble  *atomic.Int64 // the breaker's
 }
 
@@ -146,20 +152,20 @@ func NewPipelinedServer(name string, conn Conn, pipeline *Pipeline) *Server {
 // Name returns the server's name in messages.
 func (s *Server) Name() string { return s.name }
 
-// Available reports whether the server's breaker is closed, so that requests are sent to it.
-func (s *Server) Available() bool { return !s.breaker.Open() }
+// Available reports whether the server's breakers are closed, so that requests are sent to it.
+func (s *Server) Available() bool { return !s.breaker.Open() && !s.patient.Open() }
 
 // ServerState is the state of a server.
 type ServerState struct {
 	Name string // as in messages
-	Open bool   // its breaker is open: it has failed, and gets no requests until a probe succeeds
+	Open bool   // a breaker is open: it has failed, and gets no requests until a probe succeeds
 }
 
 // Servers returns the states of the servers that are known so far, sorted by name.
 func (s *Store) Servers() []ServerState {
 	var list []ServerState
 	for _, server := range s.client.Servers() {
-		list = append(list, ServerState{Name: server.name, Open: server.breaker.Open()})
+		list = append(list, ServerState{Name: server.name, Open: !server.Available()})
 	}
 	sort.SliceStable(list, func(i, j int) bool { return list[i].Name < list[j].Name })
 	return list

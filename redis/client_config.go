@@ -41,6 +41,7 @@ type ClientConfig struct {
 
 	PoolSize    int           // connections to each server; 0 means DefaultPoolSize; the client of package resp has one, and one more for the fast path
 	Timeout     time.Duration // the longest wait for a decision; 0 means DefaultTimeout
+	Background  time.Duration // the longest that a call of consistency lease or eventual, or any that no request waits for, may take; 0 means DefaultBackground, or Timeout if that is longer
 	DialTimeout time.Duration // for connecting, in the background; 0 means DefaultDialTimeout
 	ReadTimeout time.Duration // for a reply, in the background; after it the connection is closed; 0 means DefaultReadTimeout, or Timeout if that is longer
 }
@@ -49,6 +50,7 @@ type ClientConfig struct {
 const (
 	DefaultPoolSize    = 2
 	DefaultTimeout     = 50 * time.Millisecond
+	DefaultBackground  = 2 * time.Second
 	DefaultDialTimeout = time.Second
 	DefaultReadTimeout = 500 * time.Millisecond
 )
@@ -138,12 +140,17 @@ func completeTimeouts(c *ClientConfig) error {
 	if standard < c.Timeout {
 		standard = c.Timeout
 	}
+	background := DefaultBackground
+	if background < c.Timeout {
+		background = c.Timeout
+	}
 	for _, t := range []struct {
 		name     string
 		value    *time.Duration
 		standard time.Duration
 	}{
 		{"timeout", &c.Timeout, DefaultTimeout},
+		{"background_timeout", &c.Background, background},
 		{"dial_timeout", &c.DialTimeout, DefaultDialTimeout},
 		{"read_timeout", &c.ReadTimeout, standard},
 	} {
@@ -153,6 +160,9 @@ func completeTimeouts(c *ClientConfig) error {
 		if *t.value < time.Millisecond || *t.value > time.Minute {
 			return fmt.Errorf("%s %s: must be from 1ms to 1m", t.name, *t.value)
 		}
+	}
+	if c.Background < c.Timeout {
+		return fmt.Errorf("background_timeout %s: must not be shorter than the timeout of a decision, %s", c.Background, c.Timeout)
 	}
 	if c.ReadTimeout < c.Timeout {
 		return fmt.Errorf("read_timeout %s: must not be shorter than the timeout of a decision, %s", c.ReadTimeout, c.Timeout)

@@ -82,6 +82,8 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		{"a negative timeout", with(func(c *ClientConfig) { c.Timeout = -time.Second }), []string{"timeout -1s", "1ms to 1m"}},
 		{"a timeout too long", with(func(c *ClientConfig) { c.Timeout = time.Hour }), []string{"timeout 1h0m0s", "1ms to 1m"}},
 		{"a dial timeout too long", with(func(c *ClientConfig) { c.DialTimeout = time.Hour }), []string{"dial_timeout 1h0m0s", "1ms to 1m"}},
+		{"a background timeout too long", with(func(c *ClientConfig) { c.Background = time.Hour }), []string{"background_timeout 1h0m0s", "1ms to 1m"}},
+		{"a background timeout below the timeout", with(func(c *ClientConfig) { c.Background = 20 * time.Millisecond }), []string{"background_timeout 20ms", "50ms"}},
 		{"a read timeout too long", with(func(c *ClientConfig) { c.ReadTimeout = time.Hour }), []string{"read_timeout 1h0m0s", "1ms to 1m"}},
 		{"a read timeout below the timeout", with(func(c *ClientConfig) { c.ReadTimeout = 20 * time.Millisecond }), []string{"read_timeout 20ms", "50ms"}},
 	} {

@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 )
@@ -99,18 +98,8 @@ func (s *Store) runApart(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if server.breaker.Open() {
-		return ErrOpen
-	}
-	seen := server.trouble.Load()
-	if err = server.conn.Run(c); err != nil {
-		err = s.runAgain(server, c, err)
-	}
-	if err != nil {
-		s.failed(server, c.Keys[0], seen, err)
-		return fmt.Errorf("%s: %w", server.name, err)
-	}
-	return nil
+	c.wait = aside
+	return s.callFor(server, c)
 }
 
 const (

@@ -13,8 +13,8 @@ import (
 // lessee has what this node holds of rules with consistency lease: package core's Lease says how that works, and luaLeaseBegin what Redis does.
 //
 // A request whose units are held does not call Redis. Any other calls it once. If it is under a single rule that only rejects, that call can take a lease at
-// the same time; otherwise the call about the lease is made aside. No request waits for calls that are made aside. At most one is under way at a time, and
-// it is about all leases that something has become due for meanwhile.
+// the same time; otherwise the call about the lease is made aside. No request waits for calls that are made aside. One is
+// about all leases that something has become due for since the one before; where Redis is far away, several are under way at a time.
 //
 // A key's lease is found by the numbers of the limit, too. So when a reload changes them, nobody spends under the new limit what was lent under the old
 // one: that is given back.
@@ -28,7 +28,8 @@ type lessee struct {
 	mu     sync.Mutex
 	due    []*errand
 	unsent []*errand // to be sent again
-	active bool      // a goroutine makes calls aside
+	active int       // so many goroutines make calls aside
+	begun  time.Time // when the last of these calls began
 	timer  *time.Timer
 	closed bool
 
@@ -67,6 +68,8 @@ type errand struct {
 const (
 	returnsEvery = 50 * time.Millisecond // how often leases are looked through for those to be given back
 	mostErrands  = 64                    // how many one call is for
+	mostAside    = 32                    // calls that are made aside at a time
+	apart        = 5 * time.Millisecond  // from one to the next, if the one is under way
 	mostTries    = 20                    // how often units are given back, if Redis does not get the call: for a second
 	longestLease = 1_000_000             // µs
 )
@@ -144,6 +147,7 @@ func (s *Store) decideLeased(o *openRule, checks []core.Check, peek bool) error 
 		return nil
 	}
 	q := s.inquire(checks)
+	q.call.wait = patiently
 	var err error
 	if u.step == core.Asking && o.further == nil {
 		err = s.decideAndLease(q, checks, u.of, &ask, mono)
@@ -158,6 +162,7 @@ func (s *Store) decideLeased(o *openRule, checks []core.Check, peek bool) error 
 			s.concludeLease(u.of, &checks[0])
 		}
 	}
+	q.call.wait = promptly // it may have another call now
 	inquiries.Put(q)
 	return err
 }
@@ -354,14 +359,20 @@ func (s *Store) decideRest(q *inquiry, checks []core.Check, uses []use, peek boo
 	rest.hashes = rest.hashes[:0]
 	rest.bits = rest.bits[:0]
 	var some []core.Check
+	wait := patiently // if none of them is strict
 	for i := range checks {
 		if uses[i].step != core.Held {
+			if q.rules[i].lease == nil {
+				wait = promptly
+			}
 			rest.rules = append(rest.rules, q.rules[i])
 			rest.hashes = append(rest.hashes, q.hashes[i])
 			some = append(some, checks[i])
 		}
 	}
+	rest.call.wait = wait
 	err := s.decideStrictly(rest, some, peek, now)
+	rest.call.wait = promptly
 	inquiries.Put(rest)
 	rejected := err != nil
 	mono, _ := s.clocks()
@@ -498,10 +509,13 @@ func (l *lessee) send(one *errand) {
 	l.underWay.Add(1)
 	l.mu.Lock()
 	l.due = append(l.due, one)
-	idle := !l.active
-	l.active = true
+	begin := l.active == 0 || l.active < mostAside && time.Since(l.begun) > apart
+	if begin {
+		l.active++
+		l.begun = time.Now()
+	}
 	l.mu.Unlock()
-	if idle {
+	if begin {
 		go l.sendAll()
 	}
 }
@@ -513,7 +527,11 @@ func (l *lessee) sendAll() {
 		n := l.together(len(l.due))
 		list := append([]*errand{}, l.due[:n]...)
 		l.due = append([]*errand{}, l.due[n:]...)
-		l.active = n > 0
+		if n == 0 {
+			l.active--
+		} else {
+			l.begun = time.Now()
+		}
 		l.mu.Unlock()
 		if n == 0 {
 			return
@@ -601,7 +619,8 @@ func (l *lessee) close() {
 	l.unsent = nil
 	l.mu.Unlock()
 	l.underWay.Add(int64(len(due)))
-	for len(due) > 0 {
+	failed := l.failed.Load()
+	for len(due) > 0 && l.failed.Load() == failed { // nobody waits for more than one call in vain
 		n := l.together(len(due))
 		l.sendSome(due[:n])
 		due = due[n:]

@@ -32,6 +32,7 @@ func newLender() *lender {
 func (l *lender) Server(key string) (*Server, error) { return l.server, nil }
 func (l *lender) Cluster() bool                      { return false }
 func (l *lender) Timeout() time.Duration             { return time.Second }
+func (l *lender) Background() time.Duration          { return l.Timeout() }
 func (l *lender) Servers() []*Server                 { return []*Server{l.server} }
 func (l *lender) Name() string                       { return "lender" }
 func (l *lender) Close() error                       { return nil }

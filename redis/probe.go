@@ -10,43 +10,50 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// failed notes that a call to a server, for that key, has failed. seen is the server's count of failures when the call began: see
-// breaker.Fail.
-func (s *Store) failed(server *Server, key string, seen int64, err error) {
+// failed notes that a call to a server, for those keys, has failed. b is the breaker for such calls, and seen its count of failures when the call
+// began: see breaker.Fail.
+func (s *Store) failed(server *Server, b *breaker, keys []string, seen int64, err error) {
 	if errors.Is(err, ErrMoving) {
 		return
 	}
 	if errors.Is(err, ErrRefused) { // it has answered
-		server.breaker.Succeed()
+		b.Succeed()
 		return
 	}
-	if !server.breaker.Fail(seen) {
+	first := server.Available()
+	if !b.Fail(seen) {
 		return
 	}
-	if s.changed != nil {
+	if s.changed != nil && first {
 		s.changed(server.name, err)
 	}
-	s.probeLater(server, key)
+	key := ""
+	if len(keys) > 0 { // otherwise the call was about all of a server's keys
+		key = keys[0]
+	} else {
+		key = s.naming.key("", "}:")
+	}
+	s.probeLater(server, b, key)
 }
 
-// probeLater sets the timer of the server's next probe.
-func (s *Store) probeLater(server *Server, key string) {
-	wait := time.Duration(server.breaker.Wait(rand.Float64())) * time.Microsecond //nolint:gosec // spreads nodes, keeps no secret
+// probeLater sets the timer of the next probe for a server's breaker.
+func (s *Store) probeLater(server *Server, b *breaker, key string) {
+	wait := time.Duration(b.Wait(rand.Float64())) * time.Microsecond //nolint:gosec // spreads nodes, keeps no secret
 	s.mu.Lock()
-	if timer := s.timers[server]; s.closed {
+	if timer := s.timers[b]; s.closed {
 		// no more probes
 	} else if timer != nil { // not a new one: in Yaegi a function that is made in a timer's callback keeps all earlier ones in memory
 		timer.Reset(wait)
 	} else {
-		s.timers[server] = time.AfterFunc(wait, func() { s.probe(server, key) })
+		s.timers[b] = time.AfterFunc(wait, func() { s.probe(server, b, key) })
 	}
 	s.mu.Unlock()
 }
 
 // probe runs a script on the server, to find out whether it works again. If the server no longer has the key's slot, it skips that: nobody
 // else will call that server either.
-func (s *Store) probe(server *Server, key string) {
-	if !server.breaker.Probe() {
+func (s *Store) probe(server *Server, b *breaker, key string) {
+	if !b.Probe() {
 		return
 	}
 	var err error
@@ -54,21 +61,25 @@ func (s *Store) probe(server *Server, key string) {
 		if p := recover(); p != nil { // an interpreted program has no other recover
 			err = fmt.Errorf("probing panicked: %v", p)
 		}
-		server.breaker.Probed(err == nil)
+		b.Probed(err == nil)
 		if err != nil {
-			s.probeLater(server, key)
+			s.probeLater(server, b, key)
 			return
 		}
 		s.mu.Lock()
-		delete(s.timers, server)
+		delete(s.timers, b)
 		s.mu.Unlock()
-		if s.changed != nil {
+		if s.changed != nil && server.Available() {
 			s.changed(server.name, nil)
 		}
 	}()
 	now, _ := s.client.Server(key)
 	if now == server {
-		err = server.conn.Run(probeCall(key))
+		c := probeCall(key)
+		if b == &server.patient {
+			c.Deadline = time.Now().Add(s.client.Background())
+		}
+		err = server.conn.Run(c)
 	}
 	if errors.Is(err, ErrRefused) { // it answers; whether it refuses other calls they find out themselves
 		err = nil
@@ -76,20 +87,38 @@ func (s *Store) probe(server *Server, key string) {
 }
 
 // Check returns nil if Redis works, which it finds out by a charge to a key of its own. While there is no server or no answer it tries
-// again, for at most that long.
+// again, for at most that long. Then its error also says if only one of them speaks TLS, which it finds out in another quarter of a second.
 func (s *Store) Check(most time.Duration) error {
 	end := time.Now().Add(most)
 	key := s.naming.key("", "}:")
+	var server *Server
+	var err error
 	for {
-		server, err := s.client.Server(key)
+		server, err = s.client.Server(key)
 		if err == nil {
-			err = server.conn.Run(probeCall(key))
+			began := time.Now()
+			c := probeCall(key)
+			c.Deadline = began.Add(s.client.Background())
+			if err = server.conn.Run(c); err == nil {
+				server.latency.note(time.Since(began))
+			}
+		}
+		if err == nil {
+			return nil
 		}
 		if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrTimeout) || time.Now().After(end) {
-			return err
+			break
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+	name := s.client.Name()
+	if server != nil {
+		name = server.name
+	}
+	if why := mismatch(name, err); why != "" {
+		return fmt.Errorf("%w: %s", err, why)
+	}
+	return err
 }
 
 // probeCall returns a charge to a key in the same slot as the given one.

@@ -127,7 +127,7 @@ func TestRefusedCallsDoNotOpenTheBreaker(t *testing.T) {
 		t.Fatal("a server that is down is still available")
 	}
 	s.answer = func(c *sentCall) ([]int64, error) { return nil, refusal }
-	s.store.probe(server, "weir:{k}:r:AAAAAAAA")
+	s.store.probe(server, &server.breaker, "weir:{k}:r:AAAAAAAA")
 	if !server.Available() {
 		t.Error("a server that answers is not available")
 	}

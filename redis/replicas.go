@@ -64,6 +64,8 @@ type round struct {
 // progress is what requests need of a round. (It is apart from that, since types that refer to each other in circles confuse the interpreter.)
 type progress struct {
 	failing atomic.Bool  // the last call has failed
+	began   atomic.Int64 // when the round under way began, by the node's clock, and one more; 0: there is none
+	took    atomic.Int64 // how long the last round took that has succeeded
 	since   atomic.Int64 // when the first of the requests came that were not synchronised yet, by the node's clock; 0: there are none
 }
 
@@ -73,6 +75,22 @@ const (
 	mostAbreast  = 16             // calls of a round that are under way at a time
 	stateNumbers = 8              // of a reply of scriptOfReplicas, for each key
 )
+
+// fails reports whether the last calls have failed, or those under way take longer than usual: nobody waits for them to be given up.
+func (p *progress) fails(o *openRule, now int64) bool {
+	if p.failing.Load() {
+		return true
+	}
+	began := p.began.Load()
+	if began == 0 {
+		return false
+	}
+	usual := 2 * p.took.Load()
+	if usual < o.sync.Slack {
+		usual = o.sync.Slack
+	}
+	return now-began+1 > usual
+}
 
 func (r *replicas) begin(s *Store) {
 	r.store = s
@@ -187,7 +205,7 @@ func (s *Store) decideByReplicas(q *inquiry, checks []core.Check, peek bool, now
 			shard.mu.Lock()
 			h := s.replicas.find(q.hashes[i], &checks[i], q.rules[i])
 			list[i] = h
-			if !core.ReplicaFresh(&h.replica, o, now, h.open.round.failing.Load()) {
+			if !core.ReplicaFresh(&h.replica, o, now, h.open.round.fails(h.open, now)) {
 				stale = append(stale, h)
 			}
 			shard.mu.Unlock()
@@ -308,7 +326,7 @@ func (s *Store) decideByReplica(o *openRule, checks []core.Check, peek bool) err
 	shard := &s.replicas.shards[hash%memoShards]
 	shard.mu.Lock()
 	h := s.replicas.find(hash, c, o)
-	if core.ReplicaFresh(&h.replica, o.sync, now, o.round.failing.Load()) {
+	if core.ReplicaFresh(&h.replica, o.sync, now, o.round.fails(o, now)) {
 		core.DecideByReplica(&h.replica, c.Rule.Limit(), o.sync, c.Cost, now, !peek, &c.Decision)
 		if !peek {
 			s.replicas.touch(h, now)
@@ -322,7 +340,7 @@ func (s *Store) decideByReplica(o *openRule, checks []core.Check, peek bool) err
 	one := &replicaVisit{of: h, call: call}
 	err := error(nil)
 	if peek {
-		err = s.replicas.run([]*replicaVisit{one})
+		err = s.replicas.run([]*replicaVisit{one}, patiently)
 	} else {
 		err = s.replicas.runOne(one, c)
 	}
@@ -347,7 +365,7 @@ func (s *Store) lookAt(stale []*replicaOf) error {
 			list[i] = &replicaVisit{of: stale[i]}
 			core.BeginLook(s.clock(), &list[i].call)
 		}
-		if err := s.replicas.run(list); err != nil {
+		if err := s.replicas.run(list, patiently); err != nil {
 			return err
 		}
 		stale = stale[n:]
@@ -386,7 +404,7 @@ type replicaVisit struct {
 
 // runOne makes a call about one key that lets Redis decide on a request.
 func (r *replicas) runOne(v *replicaVisit, c *core.Check) error {
-	call := &Call{}
+	call := &Call{wait: patiently}
 	if err := r.send(call, []*replicaVisit{v}, c); err != nil {
 		return err
 	}
@@ -397,7 +415,9 @@ func (r *replicas) runOne(v *replicaVisit, c *core.Check) error {
 }
 
 // run makes a call about keys, and takes over the answer.
-func (r *replicas) run(list []*replicaVisit) error { return r.send(&Call{}, list, nil) }
+func (r *replicas) run(list []*replicaVisit, wait wait) error {
+	return r.send(&Call{wait: wait}, list, nil)
+}
 
 // send makes a call about keys, and takes over the answer. With a check Redis decides on it; the call has no other key then.
 func (r *replicas) send(call *Call, list []*replicaVisit, c *core.Check) error {
@@ -425,7 +445,11 @@ func (r *replicas) try(call *Call, list []*replicaVisit, c *core.Check) error {
 			argument.WriteString(argumentOf(s, call, o, &check, false))
 		}
 		call.Args = []string{argument.String()}
-		if err := s.callAside(call); err != nil {
+		server, err := s.client.Server(call.Keys[0])
+		if err == nil {
+			err = s.callFor(server, call)
+		}
+		if err != nil {
 			return err
 		}
 		if len(call.Reply) != 1 || try > 0 {
@@ -538,8 +562,14 @@ func (r *replicas) putBack(due []*replicaOf) {
 func (r *replicas) synchronise(one *round, due []*replicaOf) {
 	since := one.since.Load()
 	one.since.Store(0) // requests from now on belong to the next round
+	began := r.store.clock()
+	one.began.Store(began + 1)
 	var failed atomic.Int64
 	for len(due) > 0 {
+		if failed.Load() > 0 && r.isClosed() { // nobody waits for more than one call in vain
+			r.putBack(due)
+			break
+		}
 		var calls sync.WaitGroup
 		for i := 0; i < mostAbreast && len(due) > 0; i++ {
 			n := r.together(due)
@@ -550,6 +580,10 @@ func (r *replicas) synchronise(one *round, due []*replicaOf) {
 		calls.Wait()
 	}
 	one.failing.Store(failed.Load() > 0)
+	one.began.Store(0)
+	if failed.Load() == 0 {
+		one.took.Store(r.store.clock() - began)
+	}
 	if failed.Load() > 0 {
 		one.since.Store(since)
 	}
@@ -576,7 +610,7 @@ func syncSome(r *replicas, due []*replicaOf, failed *atomic.Int64, calls *sync.W
 	if len(list) == 0 {
 		return
 	}
-	if err := r.run(list); err != nil {
+	if err := r.run(list, aside); err != nil {
 		failed.Add(1)
 		r.failed.Add(1)
 		return

@@ -34,6 +34,7 @@ func newTally() *tally {
 func (c *tally) Server(key string) (*Server, error) { return c.server, nil }
 func (c *tally) Cluster() bool                      { return false }
 func (c *tally) Timeout() time.Duration             { return 30 * time.Second }
+func (c *tally) Background() time.Duration          { return c.Timeout() }
 func (c *tally) Servers() []*Server                 { return []*Server{c.server} }
 func (c *tally) Name() string                       { return "tally" }
 func (c *tally) Close() error                       { return nil }

@@ -23,6 +23,7 @@ func (s *stalled) Server(key string) (*Server, error) { return s.server, nil }
 func (s *stalled) Servers() []*Server                 { return []*Server{s.server} }
 func (s *stalled) Cluster() bool                      { return false }
 func (s *stalled) Timeout() time.Duration             { return s.timeout }
+func (s *stalled) Background() time.Duration          { return s.Timeout() }
 func (s *stalled) Name() string                       { return "stalled" }
 func (s *stalled) Close() error                       { return nil }
 

@@ -36,7 +36,7 @@ type part struct {
 // than there is. If giving back fails, the units stay used: no limit ever admits too much. All calls together take no longer than the
 // timeout of one decision.
 func (s *Store) askBySlot(q *inquiry, checks []core.Check, peek bool) error {
-	return s.askParts(s.split(q, checks, false), checks, peek)
+	return s.askParts(s.split(q, checks, false), checks, peek, q.call.wait)
 }
 
 // askApart does the same as askBySlot for a request whose keys are in one slot that migrates from one node to another. Some keys are on
@@ -47,25 +47,29 @@ func (s *Store) askApart(q *inquiry, checks []core.Check, peek bool) error {
 	for i := range checks {
 		q.call.Keys = append(q.call.Keys, s.naming.key(checks[i].Key, q.rules[i].suffix))
 	}
-	return s.askParts(s.split(q, checks, true), checks, peek)
+	return s.askParts(s.split(q, checks, true), checks, peek, q.call.wait)
 }
 
 // askParts decides on one part after the other.
-func (s *Store) askParts(parts []*part, checks []core.Check, peek bool) error {
-	deadline := time.Now().Add(s.client.Timeout())
+func (s *Store) askParts(parts []*part, checks []core.Check, peek bool, wait wait) error {
+	most := s.client.Timeout()
+	if wait != promptly {
+		most = s.client.Background()
+	}
+	deadline := time.Now().Add(most)
 	for _, p := range parts { // before anything is charged
 		server, err := s.client.Server(p.keys[0])
 		if err != nil {
 			return err
 		}
-		if server.breaker.Open() {
+		if b := server.breakerFor(wait); b.Open() {
 			return ErrOpen
 		}
 	}
 	denied := false
 	for i, p := range parts {
 		p.peeked = peek || denied && !p.counts
-		at, err := s.askPart(p, deadline)
+		at, err := s.askPart(p, deadline, wait)
 		if err != nil {
 			s.giveBack(parts[:i], deadline)
 			return err
@@ -92,8 +96,8 @@ func (s *Store) askParts(parts []*part, checks []core.Check, peek bool) error {
 }
 
 // askPart makes the call for a part, and returns the server's time.
-func (s *Store) askPart(p *part, deadline time.Time) (int64, error) {
-	c := &Call{Keys: append([]string{}, p.keys...), Deadline: deadline}
+func (s *Store) askPart(p *part, deadline time.Time, wait wait) (int64, error) {
+	c := &Call{Keys: append([]string{}, p.keys...), Deadline: deadline, wait: wait}
 	return askOnce(s, c, &inquiry{rules: p.rules}, p.checks, p.peeked, timed)
 }
 
@@ -265,17 +269,15 @@ func (s *Store) callAside(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if server.breaker.Open() {
-		return ErrOpen
+	c.wait = aside
+	return s.callFor(server, c)
+}
+
+// callFor is call with the server's name in the error.
+func (s *Store) callFor(server *Server, c *Call) error {
+	err := s.call(server, c)
+	if err == nil || errors.Is(err, ErrOpen) {
+		return err
 	}
-	seen := server.trouble.Load()
-	if err = server.conn.Run(c); err != nil {
-		err = s.runAgain(server, c, err)
-	}
-	if err != nil {
-		s.failed(server, c.Keys[0], seen, err)
-		return fmt.Errorf("%s: %w", server.name, err)
-	}
-	server.breaker.Succeed()
-	return nil
+	return fmt.Errorf("%s: %w", server.name, err)
 }

@@ -86,7 +86,7 @@ type Store struct {
 
 	mu     sync.Mutex // guards what follows
 	closed bool
-	timers map[*Server]*time.Timer // of probes to come
+	timers map[*breaker]*time.Timer // of probes to come
 
 	carriages []*carriage // what Carry has yet to do
 	carrying  bool        // a goroutine does it
@@ -133,7 +133,7 @@ func NewStore(c Config) (*Store, error) {
 		ownClock:   c.Clock,
 		wallClock:  c.WallClock,
 		seed:       maphash.MakeSeed(),
-		timers:     make(map[*Server]*time.Timer),
+		timers:     make(map[*breaker]*time.Timer),
 		waiting:    make(map[string]int),
 	}
 	if c.Lines {
@@ -456,9 +456,6 @@ func execute(s *Store, c *Call, rules []*openRule, checks []core.Check, peek boo
 	if err != nil {
 		return nil, err
 	}
-	if server.breaker.Open() {
-		return nil, ErrOpen
-	}
 	for try := 0; ; try++ {
 		argument := argumentOf(s, c, rules[0], &checks[0], peek)
 		for i := 1; i < len(checks); i++ {
@@ -471,19 +468,12 @@ func execute(s *Store, c *Call, rules []*openRule, checks []core.Check, peek boo
 		if second != "" {
 			c.Args = append(c.Args, second)
 		}
-		short := !c.Deadline.IsZero() && time.Until(c.Deadline) < s.client.Timeout()/2 // earlier calls of the request have used up the time
-		seen := server.trouble.Load()
-		err := server.conn.Run(c)
-		if err != nil {
-			err = s.runAgain(server, c, err)
-		}
-		if err != nil {
-			if !short || !errors.Is(err, ErrTimeout) {
-				s.failed(server, c.Keys[0], seen, err)
+		if err := s.call(server, c); err != nil {
+			if errors.Is(err, ErrOpen) {
+				return nil, err
 			}
 			return nil, fmt.Errorf("%s: %w", server.name, s.refused(err, c.Script, checks))
 		}
-		server.breaker.Succeed()
 		if len(c.Reply) != 1 || try > 0 {
 			return server, nil
 		}

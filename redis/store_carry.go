@@ -110,11 +110,8 @@ func (s *Store) carryOn(server *Server, args []string) {
 		if closed {
 			return
 		}
-		c := &Call{Script: scriptOfCarry, Args: append([]string{cursor}, args[1:]...)}
-		err := ErrOpen
-		if !server.breaker.Open() {
-			err = server.conn.Run(c)
-		}
+		c := &Call{Script: scriptOfCarry, Args: append([]string{cursor}, args[1:]...), wait: aside}
+		err := s.call(server, c)
 		if err == nil && len(c.Reply) == 2 {
 			failures = 0
 			if c.Reply[0] == 0 {

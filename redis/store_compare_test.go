@@ -21,6 +21,7 @@ func (m *marked) Server(key string) (*Server, error) { return m.server, nil }
 func (m *marked) Servers() []*Server                 { return []*Server{m.server} }
 func (m *marked) Cluster() bool                      { return false }
 func (m *marked) Timeout() time.Duration             { return time.Minute }
+func (m *marked) Background() time.Duration          { return m.Timeout() }
 func (m *marked) Name() string                       { return "marked" }
 func (m *marked) Close() error                       { return nil }
 

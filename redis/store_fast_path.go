@@ -427,7 +427,7 @@ func settle(e *fastPath, w http.ResponseWriter, r *http.Request, group *ruleGrou
 		core.Observe(e.durations, time.Since(Started)-t.Began)
 	}
 	if err != nil {
-		e.store.failed(e.server, call.Keys[0], 0, err) // ServeHTTP has seen no failures before the call
+		e.store.failed(e.server, &e.server.breaker, call.Keys, 0, e.store.tooFar(e.server, err)) // ServeHTTP has seen no failures before the call
 	} else if !readDecisions(checks, call.Reply) {
 		err = errReply
 	}

@@ -16,6 +16,7 @@ type leaseServer struct {
 func (f *leaseServer) Server(key string) (*Server, error) { return f.server, nil }
 func (f *leaseServer) Cluster() bool                      { return false }
 func (f *leaseServer) Timeout() time.Duration             { return time.Minute }
+func (f *leaseServer) Background() time.Duration          { return f.Timeout() }
 func (f *leaseServer) Servers() []*Server                 { return []*Server{f.server} }
 func (f *leaseServer) Name() string                       { return "leases" }
 func (f *leaseServer) Close() error                       { return nil }

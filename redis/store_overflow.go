@@ -171,7 +171,7 @@ func (s *Store) settleOne(r *core.Reservation, deadline time.Time) error {
 		s.leases.remove(heldUnder(name, r.Rule, r.Cost), member(r.Rule, r.Cost, r.Ticket))
 	}
 	c := core.Check{Rule: r.Rule, Key: r.Key, Cost: r.Cost, Ticket: r.Ticket}
-	return s.send(scriptOfSettle, name, &c, keep, deadline)
+	return s.send(scriptOfSettle, name, &c, keep, deadline, promptly)
 }
 
 // Block implements core.Store.
@@ -189,7 +189,7 @@ func (s *Store) Reset(r *core.Rule, key string) error {
 func (s *Store) sendFor(script *Script, r *core.Rule, key, what string) error {
 	o := opened(r)
 	c := core.Check{Rule: r, Key: key, Cost: 1}
-	err := s.send(script, s.naming.key(key, o.suffix), &c, what, time.Time{})
+	err := s.send(script, s.naming.key(key, o.suffix), &c, what, time.Time{}, aside)
 	s.memo.forget(s.hashOf(o, key))
 	s.lessee.forget(o, s.hashOf(o, key))
 	s.replicas.forget(s.hashOf(o, key))
@@ -197,8 +197,8 @@ func (s *Store) sendFor(script *Script, r *core.Rule, key, what string) error {
 }
 
 // send runs a script of one check whose reply does not matter. The deadline is as in Call.
-func (s *Store) send(script *Script, name string, check *core.Check, what string, deadline time.Time) error {
-	c := &Call{Script: script, Keys: furtherKeys(nil, name), Deadline: deadline}
+func (s *Store) send(script *Script, name string, check *core.Check, what string, deadline time.Time, wait wait) error {
+	c := &Call{Script: script, Keys: furtherKeys(nil, name), Deadline: deadline, wait: wait}
 	_, err := execute(s, c, []*openRule{opened(check.Rule)}, []core.Check{*check}, false, what, nil)
 	return err
 }

@@ -89,6 +89,7 @@ func TestAFailureToSettleIsReturnedAndEndsAllLeases(t *testing.T) {
 	}
 	for i := 0; i < 5; i++ {
 		s.server("k").breaker.Fail(s.server("k").trouble.Load())
+		s.server("k").patient.Fail(s.server("k").patient.Trouble().Load())
 	}
 	s.forget()
 	if err := s.store.Settle(reservations[:1]); !errors.Is(err, ErrOpen) || len(s.calls) != 0 {

@@ -84,7 +84,8 @@ func (f *fake) server(client string) *Server {
 	return s
 }
 
-func (f *fake) Timeout() time.Duration { return f.timeout }
+func (f *fake) Timeout() time.Duration    { return f.timeout }
+func (f *fake) Background() time.Duration { return f.Timeout() }
 
 func (f *fake) Cluster() bool { return f.cluster }
 
@@ -358,14 +359,14 @@ func TestAServerThatIsDownGetsNoCallsUntilAProbeSucceeds(t *testing.T) {
 	key := s.calls[0].keys[0]
 
 	s.forget()
-	s.store.probe(server, key)
+	s.store.probe(server, &server.breaker, key)
 	s.answer = func(c *sentCall) ([]int64, error) { panic("in the client") }
-	s.store.probe(server, key)
+	s.store.probe(server, &server.breaker, key)
 	if server.Available() || len(s.changes) != 1 || len(s.calls) != 2 {
 		t.Fatalf("after probes that failed: available %v, changes %q, %d calls", server.Available(), s.changes, len(s.calls))
 	}
 	s.answer = always(allowedWith(1))
-	s.store.probe(server, key)
+	s.store.probe(server, &server.breaker, key)
 	if !server.Available() || strings.Join(s.changes, ", ") != "one: down, one: <nil>" {
 		t.Fatalf("after one that succeeded: available %v, changes %q", server.Available(), s.changes)
 	}
@@ -377,7 +378,7 @@ func TestAServerThatIsDownGetsNoCallsUntilAProbeSucceeds(t *testing.T) {
 		t.Error(err)
 	}
 	s.forget()
-	s.store.probe(server, key) // by a late timer
+	s.store.probe(server, &server.breaker, key) // by a late timer
 	if len(s.calls) != 0 {
 		t.Error("a server that is in use is probed")
 	}
@@ -418,7 +419,7 @@ func TestAServerThatHasLostTheSlotIsNotProbedForIt(t *testing.T) {
 	for i := 0; i < 5; i++ {
 		other.breaker.Fail(other.trouble.Load())
 	}
-	s.store.probe(other, "weir:{k}:r:AAAAAAAA")
+	s.store.probe(other, &other.breaker, "weir:{k}:r:AAAAAAAA")
 	if len(s.calls) != 0 || !other.Available() {
 		t.Errorf("%d calls, available %v", len(s.calls), other.Available())
 	}
@@ -647,7 +648,7 @@ func TestAFailedRefundIsAFailureOfTheServerAndNotOfTheRequest(t *testing.T) {
 		t.Fatalf("%v, the calls were %s, %+v", err, s.order(), checks[1].Decision)
 	}
 	for i := 0; i < 4; i++ {
-		s.server("x").breaker.Fail(s.server("x").trouble.Load())
+		s.server("x").patient.Fail(s.server("x").patient.Trouble().Load())
 	}
 	if s.server("x").Available() {
 		t.Error("the refund's failure was not counted")
@@ -659,7 +660,7 @@ func TestAFailedRefundIsAFailureOfTheServerAndNotOfTheRequest(t *testing.T) {
 	s.answer = func(c *sentCall) ([]int64, error) {
 		if c.server == "y" {
 			for i := 0; i < 5; i++ {
-				s.server("x").breaker.Fail(s.server("x").trouble.Load())
+				s.server("x").patient.Fail(s.server("x").patient.Trouble().Load())
 			}
 			return append(denied(), serverTime), nil
 		}

@@ -89,7 +89,7 @@ func (e *entry) setTimes(at, precision, duration int64, ended bool) bool {
 	return true
 }
 
-// lastAddress returns the last of a list of addresses such as X-Forwarded-For, without a port.
+// lastAddress returns the last of a list of addresses such as X-Forwarded-For, as match.CleanAddress does.
 func lastAddress(list string) string {
 	if i := strings.LastIndexByte(list, ','); i >= 0 {
 		list = list[i+1:]
@@ -98,13 +98,10 @@ func lastAddress(list string) string {
 	if list == "-" {
 		return ""
 	}
-	if bare := match.HostOf(list); bare != list && isAddress(bare) {
-		return bare
-	}
-	return list
+	return match.CleanAddress(list)
 }
 
-// isAddress reports whether a text is an IP address.
+// isAddress reports whether a text is an IP address and nothing else.
 func isAddress(text string) bool {
 	_, err := netip.ParseAddr(text)
 	return err == nil

@@ -136,7 +136,7 @@ func (t *fieldTable) asks(r *ruleset.RuleText) (a asking, err error) {
 		a.match = t.add(a.match, "host", false)
 	}
 	for name, value := range m.Headers {
-		a.match = t.add(a.match, "header:"+name, value == "*")
+		a.match = t.add(a.match, "header:"+name, value == "*" || value == "!*" || value == "")
 	}
 	if len(m.ExceptIPs) > 0 {
 		a.match = t.add(a.match, "client_ip", false)

@@ -34,6 +34,7 @@ func (a *alike) compile(t *RuleText) (*Rule, []*FieldError) {
 		made := &likeness{}
 		r, errors := compile(t, a.in, &made.config)
 		if len(errors) == 0 && r.Limits.Single() {
+			r.like = made
 			made.rule = r
 			a.first[terms] = made
 		}
@@ -46,12 +47,18 @@ func (a *alike) compile(t *RuleText) (*Rule, []*FieldError) {
 	r.Excepts = false
 	c := &compiler{text: t, rule: r}
 	c.setMatcher()
-	config := like.config
-	config.Name = t.Name
-	limits, err := core.NewLimits(config, core.MoreLimits{})
-	if err != nil || len(c.errors) > 0 {
+	if len(c.errors) > 0 || !setLimits(r, a.in.Namespace) {
 		return Compile(t, a.in) // which says all that is wrong
 	}
-	r.Limits = limits
 	return r, nil
+}
+
+// setLimits gives a rule that has the parts of another one limits of its own, and reports whether it could.
+func setLimits(r *Rule, namespace string) bool {
+	config := r.like.config
+	config.Name = r.Name
+	config.Namespace = namespace
+	limits, err := core.NewLimits(config, core.MoreLimits{})
+	r.Limits = limits
+	return err == nil
 }

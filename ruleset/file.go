@@ -294,7 +294,7 @@ func (d *decoder) fill(values map[string]*Node, object, in string, into *Object)
 		if f.Kind == ManyTexts {
 			SetList(into, f.Name, d.texts(value, in+f.Name))
 		} else if f.Kind == NamedTexts {
-			SetPairs(into, f.Name, d.pairs(value, in+f.Name, f.Example))
+			SetPairs(into, f.Name, d.pairs(value, in+f.Name, f))
 		} else if f.Needed {
 			SetText(into, f.Name, d.needed(value, in+f.Name))
 		} else {
@@ -330,9 +330,9 @@ func (d *decoder) object(t *RuleText, n *Node, f *Field, what, in string) {
 }
 
 // pairs reads named values.
-func (d *decoder) pairs(n *Node, in, example string) []Pair {
+func (d *decoder) pairs(n *Node, in string, f *Field) []Pair {
 	if n.Kind != Map {
-		d.fail(n, in+": must be a map, such as "+example)
+		d.fail(n, in+": must be a map, such as "+f.Example)
 		return nil
 	}
 	list := make([]Pair, 0, len(n.Members))
@@ -340,7 +340,11 @@ func (d *decoder) pairs(n *Node, in, example string) []Pair {
 		name := n.Members[i].Key.Value
 		value := n.Members[i].Value
 		if value.Kind == Null {
-			d.fail(n.Members[i].Key, fmt.Sprintf("%s: %q: has no value; write one, such as %s", in, shorten(name), example))
+			d.fail(n.Members[i].Key, fmt.Sprintf("%s: %q: has no value; write one, such as %s", in, shorten(name), f.Example))
+			continue
+		}
+		if f.Empty && value.Kind == String && value.Value == "" {
+			list = append(list, Pair{Name: name})
 			continue
 		}
 		list = append(list, Pair{Name: name, Value: d.needed(value, fmt.Sprintf("%s: %q", in, shorten(name)))})

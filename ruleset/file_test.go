@@ -198,7 +198,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:74: rule "a": tiers: limits: "free": has no value; write one, such as pro: 1000/1m`,
 		}},
 		{`{"rules": [{"name": "a", "tiers": {"source": "header:X-Plan", "limits": {"free": "5 a minute", "*": "1/1m"}}}]}`, []string{
-			`1:82: rule "a": tiers: "free": limit "5 a minute": has no period; write <requests>/<period>, such as 100/1m`,
+			`1:82: rule "a": tiers: "free": limit "5 a minute": has no period; write <requests>/<period>, such as 100/1m (did you mean 5/1m?)`,
 		}},
 		{`{"rules": [{"name": "a", "tiers": {"source": "headr:X-Plan", "limits": {"*": "1/1m"}}}]}`, []string{
 			`1:46: rule "a": tiers: source "headr:X-Plan": the source must be one of client_ip, remote_ip, host, method, path, header, cookie, query, static (did you mean header?)`,

@@ -33,7 +33,7 @@ func (c *compiler) setKey() {
 // addPart adds a part to the key.
 func (c *compiler) addPart(source match.Source) {
 	kind := source.Kind()
-	masked := kind == "client_ip" || kind == "remote_ip" || kind == "header" || kind == "custom"
+	masked := kind == "client_ip" || kind == "remote_ip" || (kind == "header" || kind == "custom") && !source.Respells() // hosts keep what looks like a port
 	c.rule.Parts = append(c.rule.Parts, Part{Source: source, Address: kind == "client_ip", Masked: masked})
 }
 
@@ -134,9 +134,8 @@ func TierFor(r *Rule, value string) string {
 	if err != nil {
 		return value
 	}
-	kind := r.tier.String()
-	if kind == "client_ip" || kind == "remote_ip" {
-		return match.Prefixes{}.Mask(spelt)
+	if r.tierOfAddress {
+		return match.CleanAddress(spelt)
 	}
 	return spelt
 }
@@ -225,19 +224,19 @@ func KeyOf(rule *Rule, r *http.Request, address string, buffer []byte) (key stri
 }
 
 // KeyFunc returns a function that returns a request's key as KeyOf does, or "" if a part of it is missing. A function that is made for
-// one rule costs an interpreter less. address returns a function for the client's address, which passes addresses that have a colon
-// through the function colon; nil: it leaves them as they are.
-func KeyFunc(rule *Rule, address func(colon func(value string) string) func(r *http.Request) string) func(r *http.Request) string {
-	var colon func(value string) string
+// one rule costs an interpreter less. address returns a function for the client's address, which passes addresses that have a byte of
+// match.Dress through the function dressed; nil: it returns them as match.CleanAddress does.
+func KeyFunc(rule *Rule, address func(dressed func(value string) string) func(r *http.Request) string) func(r *http.Request) string {
+	var dressed func(value string) string
 	if len(rule.Parts) == 1 && !rule.masksIPv4 {
 		part := &rule.Parts[0]
 		if part.Masked && !(part.Address && rule.bare) {
-			colon = rule.prefixes.Mask
+			dressed = rule.prefixes.Mask
 		}
 		if part.Address {
-			return address(colon)
+			return address(dressed)
 		}
-		return part.Source.Getter(colon)
+		return part.Source.Getter(dressed)
 	}
 	whole := address(nil)
 	needs := NeedsAddress(rule)
@@ -254,15 +253,16 @@ func KeyFunc(rule *Rule, address func(colon func(value string) string) func(r *h
 	}
 }
 
-// ValueOf returns the value of a part of a rule's key, with addresses masked.
+// ValueOf returns the value of a part of a rule's key, with addresses masked. The client's address is as match.CleanAddress returns it.
 func ValueOf(rule *Rule, part *Part, r *http.Request, address string) string {
-	value := address
-	if !part.Address {
-		value = part.Source.Value(r, address)
-	} else if rule.bare { // as the proxy writes it
-		return value
+	if part.Address {
+		if !rule.bare && (rule.masksIPv4 || strings.IndexByte(address, ':') >= 0) { // Mask leaves others as they are
+			return rule.prefixes.Mask(address)
+		}
+		return address
 	}
-	if part.Masked && (rule.masksIPv4 || strings.IndexByte(value, ':') >= 0) { // Mask leaves others as they are
+	value := part.Source.Value(r, address)
+	if part.Masked && (rule.masksIPv4 || strings.IndexAny(value, match.Dress) >= 0) {
 		return rule.prefixes.Mask(value)
 	}
 	return value
@@ -277,8 +277,11 @@ func spell(rule *Rule, part *Part, value string) (string, error) {
 		return rule.prefixes.Key(value)
 	}
 	spelt, err := part.Source.Spell(value)
-	if err == nil && part.Masked {
-		spelt = rule.prefixes.Mask(spelt)
+	if err != nil || !part.Masked {
+		return spelt, err
+	}
+	if _, network := match.ParseNetwork(spelt); network == nil {
+		return rule.prefixes.Key(spelt)
 	}
 	return spelt, err
 }
@@ -288,7 +291,7 @@ func LimitOf(rule *Rule, r *http.Request, address, key string) *core.Rule {
 	if rule.tier == nil {
 		return rule.Limits.Of("", key)
 	}
-	return rule.Limits.Of(rule.tier.Value(r, address), key)
+	return rule.Limits.Of(TierOf(rule, r, address), key)
 }
 
 // TierOf returns the tier of a request; "": the rule has no tiers.
@@ -296,7 +299,11 @@ func TierOf(rule *Rule, r *http.Request, address string) string {
 	if rule.tier == nil {
 		return ""
 	}
-	return rule.tier.Value(r, address)
+	value := rule.tier.Value(r, address)
+	if rule.tierOfAddress && strings.IndexAny(value, match.Dress) >= 0 {
+		return match.CleanAddress(value)
+	}
+	return value
 }
 
 // AppendFormers appends the checks of former limits that the request must pass besides the limit that LimitOf has returned, whose check

@@ -134,7 +134,7 @@ func (c *compiler) setAlone(config *core.RuleConfig) {
 
 // checkEffect refuses the settings of limits in a rule without any limit.
 func (c *compiler) checkEffect() {
-	c.refuse(withAnyLimit, ": has no effect on a rule without any limit; write a limit, or leave it out")
+	c.refuse(withAny, ": has no effect on a rule without any limit; write a limit, or leave it out")
 	if strings.TrimSpace(c.text.Texts["concurrency"]) != "" {
 		c.fail("concurrency: has no effect beside unlimited, which counts no request; remove unlimited to have concurrency alone", "concurrency")
 	}

@@ -77,6 +77,13 @@ func TestCompileSaysAllThatIsWrongWithTheOverflowPolicy(t *testing.T) {
 		{written{Penalty: []string{"10m"}, Enforcement: "shadow"}, []string{`penalty: penalty and enforcement shadow are mutually exclusive: a shadow blocks nobody; remove one`}},
 		{written{Penalty: []string{"10m"}, Limit: "unlimited"}, []string{`penalty: penalty` + effect}},
 
+		{written{Limit: "unlimited", Algorithm: "token_bucket", Burst: "5", MaxDelay: "1s", CountRejected: "true", OnError: "closed", Cost: "2"}, []string{
+			`algorithm: algorithm` + effect, `burst: burst` + effect, `cost: cost` + effect, `max_delay: max_delay` + effect, `on_error: on_error` + effect,
+			`count_rejected: count_rejected` + effect,
+		}},
+		{written{Tiers: tiers("path", "/a", "unlimited", "*", "unlimited"), Burst: "5"}, []string{`burst: burst` + effect}},
+		{written{OnLimit: "reject", Algorithm: "leaky_bucket"}, []string{`on_limit: on_limit "reject": leaky_bucket makes requests wait, and rejects those that do not fit in its burst; choose another algorithm, or leave it out`}},
+
 		{written{Concurrency: "0"}, []string{`concurrency: concurrency "0": must be a whole number from 1 to 1000000000`}},
 		{written{Concurrency: "many", Limit: " "}, []string{`concurrency: concurrency "many": must be a whole number from 1 to 1000000000`}},
 		{written{Concurrency: "5", Limit: "unlimited"}, []string{`concurrency: concurrency: has no effect beside unlimited, which counts no request; remove unlimited to have concurrency alone`}},

@@ -3,7 +3,6 @@ package ruleset
 import (
 	"fmt"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -35,11 +34,15 @@ type Rule struct {
 
 	Advice []string // what is valid, but most likely not intended
 
-	tier      *match.Source // nil: no tiers
-	prefixes  match.Prefixes
+	tier          *match.Source // nil: no tiers
+	prefixes      match.Prefixes
+	tierOfAddress bool // the tier is an address, in any spelling
+
 	bare      bool   // no prefix is set, and none is the default
 	masksIPv4 bool   // IPv4 addresses are masked
 	spec      string // the parts of the key, for the rule's identity
+
+	like *likeness // all but its name and match; nil: it shares no parts
 }
 
 // Part is one part of a key.
@@ -158,7 +161,8 @@ func (c *compiler) setMatcher() {
 	if o == nil || len(o.Lists)+len(o.Pairs) == 0 {
 		return
 	}
-	matcher, err := MatchOf(o).Compile()
+	m := MatchOf(o)
+	matcher, err := m.Compile()
 	if err != nil {
 		text := strings.Replace(strings.Replace(err.Error(), "path prefixes:", "path_prefixes:", 1), "except IPs:", "except_ips:", 1)
 		field, _, _ := strings.Cut(strings.TrimPrefix(text, "match: "), ":")
@@ -166,6 +170,7 @@ func (c *compiler) setMatcher() {
 		return
 	}
 	c.rule.Matcher = matcher
+	c.rule.Advice = append(c.rule.Advice, m.Advice()...)
 	c.rule.Excepts = len(o.Lists["except_ips"]) > 0
 }
 
@@ -290,15 +295,31 @@ func (c *compiler) setCommon(algorithm core.Algorithm) {
 	common.Interval = refill == "interval"
 	onLimit, _ := c.word("on_limit")
 	common.Delays = onLimit == "delay"
+	if onLimit == "reject" && common.Algorithm == core.LeakyBucket {
+		c.fail("on_limit \"reject\": leaky_bucket makes requests wait, and rejects those that do not fit in its burst; choose another algorithm, or leave it out", "on_limit")
+	}
 	common.MaxDelay = c.duration("max_delay")
 	if t.Texts["time_zone"] != "" {
-		location, err := time.LoadLocation(t.Texts["time_zone"])
-		if err != nil || t.Texts["time_zone"] == "Local" {
-			c.fail(fmt.Sprintf("time_zone %q: must be a name of the time zone database, such as UTC or Europe/Berlin", t.Texts["time_zone"]), "time_zone")
+		location, err := locationOf(t.Texts["time_zone"], time.LoadLocation)
+		if err != nil {
+			c.fail(err.Error(), "time_zone")
 		} else {
 			common.Location = location
 		}
 	}
+}
+
+// locationOf returns the time zone of that name; load is time.LoadLocation. Its error is the same for a name that is wrong and for a machine without
+// a time zone database, so a second name tells them apart. The error begins with the field.
+func locationOf(name string, load func(name string) (*time.Location, error)) (*time.Location, error) {
+	location, err := load(name)
+	if err == nil && name != "Local" {
+		return location, nil
+	}
+	if _, missing := load("Europe/London"); missing != nil {
+		return nil, fmt.Errorf("time_zone %q: this machine has no time zone database, so that only UTC is known; install the package tzdata, or set the environment variable ZONEINFO to the path of a zoneinfo.zip", name)
+	}
+	return nil, fmt.Errorf("time_zone %q: must be a name of the time zone database, such as UTC or Europe/Berlin", name)
 }
 
 // limit reads one limit. It returns nil for Unlimited, and after an error, which it reports under name.
@@ -358,12 +379,15 @@ func (c *compiler) setTier() {
 			continue
 		}
 		_, err := source.Spell(tier.Name)
-		if _, other := netip.ParseAddr(tier.Name); other != nil && (kind == "client_ip" || kind == "remote_ip") {
+		isAddress := match.ReadAddress(tier.Name).IsValid()
+		_, notNetwork := match.ParseNetwork(tier.Name)
+		if !isAddress && (kind == "client_ip" || kind == "remote_ip" || notNetwork == nil) {
 			err = fmt.Errorf("%q: must be an address, since the tier is one; overrides with a prefix beside them are for networks", tier.Name)
 		}
 		if err != nil {
 			c.fail("tiers: "+err.Error(), "tiers", "limits", tier.Name)
 		}
+		c.rule.tierOfAddress = c.rule.tierOfAddress || isAddress && !source.Respells()
 	}
 	c.rule.tier = &source
 	if kind == "header" || kind == "cookie" || kind == "query" {

@@ -18,6 +18,7 @@ type Field struct {
 	Of      string   // of an object: its name in the Schema
 	Example string   // of what is neither a value nor a list of values
 	Needed  bool     // an object without it says nothing
+	Empty   bool     // named values may be the empty text
 	Needs   need
 	When    string // the first words of the values that Needs applies to; "": any
 	Doc     string // the meaning of the field, for the manual and for editors
@@ -44,9 +45,9 @@ const (
 type need int
 
 const (
-	_            need = iota
-	withLimit         // a limit besides concurrency, which may be none
-	withAnyLimit      // one that is not unlimited for all
+	_         need = iota
+	withAny        // a limit that is not unlimited for all, or a concurrency
+	withLimit      // a limit besides concurrency
 )
 
 // Schema has the fields of a rule, and of the objects in it, in the order in which they are shown. All code that reads, checks, compares or
@@ -80,48 +81,48 @@ var Schema = map[string][]Field{
 			Doc: "Masks IPv4 addresses in the key to networks of so many bits, 1 to 32. Each network has one counter. The default is 32: each address has its own."},
 		{Name: "ipv6_prefix", Kind: OneNumber, Least: 1, Most: 128,
 			Doc: "Masks IPv6 addresses in the key to networks of so many bits, 1 to 128. The default is 64, since a customer usually has such a network."},
-		{Name: "enforcement", Kind: OneText, Needs: withAnyLimit, When: "soft",
+		{Name: "enforcement", Kind: OneText, Needs: withLimit, When: "soft",
 			Doc: "hard, the default, rejects requests over the limit. shadow counts, lets every request pass, and sends no quota fields. soft 20% 30s allows 20 % more, for 30 s from the first request that exceeds the limit. Then the limit itself applies until no request would have exceeded it for one whole period, and the count has come down to the limit. The percentage is a whole number from 1 to 1000, the duration from 1ms to 366d."},
-		{Name: "on_limit", Kind: OneWord, Words: []string{"reject", "delay"}, Zones: "defer", Needs: withAnyLimit, When: "delay",
+		{Name: "on_limit", Kind: OneWord, Words: []string{"reject", "delay"}, Zones: "defer", Needs: withLimit, When: "delay",
 			Doc: "What happens to a request over the limit: reject, the default, or delay: it waits until the limit admits it, first come, first served. A sliding_window_counter cannot delay."},
 		{Name: "max_delay", Kind: OneDuration, Least: int64(time.Millisecond), Most: int64(time.Hour), Needs: withLimit,
 			Doc: "The longest that a request waits, in a leaky bucket and with on_limit delay, from 1ms to 1h. A request that would wait longer is rejected at once. The default is 10s."},
-		{Name: "max_waiting", Kind: OneNumber, Least: 1, Most: core.MaxMaxWaiting, Needs: withAnyLimit,
+		{Name: "max_waiting", Kind: OneNumber, Least: 1, Most: core.MaxMaxWaiting, Needs: withLimit,
 			Doc: "How many requests of the rule may wait at a time in one process, with on_limit delay. Any more are rejected. From 1 to 1000000; the default is 1000."},
-		{Name: "max_waiting_per_key", Kind: OneNumber, Least: 1, Most: core.MaxMaxWaiting, Needs: withAnyLimit,
+		{Name: "max_waiting_per_key", Kind: OneNumber, Least: 1, Most: core.MaxMaxWaiting, Needs: withLimit,
 			Doc: "How many of the waiting requests may have the same key, from 1 to max_waiting. The default is a quarter of the places that are left, so a key that is alone has a fifth of all places; a key that is the same for all requests has all of them."},
-		{Name: "count", Kind: ManyTexts, Needs: withAnyLimit,
+		{Name: "count", Kind: ManyTexts, Needs: withLimit,
 			Doc: "The statuses of the responses whose requests count: codes and classes, such as 401 and 4xx. A request reserves its cost until its response's status is known. Then it is charged, or the reservation is released. By default all requests count. Traefik cannot see statuses, and refuses a file that has this field."},
-		{Name: "penalty", Kind: ManyTexts, Needs: withAnyLimit,
+		{Name: "penalty", Kind: ManyTexts, Needs: withLimit,
 			Doc: "How long a key that exceeds the limit is blocked: the first time, the second and so on. The last duration is for all further times. The durations start over when the key has not exceeded the limit for as long as the longest of them, since it was last unblocked. Up to 16 durations from 1ms to 366d. The default is none."},
 		{Name: "concurrency", Kind: OneNumber, Least: 1, Most: core.MaxRequests,
 			Doc: "How many requests of a key may be under way at a time, in addition to the limit or in place of it. A request is under way until its response has ended. The default is any number."},
-		{Name: "candidate", Kind: OneObject, Needs: withAnyLimit, Of: "candidate",
+		{Name: "candidate", Kind: OneObject, Needs: withLimit, Of: "candidate",
 			Doc: "A limit to try out on the same requests. Its decisions are counted and compared with those of the rule's limit, and change nothing."},
 		{Name: "adapt", Kind: OneObject, Needs: withLimit, Of: "adapt",
 			Doc: "How far advice may move the rule's own limit. A rule without it is never touched by advice."},
-		{Name: "consistency", Kind: OneText, Needs: withAnyLimit, When: "lease eventual",
+		{Name: "consistency", Kind: OneText, Needs: withLimit, When: "lease eventual",
 			Doc: "How the nodes of a fleet keep to the limit together. strict, the default: Redis decides on every request. lease: nodes take units of the limit for up to a second, and spend them without asking. The limit is kept all the same, with far fewer calls. eventual 1s: nodes decide by themselves, and tell each other by Redis once a second, or at another interval from 10ms to 1m. No request of a busy key waits, and together nodes may exceed the limit. Both need a store in Redis, lease a limit that is whole again after a second or more, and eventual one that takes at least the interval."},
-		{Name: "on_error", Kind: OneWord, Words: core.OnErrorNames,
+		{Name: "on_error", Kind: OneWord, Words: core.OnErrorNames, Needs: withAny,
 			Doc: "What happens when the store fails: local, the default, counts in memory; open lets requests pass; closed answers 503. Memory itself does not fail."},
 		{Name: "on_missing_key", Kind: OneWord, Words: []string{"share", "skip", "reject"},
 			Doc: "What happens to a request for which a source of the key is empty. share, the default: the empty value is a value like any other, so leaving a header out does not get round the limit. skip: it passes uncounted. reject: it is rejected."},
 		{Name: "count_rejected", Kind: OneTruth, Needs: withLimit,
 			Doc: "Whether rejected requests count against the limit too, so that a client that does not slow down stays rejected. The default is false."},
-		{Name: "message", Kind: OneText, Needs: withAnyLimit,
+		{Name: "message", Kind: OneText, Needs: withLimit,
 			Doc: "The text of the body when this rule rejects a request. If several rules reject it, the client gets the text of the one with the longest wait. Caddy replaces placeholders in it. The default is the proxy's own message; without one, the body says what happened and when to try again."},
 	},
 	"match": {
 		{Name: "methods", Kind: ManyTexts,
-			Doc: "The request's method is one of these, in upper or lower case: GET, POST."},
+			Doc: "The request's method is one of these, in upper or lower case: GET, POST. With a ! in front it is none of these: !OPTIONS."},
 		{Name: "hosts", Kind: ManyTexts,
-			Doc: "The request's host, without port, is one of these. *.example.com is every name one level below example.com."},
+			Doc: "The request's host, without port, is one of these. *.example.com is every name one level below example.com. With a ! in front it is none of these."},
 		{Name: "paths", Kind: ManyTexts,
-			Doc: "The request's path is one of these, or begins with one of path_prefixes."},
+			Doc: "The request's path is one of these, or begins with one of path_prefixes. A * at the beginning or end stands for any text: *.php, /api/*, *wp-*. With a ! in front the path is none of these."},
 		{Name: "path_prefixes", Kind: ManyTexts,
-			Doc: "The request's path begins with one of these, in whole segments: /v1 covers /v1 and /v1/users, and not /v10."},
-		{Name: "headers", Kind: NamedTexts, Example: "X-Plan: free",
-			Doc: "Header fields and the values that each must have; * is any value."},
+			Doc: "The request's path begins with one of these, in whole segments: /v1 covers /v1 and /v1/users, and not /v10. With a ! in front it begins with none of these."},
+		{Name: "headers", Kind: NamedTexts, Empty: true, Example: "X-Plan: free",
+			Doc: "Header fields and the value that each must have. A * at the beginning or end stands for any text: *bot*. * is any value, !* is none, and a ! in front of a value is all others. An = in front compares the rest as it is."},
 		{Name: "except_ips", Kind: ManyTexts,
 			Doc: "Addresses and networks of clients that the rule exempts: it does not count them. 10.0.0.0/8, 2001:db8::1."},
 	},

@@ -59,6 +59,53 @@ func newSet(files []*File, in Context) (*Set, error) {
 	return s, nil
 }
 
+// DropTexts lets go of what the files say of rules that In can do without: about half of the memory of a large file's set.
+func (s *Set) DropTexts() {
+	at := 0
+	for _, f := range s.Files {
+		for i := range f.Rules {
+			if s.Rules[at].like != nil {
+				f.Rules[i].RuleText = RuleText{Name: f.Rules[i].Name}
+			}
+			at++
+		}
+	}
+}
+
+// In is NewSet for the same files and another context, and shares with s what does not depend on that: matchers, their index, the parts of keys. It
+// takes a fraction of the time. It returns nil if a rule cannot be in that context.
+func (s *Set) In(in Context) *Set {
+	in.Prefixes = Standard
+	other := &Set{Files: s.Files, Rules: make([]*Rule, 0, len(s.Rules)), index: s.index}
+	at := 0
+	for _, f := range s.Files {
+		for i := range f.Rules {
+			made := *s.Rules[at]
+			r := &made
+			at++
+			if r.like == nil {
+				compiled, errors := Compile(&f.Rules[i].RuleText, in)
+				if len(errors) > 0 {
+					return nil
+				}
+				r = compiled
+			} else if !setLimits(r, in.Namespace) {
+				return nil
+			}
+			other.Rules = append(other.Rules, r)
+		}
+		if f.Domain == nil {
+			continue
+		}
+		d, err := newDomain(f.Domain, in.Namespace, countNames(s.Files))
+		if err != nil {
+			return nil
+		}
+		other.Domains = append(other.Domains, d)
+	}
+	return other
+}
+
 // All returns all rules, for a store to open.
 func (s *Set) All() []*core.Rule {
 	var all []*core.Rule

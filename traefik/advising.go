@@ -294,6 +294,10 @@ func agreeIn(store *redis.Store, fleet, url string) func(string, int64, *front.P
 
 // tellAdapted logs a change of a limit, and writes it to the audit file.
 func (g *registry) tellAdapted(s *advisorSettings, middleware string, c front.Adapted) {
+	if c.Abstains {
+		inform(middleware, fmt.Sprintf("the advisor has nothing for rule %q (serial %d): %s", c.Label, c.After.Serial, advice.Explain(&c.After)))
+		return
+	}
 	said := fmt.Sprintf("of rule %q: from %s to %s (serial %d): %s", c.Label, front.LimitText(&c.Before), front.LimitText(&c.After), c.After.Serial, advice.Explain(&c.After))
 	if c.Err != nil {
 		warn(middleware, "advice could not change the limit "+said+": "+c.Err.Error())

@@ -33,6 +33,9 @@ func newAdvisorSettings(value interface{}) (*advisorSettings, error) {
 		none  *advisorSettings
 		given Advisor
 	)
+	if value == nil { // as for most
+		return none, nil
+	}
 	present, err := decodeObject("advisor", value, &given)
 	if err != nil || !present {
 		return none, err

@@ -239,7 +239,7 @@ type Guard struct {
 	// service, and should define it alike. The default is the namespace of the middleware.
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
 
-	// How many requests may be under way at most, however quick the service is. From 1 to 100000; the default is 128.
+	// How many requests may be under way at most, whatever the service does. From 1 to 100000; the default is 100000.
 	Max string `json:"max,omitempty" yaml:"max,omitempty"`
 
 	// How many requests may be under way at least, however slow the service is. From 1 to max; the default is 8, or max if that is
@@ -254,6 +254,9 @@ type Guard struct {
 
 	// How much traffic the guard learns from before it does that. From 10s to 720h; the default is 24h.
 	WarmUp string `json:"warmUp,omitempty" yaml:"warmUp,omitempty"`
+
+	// Whether the guard turns nobody away, and only says in the log and in metrics whom it would.
+	Shadow string `json:"shadow,omitempty" yaml:"shadow,omitempty"`
 }
 
 // GuardPriority says which requests have priority: those whose value of the source is one of the values.

@@ -32,6 +32,10 @@ type Redis struct {
 	// The longest that a request waits for a decision: from 1ms to 1m. The default is 50ms.
 	Timeout string `json:"timeout,omitempty" yaml:"timeout,omitempty"`
 
+	// The longest that a call of consistency lease or eventual may take, or any that no request waits for: from 1ms to 1m, and not
+	// shorter than the timeout. The default is 2s, or the timeout if that is longer.
+	BackgroundTimeout string `json:"backgroundTimeout,omitempty" yaml:"backgroundTimeout,omitempty"`
+
 	// How long connecting may take, in the background: from 1ms to 1m. The default is 1s.
 	DialTimeout string `json:"dialTimeout,omitempty" yaml:"dialTimeout,omitempty"`
 

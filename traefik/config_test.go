@@ -153,6 +153,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{redis(object{"address": "a:1", "timeout": "1h"}), `store: redis: timeout "1h": must be a duration from 1ms to 1m`},
 		{redis(object{"address": "a:1", "timeout": 50}), `store: redis: timeout "50": must be a duration from 1ms to 1m`},
 		{redis(object{"address": "a:1", "dialTimeout": "0s"}), `store: redis: dialTimeout "0s": must be a duration from 1ms to 1m`},
+		{redis(object{"address": "a:1", "timeout": "1s", "backgroundTimeout": "100ms"}), `store: redis: backgroundTimeout 100ms: must not be shorter than the timeout of a decision, 1s`},
 		{redis(object{"address": "a:1", "timeout": "1s", "readTimeout": "100ms"}), `store: redis: readTimeout 100ms: must not be shorter than the timeout of a decision, 1s`},
 		{redis(object{"address": "a:1", "prefix": "a{b"}), `store: redis: prefix "a{b": must not have braces, which a Redis Cluster finds slots by`},
 		{redis(object{"address": "a:1", "keySecret": "file:" + secret, "plainKeys": "true"}), `store: redis: keySecret and plainKeys are mutually exclusive: remove one`},

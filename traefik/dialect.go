@@ -40,7 +40,6 @@ func dialectRule(c *Config, criterion *SourceCriterion) (*Rule, error) {
 	if average == 0 && strings.TrimSpace(r.Concurrency) != "" { // which is then the rule's only limit
 		return &r, nil
 	}
-	r.Algorithm = "token_bucket"
 	burst := in.Number("burst", r.Burst, 0, core.MaxRequests, 1)
 	if in.Err != nil {
 		return nil, in.Err
@@ -48,10 +47,15 @@ func dialectRule(c *Config, criterion *SourceCriterion) (*Rule, error) {
 	if burst == 0 { // as Traefik has it
 		burst = 1
 	}
-	r.Burst = strconv.FormatInt(burst, 10)
 	r.Limit = fmt.Sprintf("%d/%s", average, period)
+	r.Algorithm = "token_bucket"
+	r.Burst = strconv.FormatInt(burst, 10)
 	if average == 0 {
 		r.Limit = ruleset.Unlimited
+		if r.Tiers == nil && r.Overrides == nil { // Traefik allows a burst without an average, where it has no effect
+			r.Algorithm = ""
+			r.Burst = ""
+		}
 	}
 	return &r, nil
 }

@@ -66,7 +66,7 @@ type engine struct {
 	number      int  // of all engines there have been
 	uses        int  // by generations
 	living      int  // of those, the ones that have not ended
-	returned    bool // it is used again after living was 0, and its files have not been checked yet
+	returned    bool // it is used again after none was living, and its files have not been checked yet
 	store       storeSettings
 	memory      *core.Memory
 	shared      *sharedRedis // nil: memory
@@ -177,7 +177,7 @@ func (e *engine) setAddressing(own, criterions interface{}) (chosen bool, err er
 		return chosen, err
 	}
 	e.addressing, err = newAddressing(field, &strategy)
-	if e.addressing.depth > 0 && len(e.addressing.excluded) > 0 {
+	if e.addressing.depth > 0 && e.addressing.excluded != nil {
 		e.advice = append(e.advice, field+": excludedIPs has no effect beside depth")
 	}
 	return chosen, err

@@ -165,27 +165,31 @@ func byAddress(h *handler, of *ruleset.Rule, c *core.ServeConfig, serve func(c *
 // coversFunc returns a function that reports whether a rule covers a request; nil: it covers all.
 func coversFunc(e *engine, r *front.Rule) func(r *http.Request) bool {
 	var all func(r *http.Request) bool
-	matcher, excepts := r.Matcher, r.Ruled.Excepts
-	if matcher == nil {
+	if r.Matcher == nil {
 		return all
 	}
-	return func(r *http.Request) bool {
-		address := ""
-		if excepts {
-			address = clientAddress(&e.addressing, r)
-			if address == "" || e.unsaid {
-				noteAddress(e, r, address)
+	var client func(r *http.Request) string
+	if r.Ruled.Excepts {
+		client = clientGetter(&e.addressing, nil)
+		if e.unsaid || !e.addressing.direct() {
+			found := client
+			client = func(r *http.Request) string {
+				address := found(r)
+				if address == "" || e.unsaid {
+					noteAddress(e, r, address)
+				}
+				return address
 			}
 		}
-		return matcher.Covers(r, address)
 	}
+	return r.Matcher.CoversFunc(client)
 }
 
 // keyFunc returns the function that makes the keys of a rule.
 func keyFunc(h *handler, r *front.Rule) func(r *http.Request) string {
 	e := h.engine
-	return ruleset.KeyFunc(r.Ruled, func(colon func(value string) string) func(r *http.Request) string {
-		return clientGetter(&e.addressing, colon)
+	return ruleset.KeyFunc(r.Ruled, func(dressed func(value string) string) func(r *http.Request) string {
+		return clientGetter(&e.addressing, dressed)
 	})
 }
 

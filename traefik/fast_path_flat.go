@@ -6,35 +6,23 @@ import (
 	"net/http"
 
 	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/match"
 )
 
 // gate passes requests that the only rule does not cover to the next handler.
 type gate struct {
-	engine        *engine
-	matcher       *match.Matcher
-	excepts       bool // the matcher looks at the client's address
+	covers        func(r *http.Request) bool
 	covered, next http.Handler
 }
 
 func newGate(h *handler, r *front.Rule, covered http.Handler) http.Handler {
 	return &gate{
-		engine: h.engine, matcher: r.Ruled.Matcher, excepts: r.Ruled.Excepts, covered: covered, next: h.next,
+		covers: coversFunc(h.engine, r), covered: covered, next: h.next,
 	}
 }
 
 // ServeHTTP implements http.Handler.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var (
-		address string
-	)
-	if g.excepts {
-		address = clientAddress(&g.engine.addressing, r)
-		if address == "" || g.engine.unsaid {
-			noteAddress(g.engine, r, address)
-		}
-	}
-	if g.matcher.Covers(r, address) {
+	if g.covers(r) {
 		g.covered.ServeHTTP(w, r)
 		return
 	}

@@ -7,14 +7,11 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/match"
 )
 
 // gateMetered passes requests that the only rule does not cover to the next handler, with a core.Metering.
 type gateMetered struct {
-	engine        *engine
-	matcher       *match.Matcher
-	excepts       bool // the matcher looks at the client's address
+	covers        func(r *http.Request) bool
 	covered, next http.Handler
 
 	path, other string // of the core.Metering
@@ -23,7 +20,7 @@ type gateMetered struct {
 
 func newGateMetered(h *handler, r *front.Rule, covered http.Handler, metering *core.Metering) http.Handler {
 	return &gateMetered{
-		engine: h.engine, matcher: r.Ruled.Matcher, excepts: r.Ruled.Excepts, covered: covered, next: h.next,
+		covers: coversFunc(h.engine, r), covered: covered, next: h.next,
 		path: metering.Path, other: metering.Other, aside: metering.Aside,
 	}
 }
@@ -31,21 +28,14 @@ func newGateMetered(h *handler, r *front.Rule, covered http.Handler, metering *c
 // ServeHTTP implements http.Handler.
 func (g *gateMetered) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var (
-		path    string
-		address string
+		path string
 	)
 	path = r.URL.Path
 	if path == g.path || path == g.other {
 		g.aside.ServeHTTP(w, r)
 		return
 	}
-	if g.excepts {
-		address = clientAddress(&g.engine.addressing, r)
-		if address == "" || g.engine.unsaid {
-			noteAddress(g.engine, r, address)
-		}
-	}
-	if g.matcher.Covers(r, address) {
+	if g.covers(r) {
 		g.covered.ServeHTTP(w, r)
 		return
 	}

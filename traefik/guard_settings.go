@@ -33,6 +33,7 @@ func newGuardSettings(value interface{}, namespace string) (*guardSettings, erro
 	s := &guardSettings{name: strings.TrimSpace(given.Name)}
 	s.bounds.Max = int(in.Number("max", given.Max, 1, front.MostUnderWay, 0))
 	s.bounds.Min = int(in.Number("min", given.Min, 1, front.MostUnderWay, 0))
+	s.bounds.Shadow = in.Truth("shadow", given.Shadow)
 	warmUp := in.Duration("warmUp", given.WarmUp, front.LeastWarmUp, front.MostWarmUp, 0)
 	if in.Err != nil {
 		return none, fmt.Errorf("guard: %w", in.Err)
@@ -77,7 +78,7 @@ func (s *guardSettings) setPriority(text string, values []string) error {
 
 // alike reports whether two guards of one name have the same bounds. (Which requests have priority is each middleware's own.)
 func (s *guardSettings) alike(other *guardSettings) bool {
-	return s.bounds.Max == other.bounds.Max && s.bounds.Min == other.bounds.Min && s.bounds.WarmUp == other.bounds.WarmUp
+	return s.bounds.Max == other.bounds.Max && s.bounds.Min == other.bounds.Min && s.bounds.WarmUp == other.bounds.WarmUp && s.bounds.Shadow == other.bounds.Shadow
 }
 
 // isOn reports whether an object of the configuration is there.

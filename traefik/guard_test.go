@@ -29,9 +29,10 @@ func TestMistakesInAGuardAreSaid(t *testing.T) {
 		{object{"max": 100001}, `guard: max "100001": must be a whole number from 1 to 100000`},
 		{object{"min": "few"}, `guard: min "few": must be a whole number from 1 to 100000`},
 		{object{"max": 5, "min": 6}, `guard: min 6: must not be above max, which is 5`},
-		{object{"min": 129}, `guard: min 129: must not be above max, which is 128`},
+		{object{"max": 128, "min": 129}, `guard: min 129: must not be above max, which is 128`},
 		{object{"name": "a b"}, `guard: name: `},
 		{object{"tighten": "maybe"}, `guard: tighten "maybe": must be on or off`},
+		{object{"shadow": "perhaps"}, `guard: shadow "perhaps": `},
 		{object{"warmUp": "1s"}, `guard: warmUp "1s": must be a duration from 10s to 720h`},
 		{object{"tighten": "off", "warmUp": "24h"}, `guard: warmUp: has no effect with tighten off`},
 		{object{"priority": object{"values": "gold"}}, `guard: priority: source: is missing`},
@@ -537,6 +538,32 @@ func TestMiddlewaresShareTheGuardOfAName(t *testing.T) {
 	}
 	guardedBy(t, s, ctx, &Config{Guard: object{"name": "shop", "max": 2}}, "another@file", next)
 	if s.log.count(`weir: middleware another@file: guard "shop" is defined in another way by middleware `) == 0 {
+		t.Errorf("the log has: %s", s.log)
+	}
+}
+
+func TestAGuardInShadowTurnsNobodyAway(t *testing.T) {
+	s := newStage(t)
+	next := &service{}
+	h := guardedBy(t, s, context.Background(), &Config{Guard: object{"max": 1, "shadow": true}, Metrics: object{"path": "/metrics"}}, "m@file", next)
+	inner := ""
+	next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+		next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {}
+		inner = get(h, "192.0.2.1", nil).Status[:3] + " " + get(h, "192.0.2.2", nil).Status[:3]
+	}
+	get(h, "192.0.2.1", nil)
+	if inner != "200 200" {
+		t.Errorf("beside one of one: %s", inner)
+	}
+	body, _ := io.ReadAll(get(h, "192.0.2.1", func(r *http.Request) { r.URL.Path = "/metrics" }).Body)
+	for _, want := range []string{`weir_guard_shadow_rejected_total{guard="m.file",reason="full"} 2`, `weir_guard_rejected_total{guard="m.file",reason="full"} 0`} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("the metrics have no %s:\n%s", want, body)
+		}
+	}
+	s.step(2 * time.Second)
+	get(h, "192.0.2.1", nil)
+	if s.log.count("weir: middleware m@file: the guard would turn away what is beyond 1 requests under way: that is its max, and") != 1 {
 		t.Errorf("the log has: %s", s.log)
 	}
 }

@@ -17,10 +17,12 @@ import (
 //   - with excluded networks it is the rightmost of the list that is in none of them; none if all are in one;
 //   - else it is the connection's.
 //
-// If a request has the field several times, the first counts. The zero value takes the connection's address.
+// It reads addresses as match.ReadAddress does. A text of the list that is none, such as unknown, is taken as it is. If a request has the field
+// several times, the list goes through all of them. (Traefik itself reads the first alone, which is the client's own behind a proxy that adds
+// another.) The zero value takes the connection's address.
 type addressing struct {
 	depth    int
-	excluded []netip.Prefix
+	excluded match.Networks
 	subnet   int // bits of the networks that IPv6 addresses are masked to; 0: they are not masked
 }
 
@@ -35,30 +37,32 @@ func newAddressing(field string, s *IPStrategy) (addressing, error) {
 	if in.Err != nil {
 		return a, fmt.Errorf("%s: %w", field, in.Err)
 	}
+	var excluded []netip.Prefix
 	for _, text := range trimmed(s.ExcludedIPs) {
 		network, err := match.ParseNetwork(text)
 		if err != nil {
 			return a, fmt.Errorf("%s: excludedIPs: %w", field, err)
 		}
-		a.excluded = append(a.excluded, network)
+		excluded = append(excluded, network)
 	}
+	a.excluded = match.NewNetworks(excluded)
 	return a, nil
 }
 
 // direct reports whether the client's address is the connection's, unmasked.
-func (a *addressing) direct() bool { return a.depth == 0 && len(a.excluded) == 0 && a.subnet == 0 }
+func (a *addressing) direct() bool { return a.depth == 0 && a.excluded == nil && a.subnet == 0 }
 
-// clientAddress returns the address of a request's client, "" if the strategy finds none.
+// clientAddress returns the address of a request's client as match.CleanAddress does, "" if the strategy finds none.
 func clientAddress(a *addressing, r *http.Request) string {
 	address := ""
 	if a.depth > 0 {
-		list := strings.Split(r.Header.Get(forwardedFor), ",")
+		list := forwardedList(r)
 		if len(list) < a.depth {
 			return ""
 		}
 		address = strings.TrimSpace(list[len(list)-a.depth])
-	} else if len(a.excluded) > 0 {
-		return firstNotExcluded(a.excluded, strings.Split(r.Header.Get(forwardedFor), ","))
+	} else if a.excluded != nil {
+		return firstNotExcluded(a.excluded, forwardedList(r))
 	} else {
 		host, _, err := net.SplitHostPort(r.RemoteAddr)
 		if err != nil {
@@ -66,59 +70,68 @@ func clientAddress(a *addressing, r *http.Request) string {
 		}
 		address = host
 	}
+	if strings.IndexAny(address, match.Dress) >= 0 {
+		address = match.CleanAddress(address)
+	}
 	if a.subnet > 0 {
 		return networkOf(address, a.subnet)
 	}
 	return address
 }
 
-// clientGetter returns a function that returns clientAddress, and passes addresses that have a colon through the function colon; nil: it
-// leaves them as they are.
-func clientGetter(a *addressing, colon func(value string) string) func(r *http.Request) string {
+// forwardedList returns the items of a request's X-Forwarded-For.
+func forwardedList(r *http.Request) []string {
+	return strings.Split(strings.Join(r.Header[forwardedFor], ","), ",")
+}
+
+// clientGetter returns a function that returns clientAddress, and passes addresses that have a byte of match.Dress through the function dressed;
+// nil: it returns them as match.CleanAddress does.
+func clientGetter(a *addressing, dressed func(value string) string) func(r *http.Request) string {
+	if dressed == nil {
+		dressed = match.CleanAddress
+	}
 	if a.depth == 1 && a.subnet == 0 {
 		return func(r *http.Request) string {
-			list := r.Header.Get(forwardedFor)
+			fields := r.Header[forwardedFor]
+			if len(fields) == 0 {
+				return ""
+			}
+			list := fields[len(fields)-1]
 			list = strings.TrimSpace(list[strings.LastIndexByte(list, ',')+1:])
-			if colon == nil || strings.IndexByte(list, ':') < 0 {
+			if strings.IndexAny(list, match.Dress) < 0 {
 				return list
 			}
-			return colon(list)
+			return dressed(list)
 		}
 	}
 	return func(r *http.Request) string {
 		address := clientAddress(a, r)
-		if colon == nil || strings.IndexByte(address, ':') < 0 {
+		if strings.IndexByte(address, ':') < 0 {
 			return address
 		}
-		return colon(address)
+		return dressed(address)
 	}
 }
 
 // firstNotExcluded returns the rightmost of a list that lies in none of the networks. A text that is not an address lies in none.
-func firstNotExcluded(excluded []netip.Prefix, list []string) string {
+func firstNotExcluded(excluded match.Networks, list []string) string {
 	for i := len(list) - 1; i >= 0; i-- {
 		text := strings.TrimSpace(list[i])
 		if text == "" {
 			continue
 		}
-		ip, err := netip.ParseAddr(text)
-		if err != nil {
+		ip := match.ReadAddress(text)
+		if !ip.IsValid() {
 			return text
 		}
-		ip = ip.Unmap().WithZone("")
-		found := false
-		for j := range excluded {
-			found = found || excluded[j].Contains(ip)
-		}
-		if !found {
-			return text
+		if !match.Contains(excluded, ip) {
+			return ip.String()
 		}
 	}
 	return ""
 }
 
-// networkOf returns the first address of the network, of so many bits, in which an IPv6 address lies, and any other text
-// unchanged. Here, as for Traefik, an IPv4-mapped address is an IPv6 address.
+// networkOf returns the first address of the network, of so many bits, in which an IPv6 address lies, and any other text unchanged.
 func networkOf(address string, bits int) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil || !ip.Is6() {

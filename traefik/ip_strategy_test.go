@@ -40,12 +40,24 @@ func TestIPStrategyMeansWhatTraefikMeansByIt(t *testing.T) {
 		{object{"depth": 2}, remote, []string{"198.51.100.1,"}, "198.51.100.1"},
 		{object{"depth": 1}, remote, []string{" \t198.51.100.1 "}, "198.51.100.1"},
 		{object{"depth": 1}, remote, []string{"unknown"}, "unknown"},
-		{object{"depth": 1}, remote, []string{"198.51.100.1", "198.51.100.2"}, "198.51.100.1"}, // the first field counts
+		{object{"depth": 1}, remote, []string{"198.51.100.1", "198.51.100.2"}, "198.51.100.2"}, // one list
+		{object{"depth": 2}, remote, []string{"198.51.100.1", "198.51.100.2"}, "198.51.100.1"},
+		{object{"depth": 2}, remote, []string{"198.51.100.1, 198.51.100.3", "198.51.100.2"}, "198.51.100.3"},
+		{object{"depth": 1}, remote, []string{"198.51.100.1:50123"}, "198.51.100.1"},
+		{object{"depth": 2}, remote, []string{"198.51.100.1:50123, 10.0.0.1"}, "198.51.100.1"},
+		{object{"depth": 1}, remote, []string{"[2001:db8::1]:443"}, "2001:db8::1"},
+		{object{"depth": 1}, remote, []string{"[2001:DB8::1]"}, "2001:db8::1"},
+		{object{"depth": 1}, remote, []string{`"[2001:db8::1]:443"`}, "2001:db8::1"},
+		{object{"depth": 1}, remote, []string{`"198.51.100.1"`}, "198.51.100.1"},
+		{object{"depth": 1}, remote, []string{"fe80::1%eth0"}, "fe80::1"},
+		{object{"depth": 1}, remote, []string{"::ffff:198.51.100.1"}, "198.51.100.1"},
+		{object{"depth": 1}, remote, []string{"_hidden"}, "_hidden"},
+		{object{"depth": 1, "ipv6Subnet": 48}, remote, []string{"[2001:db8:1:2::3]:443"}, "2001:db8:1::"},
 		{object{"depth": 1, "ipv6Subnet": 48}, remote, []string{"2001:db8:1:2::3"}, "2001:db8:1::"},
 		{object{"depth": 1, "ipv6Subnet": 48}, remote, []string{"198.51.100.1"}, "198.51.100.1"},
 		{object{"depth": 1, "ipv6Subnet": 48}, remote, []string{"unknown"}, "unknown"},
-		{object{"depth": 1, "ipv6Subnet": 64}, remote, []string{"::ffff:198.51.100.1"}, "::"},
-		{object{"depth": 1}, remote, []string{"2001:DB8::0:1"}, "2001:DB8::0:1"},
+		{object{"depth": 1, "ipv6Subnet": 64}, remote, []string{"::ffff:198.51.100.1"}, "198.51.100.1"},
+		{object{"depth": 1}, remote, []string{"2001:DB8::0:1"}, "2001:db8::1"},
 		{object{"depth": 1, "excludedIPs": "198.51.100.2"}, remote, []string{"198.51.100.1, 198.51.100.2"}, "198.51.100.2"}, // depth comes first
 
 		{object{"excludedIPs": "10.0.0.0/8"}, remote, []string{"198.51.100.1"}, "198.51.100.1"},
@@ -56,7 +68,7 @@ func TestIPStrategyMeansWhatTraefikMeansByIt(t *testing.T) {
 		{object{"excludedIPs": "10.0.0.0/8"}, remote, nil, ""},
 		{object{"excludedIPs": "10.0.0.0/8"}, remote, []string{"198.51.100.1,, ,10.1.2.3"}, "198.51.100.1"},
 		{object{"excludedIPs": "10.0.0.0/8"}, remote, []string{"198.51.100.1, unknown, 10.1.2.3"}, "unknown"},
-		{object{"excludedIPs": "10.0.0.0/8"}, remote, []string{"198.51.100.1, 10.1.2.3:80"}, "10.1.2.3:80"}, // no address
+		{object{"excludedIPs": "10.0.0.0/8"}, remote, []string{"198.51.100.1, 10.1.2.3:80"}, "198.51.100.1"},
 		{object{"excludedIPs": "10.0.0.0/8"}, remote, []string{"198.51.100.1, ::ffff:10.1.2.3"}, "198.51.100.1"},
 		{object{"excludedIPs": "::ffff:10.1.2.3"}, remote, []string{"198.51.100.1, 10.1.2.3"}, "198.51.100.1"},
 		{object{"excludedIPs": "2001:db8::/32"}, remote, []string{"198.51.100.1, 2001:db8::7"}, "198.51.100.1"},
@@ -65,7 +77,10 @@ func TestIPStrategyMeansWhatTraefikMeansByIt(t *testing.T) {
 		{object{"excludedIPs": "::/0"}, remote, []string{"198.51.100.1"}, "198.51.100.1"},
 		{object{"excludedIPs": "0.0.0.0/0"}, remote, []string{"2001:db8::7, 198.51.100.1"}, "2001:db8::7"},
 		{object{"excludedIPs": "10.0.0.0/8", "ipv6Subnet": 64}, remote, []string{"2001:db8:1:2:3:4:5:6"}, "2001:db8:1:2:3:4:5:6"}, // not masked
-		{object{"excludedIPs": "10.0.0.0/8"}, remote, []string{"198.51.100.1", "198.51.100.2"}, "198.51.100.1"},
+		{object{"excludedIPs": "10.0.0.0/8"}, remote, []string{"198.51.100.1", "198.51.100.2"}, "198.51.100.2"},
+		{object{"excludedIPs": "10.0.0.0/8"}, remote, []string{"198.51.100.1", "10.1.2.3"}, "198.51.100.1"},
+		{object{"excludedIPs": "10.0.0.0/8"}, remote, []string{"[2001:DB8::1]:443, 10.1.2.3:80"}, "2001:db8::1"},
+		{object{"excludedIPs": "2001:db8:1::/48"}, remote, []string{"198.51.100.1:5, [2001:db8:1::1]"}, "198.51.100.1"},
 	}
 	for _, test := range tests {
 		var s IPStrategy
@@ -80,6 +95,9 @@ func TestIPStrategyMeansWhatTraefikMeansByIt(t *testing.T) {
 		r.RemoteAddr = test.remote
 		if test.forwarded != nil {
 			r.Header[forwardedFor] = test.forwarded
+		}
+		if got := clientGetter(&a, nil)(r); got != test.want {
+			t.Errorf("%v of %s with X-Forwarded-For %q, by the getter: got %q, want %q", test.strategy, test.remote, test.forwarded, got, test.want)
 		}
 		if got := clientAddress(&a, r); got != test.want {
 			t.Errorf("%v of %s with X-Forwarded-For %q: got %q, want %q", test.strategy, test.remote, test.forwarded, got, test.want)

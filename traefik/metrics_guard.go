@@ -42,14 +42,8 @@ func appendGuards(b []byte, s *snapshot, now int64) []byte {
 	b = appendGauge(b, front.GuardUnderWay, guards, "", func(l *guardLook) float64 { return float64(l.at.UnderWay) })
 	b = appendGauge(b, front.GuardBaseline, guards, "", func(l *guardLook) float64 { return float64(l.at.Baseline) / 1e6 })
 	b = appendGauge(b, front.GuardFair, guards, "", func(l *guardLook) float64 { return float64(l.at.Fair) / 1e3 })
-	m := front.GuardRejected
-	b = appendFamily(b, m.Name, "counter", m.Help)
-	for _, l := range guards {
-		begin := m.Name + l.labels + `,reason="`
-		b = appendSample(b, begin+front.GuardFull+`"} `, l.at.Full)
-		b = appendSample(b, begin+front.GuardUnfair+`"} `, l.at.Unfair)
-		b = appendSample(b, begin+front.GuardTightened+`"} `, l.at.Tightened)
-	}
+	b = appendGuardCounts(b, front.GuardRejected, guards, false)
+	b = appendGuardCounts(b, front.GuardShadowRejected, guards, true)
 	if len(rules) == 0 {
 		return b
 	}
@@ -67,6 +61,25 @@ func appendGuards(b []byte, s *snapshot, now int64) []byte {
 	b = appendFamily(b, front.FirstByte.Name, "histogram", front.FirstByte.Help)
 	for _, l := range rules {
 		b = appendPowers(b, front.FirstByte.Name, l.labels, l.of.Took, 0.001, l.of.Answers, float64(l.of.Time)/1e6)
+	}
+	return b
+}
+
+// appendGuardCounts appends how many requests the guards rejected, or would have as shadows.
+func appendGuardCounts(b []byte, m front.GuardMetric, guards []*guardLook, shadow bool) []byte {
+	any := false
+	for _, l := range guards {
+		counts, shown := front.GuardCounts(&l.at, shadow)
+		if !shown {
+			continue
+		}
+		if !any {
+			any = true
+			b = appendFamily(b, m.Name, "counter", m.Help)
+		}
+		for _, reason := range []string{front.GuardFull, front.GuardUnfair, front.GuardTightened} {
+			b = appendSample(b, m.Name+l.labels+`,reason="`+reason+`"} `, counts[reason])
+		}
 	}
 	return b
 }

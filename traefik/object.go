@@ -18,14 +18,17 @@ import (
 // regardless of case, scalars as texts, and texts with commas as lists, as Traefik's decoder does. It refuses unknown keys. field is the
 // object's name in messages.
 func decodeObject(field string, value, into interface{}) (present bool, err error) {
+	if value == nil {
+		return false, nil
+	}
 	target := reflect.ValueOf(into).Elem()
-	known := fieldsOf(target.Interface())
-	members, present, err := membersOf(field, value, known)
+	members, present, err := membersOf(field, value, fieldsOf(target.Interface()))
 	if err != nil {
 		return false, err
 	}
+	places := placesOf(target.Type())
 	for name, member := range members {
-		if err := decodeMember(field+": "+name, member, target.Field(fieldIndex(target.Type(), name))); err != nil {
+		if err := decodeMember(field+": "+name, member, target.Field(places[name])); err != nil {
 			return false, err
 		}
 	}
@@ -34,6 +37,10 @@ func decodeObject(field string, value, into interface{}) (present bool, err erro
 
 // decodeText is decodeObject for an object of the schema of rules. It returns nil if there is none.
 func decodeText(field string, value interface{}, object string) (*ruleset.Object, error) {
+	if value == nil {
+		var none *ruleset.Object
+		return none, nil
+	}
 	members, present, err := membersOf(field, value, camelCased(object))
 	if err != nil || !present {
 		var none *ruleset.Object
@@ -215,14 +222,15 @@ func asJSON(value interface{}) string {
 	return string(text)
 }
 
-// fieldIndex returns the index of the field of a struct that has that name in a configuration; -1: none.
-func fieldIndex(t reflect.Type, name string) int {
+// placesOf returns the indexes of the fields of a struct by their names in a configuration.
+func placesOf(t reflect.Type) map[string]int {
+	places := make(map[string]int)
 	for i := 0; i < t.NumField(); i++ {
-		if nameOf(t.Field(i)) == name {
-			return i
+		if name := nameOf(t.Field(i)); name != "" {
+			places[name] = i
 		}
 	}
-	return -1
+	return places
 }
 
 // listOf returns the members of a list in the configuration, none if there is no list. An empty list comes as an empty text.

@@ -27,7 +27,7 @@ func newWords() *strings.Replacer {
 	sort.Sort(sort.Reverse(sort.StringSlice(names))) // the longer first, if one begins with the other
 	pairs := []string{"have request_header set a field to it, and take header:NAME", "write header:NAME for a field", "key_secret", "keySecret", "plain_keys", "plainKeys",
 		"?master_name=", "?master_name=", "db, master_name and addr", "db, master_name and addr", // in a URL
-		"master_name", "masterName", "sentinel_username", "sentinelUsername", "sentinel_password", "sentinelPassword", "dial_timeout", "dialTimeout", "read_timeout", "readTimeout"}
+		"master_name", "masterName", "sentinel_username", "sentinelUsername", "sentinel_password", "sentinelPassword", "background_timeout", "backgroundTimeout", "dial_timeout", "dialTimeout", "read_timeout", "readTimeout"}
 	for _, name := range names {
 		if strings.IndexByte(name, '_') > 0 {
 			pairs = append(pairs, name, ruleset.CamelCase(name))

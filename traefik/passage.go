@@ -229,10 +229,8 @@ func admit(g *guarded, w http.ResponseWriter, r *http.Request, of *guard.Rule, k
 	many := guard.Refill(g.guard)
 	hash := maphash.String(guardSeed, key)
 	under := int64(guard.Tightened)
-	if guard.AskFor(g.guard, of, hash, now, many) {
+	if guard.AskFor(g.guard, of, hash, now, many) || !guard.Tighten(g.guard, hash, now) {
 		under = guard.BeginFor(g.guard, hash, priority, now, many)
-	} else {
-		guard.Tighten(g.guard, hash, now)
 	}
 	if under < 0 {
 		guard.Reject(g.guard, of, hash, now)

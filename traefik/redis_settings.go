@@ -102,6 +102,7 @@ func (s *redisSettings) read(r *Redis) error {
 	s.client.Cluster = in.Truth("cluster", r.Cluster)
 	s.client.Database = int(in.Number("database", r.Database, 0, 1_000_000, 0))
 	s.client.Timeout = in.Duration("timeout", r.Timeout, shortestWait, longestWait, 0)
+	s.client.Background = in.Duration("backgroundTimeout", r.BackgroundTimeout, shortestWait, longestWait, 0)
 	s.client.DialTimeout = in.Duration("dialTimeout", r.DialTimeout, shortestWait, longestWait, 0)
 	s.client.ReadTimeout = in.Duration("readTimeout", r.ReadTimeout, shortestWait, longestWait, 0)
 	s.store.PlainKeys = in.Truth("plainKeys", r.PlainKeys)

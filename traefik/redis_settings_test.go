@@ -8,7 +8,7 @@ import (
 )
 
 func TestRedisSettings(t *testing.T) {
-	setenv(t, "WEIR_TEST_SECRET", "hunter2")
+	setenv(t, "WEIR_TEST_SECRET", "hunter2\n") // as shells and tools leave it
 	file := writeFile(t, t.TempDir()+"/secret", "hunter3\r\n")
 	var s storeSettings
 	err := s.setRedis(object{
@@ -19,18 +19,19 @@ func TestRedisSettings(t *testing.T) {
 	}
 	setenv(t, "WEIR_TEST_ADDRESS", "redis.internal:7000")
 	err = s.setRedis(object{
-		"address":     "env:WEIR_TEST_ADDRESS",
-		"username":    "weir",
-		"password":    "env:WEIR_TEST_SECRET",
-		"keySecret":   "file:" + file,
-		"database":    3,
-		"tls":         "true",
-		"timeout":     "100ms",
-		"dialTimeout": "2s",
-		"readTimeout": "1s",
-		"prefix":      "shop:",
-		"plainKeys":   "false",
-		"nodes":       3,
+		"address":           "env:WEIR_TEST_ADDRESS",
+		"username":          "weir",
+		"password":          "env:WEIR_TEST_SECRET",
+		"keySecret":         "file:" + file,
+		"database":          3,
+		"tls":               "true",
+		"timeout":           "100ms",
+		"dialTimeout":       "2s",
+		"backgroundTimeout": "3s",
+		"readTimeout":       "1s",
+		"prefix":            "shop:",
+		"plainKeys":         "false",
+		"nodes":             3,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +40,7 @@ func TestRedisSettings(t *testing.T) {
 	if strings.Join(c.Addresses, " ") != "redis.internal:7000" || c.Username != "weir" || c.Password != "hunter2" || c.Database != 3 || c.TLS == nil || c.TLS.InsecureSkipVerify {
 		t.Errorf("%+v", c)
 	}
-	if c.Timeout != 100*time.Millisecond || c.DialTimeout != 2*time.Second || c.ReadTimeout != time.Second {
+	if c.Timeout != 100*time.Millisecond || c.Background != 3*time.Second || c.DialTimeout != 2*time.Second || c.ReadTimeout != time.Second {
 		t.Errorf("%+v", c)
 	}
 	if r := s.redis.store; r.Prefix != "shop:" || r.KeySecret != "hunter3" || r.PlainKeys || s.redis.nodes != 3 {
@@ -48,7 +49,7 @@ func TestRedisSettings(t *testing.T) {
 }
 
 func TestSettingsOfSentinelsAndOfACluster(t *testing.T) {
-	setenv(t, "WEIR_TEST_SECRET", "hunter2")
+	setenv(t, "WEIR_TEST_SECRET", "hunter2\n") // as shells and tools leave it
 	setenv(t, "WEIR_TEST_ADDRESS", "c:3")
 	for _, c := range []struct {
 		settings object

@@ -6,21 +6,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/guard"
 )
 
 // registry keeps the state that outlives the handlers which Traefik makes.
 //
 // On every change of its configuration Traefik cancels the context of the existing handlers, calls New again for each router, and lets the
-// old handlers finish their requests. All handlers of one context are a generation. What a generation uses is released a while after its
-// context was cancelled, unless a later one uses it too. So counters survive if a configuration stays the same, if the numbers of a limit
+// old handlers finish their requests. All handlers of one context are a generation. What a generation uses is released a while after the next
+// one was made, unless a later one uses it too. So counters survive if a configuration stays the same, if the numbers of a limit
 // change, since rules that count the same share their counters in the store, and if a middleware is away for a moment.
 //
 // Only two timers run in the background, while there is something for them to do: one releases what is no longer used, and one sweeps the
@@ -39,8 +37,11 @@ type registry struct {
 
 	mu          sync.Mutex
 	engines     map[string]*engine // by fingerprint
+	indexes     indexes            // of the same engines
 	generations map[<-chan struct{}]*generation
-	leaving     []*leaving    // in the order of until
+	begun       int64         // generations
+	longest     time.Duration // that any has taken from its first handler to its last
+	leaving     []*leaving    // in the order in which they left
 	expiring    bool          // a timer for leaving is set
 	sweeping    bool          // a timer to sweep memory is set
 	nextSweep   time.Duration // not before that; only the timer's
@@ -60,15 +61,22 @@ type registry struct {
 	maxKeys   int // of the memory
 }
 
-// generation is what the handlers of one context use.
+// generation is what the handlers of one context use: those that Traefik makes of one configuration.
 type generation struct {
 	ctx     context.Context
+	number  int64
 	engines []*engine
+	has     map[*engine]bool // the same
+	ended   bool             // the context was cancelled
+	making  int              // handlers that are being made
+	first   time.Duration    // of the registry's clock: when the first was begun
+	last    time.Duration    // and when the last was made
 }
 
 // leaving is in use only by earlier requests: the engines of a generation whose context was cancelled, or rules of files that have changed.
 type leaving struct {
-	until   time.Duration // of the registry's clock: when they are released
+	until   time.Duration // of the registry's clock: when they may be released, if next says nothing else
+	next    *generation   // the one after engines: until it is made, Traefik lets the old handlers serve; nil: none has begun
 	engines []*engine
 	rules   []*core.Rule
 	limits  []*core.Limits // of the rules
@@ -76,10 +84,16 @@ type leaving struct {
 	limiter *core.Limiter  // that of the rules
 }
 
-const (
-	lingering     = 60 * time.Second // how long engines stay that no handler with a living context uses
-	sweepInterval = time.Minute
-)
+// indexes find engines of the registry, so that a new one need not go over all of them: there may be thousands.
+type indexes struct {
+	middlewares map[string][]*engine // by the middleware's name
+	guards      map[string][]*engine // by the name of their guard
+	rules       map[string][]*engine // by the namespace and name of a rule, where the namespace is configured
+	files       map[string][]*engine // by the digest of their rule files
+	maxKeys     map[int]int          // how many ask for so many keys in memory
+}
+
+const sweepInterval = time.Minute
 
 // process is the registry of the interpreter. Traefik has one interpreter for the plugin.
 var process = newRegistry()
@@ -93,6 +107,7 @@ func newRegistry() *registry {
 			return context.WithTimeout(ctx, d)
 		},
 		engines:     make(map[string]*engine),
+		indexes:     newIndexes(),
 		generations: make(map[<-chan struct{}]*generation),
 		redis:       make(map[string]*sharedRedis),
 		warned:      make(map[string]map[string]bool),
@@ -119,7 +134,9 @@ func (g *registry) newHandler(ctx context.Context, next http.Handler, config *Co
 	if config == nil {
 		config = CreateConfig()
 	}
-	e, err := g.engineOf(ctx, config, name)
+	gen := g.begin(ctx)
+	defer g.made(gen)
+	e, err := g.engineOf(gen, config, name)
 	if err != nil {
 		return nil, fmt.Errorf("middleware %q: %s", name, strings.Join(fewLines(strings.Split(err.Error(), "\n")), "; "))
 	}
@@ -136,8 +153,8 @@ func brief(message string) string {
 	return strings.ToValidUTF8(message[:most/2], "") + " … " + strings.ToValidUTF8(message[len(message)-most/2:], "")
 }
 
-// engineOf returns the engine of a middleware, for handlers that live as long as ctx: the existing one, or a new one.
-func (g *registry) engineOf(ctx context.Context, config *Config, name string) (*engine, error) {
+// engineOf returns the engine of a middleware, for handlers of a generation: the existing one, or a new one.
+func (g *registry) engineOf(gen *generation, config *Config, name string) (*engine, error) {
 	if err := checkFields(config); err != nil {
 		return nil, err
 	}
@@ -164,7 +181,7 @@ func (g *registry) engineOf(ctx context.Context, config *Config, name string) (*
 	}
 	fingerprint := string(digest.Sum(nil))
 
-	if e := g.joined(ctx, fingerprint); e != nil {
+	if e := g.joined(gen, fingerprint); e != nil {
 		return e, nil
 	}
 	// Without the lock: large files take an interpreter seconds.
@@ -179,50 +196,35 @@ func (g *registry) engineOf(ctx context.Context, config *Config, name string) (*
 	e.fingerprint = fingerprint
 	e.advisor = advisor
 	e.registry = g
-	return g.taken(ctx, e)
+	return g.taken(gen, e)
 }
 
-// taken opens a new engine, and has it join the generation of a context. It returns the engine that was made for another router meanwhile, if there
+// taken opens a new engine, and has it join a generation. It returns the engine that was made for another router meanwhile, if there
 // is one.
-func (g *registry) taken(ctx context.Context, e *engine) (*engine, error) {
+func (g *registry) taken(gen *generation, e *engine) (*engine, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if other := g.engines[e.fingerprint]; other != nil {
-		g.join(ctx, other)
+		g.join(gen, other)
 		return other, nil
 	}
 	if err := g.open(e); err != nil {
 		return nil, err
 	}
-	g.join(ctx, e)
+	g.join(gen, e)
 	return e, nil
 }
 
-// joined returns the existing engine, after it has joined the generation of a context; nil if there is none.
-func (g *registry) joined(ctx context.Context, fingerprint string) *engine {
+// joined returns the existing engine, after it has joined a generation; nil if there is none.
+func (g *registry) joined(gen *generation, fingerprint string) *engine {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e := g.engines[fingerprint]
 	if e != nil {
-		if last := g.newestOf(e.name); last != e { // it takes the place of its own successor
-			g.engineCount++
-			e.number = g.engineCount
-			g.succeed(e, last)
-		}
-		g.join(ctx, e)
+		g.followNewest(e) // it may take the place of its own successor
+		g.join(gen, e)
 	}
 	return e
-}
-
-// newestOf returns the newest engine of a middleware, nil if there is none.
-func (g *registry) newestOf(middleware string) *engine {
-	var last *engine
-	for _, e := range g.engines {
-		if e.name == middleware && (last == nil || e.number > last.number) {
-			last = e
-		}
-	}
-	return last
 }
 
 // open gives an engine its store, and opens its rules there.
@@ -258,8 +260,10 @@ func (g *registry) open(e *engine) error {
 	}
 	g.takeGuard(e)
 	g.takeAdvisor(e)
+	g.followNewest(e) // apart: in Yaegi the store keeps all that this function has in variables, so engines would keep those before them
 	g.compare(e)
 	g.engines[e.fingerprint] = e
+	g.indexes.add(e)
 	g.bound()
 	if !g.sweeping {
 		g.sweeping = true
@@ -268,135 +272,16 @@ func (g *registry) open(e *engine) error {
 	return nil
 }
 
-// compare logs what changes with a new engine: which rules count afresh under an old name, and which share their counters with another
-// middleware's though their limits are not the same.
-func (g *registry) compare(e *engine) {
-	before := g.newestOf(e.name)
-	g.engineCount++
-	e.number = g.engineCount
-	g.succeed(e, before)
-	for _, gen := range g.generations {
-		if gen.ctx.Err() != nil {
-			continue
-		}
-		for _, other := range gen.engines {
-			if other.name == e.name {
-				continue
-			}
-			g.reportGuard(e, other)
-			if e.named {
-				g.reportDifference(e, other)
-			}
-		}
-	}
-}
-
-// join adds an engine to the generation of a context.
-func (g *registry) join(ctx context.Context, e *engine) {
-	done := ctx.Done()
-	gen := g.generations[done]
-	if gen == nil {
-		gen = &generation{ctx: ctx}
-		g.generations[done] = gen
-		if done != nil {
-			context.AfterFunc(ctx, func() { g.end(done) })
-		}
-	}
-	if slices.Contains(gen.engines, e) {
-		return
-	}
-	gen.engines = append(gen.engines, e)
-	e.uses++
-	e.returned = e.returned || e.uses > 1 && e.living == 0
-	e.living++
-	if e.guard != nil {
-		guard.Bound(e.guard, e.guardSettings.bounds)
-	}
-	if e.monitoring.address != "" {
-		g.listen(e.monitoring.address, e.name)
-	}
-}
-
-// end notes that the context of a generation was cancelled. Its engines are released after a while.
-func (g *registry) end(done <-chan struct{}) {
-	defer contain()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	gen := g.generations[done]
-	if gen == nil {
-		return
-	}
-	delete(g.generations, done)
-	for _, e := range gen.engines {
-		e.living--
-	}
-	if len(g.listeners) > 0 {
-		g.after(shownFor, g.settleLater)
-	}
-	g.leave(&leaving{engines: gen.engines})
-}
-
-// leave schedules the release of something after a while.
-func (g *registry) leave(l *leaving) {
-	l.until = g.clock() + lingering
-	g.leaving = append(g.leaving, l)
-	if !g.expiring {
-		g.expiring = true
-		g.after(lingering, g.expireLater)
-	}
-}
-
-// expire releases what is due.
-func (g *registry) expire() {
-	defer contain()
-	for _, shared := range g.letGo() {
-		shared.close()
-	}
-}
-
-// letGo is expire without closing the stores that nobody uses any more: it returns them.
-func (g *registry) letGo() []*sharedRedis {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	now := g.clock()
-	var unused []*sharedRedis
-	for len(g.leaving) > 0 && g.leaving[0].until <= now {
-		closePlaces(g.leaving[0].places)
-		endSwitches(g.leaving[0].limiter, g.leaving[0].limits)
-		releaseRules(g.leaving[0].limiter, g.leaving[0].rules)
-		for _, e := range g.leaving[0].engines {
-			e.uses--
-			if e.uses == 0 {
-				if shared := g.close(e); shared != nil {
-					unused = append(unused, shared)
-				}
-			}
-		}
-		g.leaving[0] = nil
-		g.leaving = g.leaving[1:]
-	}
-	g.forgetMeters()
-	g.forgetGuards()
-	g.expiring = len(g.leaving) > 0
-	if g.expiring {
-		g.after(g.leaving[0].until-now, g.expireLater)
-	}
-	return unused
-}
-
 // close ends an engine. It returns its store if nobody else uses that any more.
 func (g *registry) close(e *engine) *sharedRedis {
 	delete(g.engines, e.fingerprint)
+	g.indexes.remove(e)
 	closePlaces(e.places)
 	closePlaces(e.inForce().places)
 	endSwitches(e.limiter, e.inForce().allLimits(0))
 	releaseRules(e.limiter, e.ownCore())
 	releaseRules(e.limiter, e.inForce().ofFiles)
-	alone := true
-	for _, other := range g.engines {
-		alone = alone && other.name != e.name
-	}
-	if alone {
+	if g.newestOf(e.name) == nil {
 		delete(g.warned, e.name)
 	}
 	if len(g.engines) == 0 {
@@ -413,16 +298,7 @@ func (g *registry) bound() {
 	if g.memory == nil {
 		return
 	}
-	most := 0
-	for _, e := range g.engines {
-		asked := e.store.maxKeys
-		if asked == 0 && e.store.redis == nil {
-			asked = core.DefaultMaxKeys
-		}
-		if asked > most {
-			most = asked
-		}
-	}
+	most := g.indexes.mostKeys()
 	g.memory.SetMaxKeys(most)
 	g.maxKeys = most
 	if most == 0 { // all counters are in Redis

@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/guard"
 )
 
@@ -34,8 +35,19 @@ func (g *registry) takeGuard(e *engine) {
 		of.alone = guard.Track(of.guard, "")
 		g.guards[s.name] = of
 	}
+	middleware := e.name
+	e.guardSettings.bounds.Tell = func(c guard.Change) { tellGuard(middleware, c) }
 	e.guard, e.alone = of.guard, of.alone
 	g.track(e, e.inForce())
+}
+
+// tellGuard logs that a guard begins to limit requests, or stops.
+func tellGuard(middleware string, c guard.Change) {
+	if c.Begins {
+		warn(middleware, front.GuardChange(c))
+	} else {
+		inform(middleware, front.GuardChange(c))
+	}
 }
 
 // track has an engine's guard learn the demand of a set's rules.
@@ -71,20 +83,16 @@ func (s *ruleSet) limits() []*core.Rule {
 // forgetGuards removes the guards that no engine has any more, and from the others the rules that none has.
 func (g *registry) forgetGuards() {
 	for name, of := range g.guards {
+		users := g.indexes.guards[name]
+		if len(users) == 0 {
+			delete(g.guards, name)
+			continue
+		}
 		used := make(map[*guard.Rule]bool)
-		found := false
-		for _, e := range g.engines {
-			if e.guardSettings == nil || e.guardSettings.name != name {
-				continue
-			}
-			found = true
+		for _, e := range users {
 			for _, r := range e.inForce().tracked {
 				used[r] = true
 			}
-		}
-		if !found {
-			delete(g.guards, name)
-			continue
 		}
 		for label, r := range of.rules {
 			if !used[r] {
@@ -97,12 +105,11 @@ func (g *registry) forgetGuards() {
 
 // reportGuard logs that two middlewares define the guard that they share in different ways.
 func (g *registry) reportGuard(e, other *engine) {
-	ours, theirs := e.guardSettings, other.guardSettings
-	if ours == nil || theirs == nil || ours.name != theirs.name || ours.alike(theirs) {
+	if e.guardSettings.alike(other.guardSettings) {
 		return
 	}
 	g.say(e.name, fmt.Sprintf("guard %q is defined in another way by middleware %s, and what was loaded last is in force; make them alike, or give one of them another name",
-		ours.name, other.name))
+		e.guardSettings.name, other.name))
 }
 
 // guardsOf returns the guards whose metrics are shown, by their names, and those names in order.

@@ -9,8 +9,8 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// shownFor is how long the metrics still have engines that no handler with a living context uses. Traefik cancels the old handlers before it
-// makes the new ones, so in between a middleware may have none.
+// shownFor is how long the metrics still have engines that no handler with a living context uses, from when the next ones have been made. Traefik
+// cancels the old handlers before it makes the new ones, so in between a middleware may have none.
 const shownFor = 10 * time.Second
 
 // meter gives the rules of a set their meters: existing ones, or new ones.
@@ -87,12 +87,12 @@ func (g *registry) forgetMeters() {
 // shown returns the engines whose metrics are shown: those of living handlers, the newest last, and before them those that ended a
 // moment ago, if their middleware has no other yet.
 func (g *registry) shown() []*engine {
-	living := make(map[*engine]bool)         // false: it ended a moment ago
-	names := make(map[string]bool)           // of the middlewares that have a living one
-	soon := g.clock() + lingering - shownFor // who ended since has a later until
+	living := make(map[*engine]bool) // false: it ended a moment ago
+	names := make(map[string]bool)   // of the middlewares that have a living one
+	now := g.clock()
 	for _, l := range g.leaving {
-		for _, e := range l.engines {
-			if l.until > soon {
+		if l.isShown(now) {
+			for _, e := range l.engines {
 				living[e] = false
 			}
 		}
@@ -119,6 +119,11 @@ func (g *registry) shown() []*engine {
 	return list
 }
 
+// isShown reports whether the metrics still have the engines of a generation that has ended.
+func (l *leaving) isShown(now time.Duration) bool {
+	return len(l.engines) > 0 && l.due(now)-lingering+shownFor > now
+}
+
 // listen starts serving the metrics on an address, unless they are served there already. middleware names the address, for the log.
 func (g *registry) listen(address, middleware string) {
 	if g.listeners[address] != nil {
@@ -135,30 +140,37 @@ func (g *registry) listen(address, middleware string) {
 	l.again()
 }
 
-// settle closes the listeners that no configuration names any more.
+// settle closes the listeners that no configuration names any more. While the next configuration is being made, it comes back.
 func (g *registry) settle() {
 	defer contain()
-	for _, l := range g.unnamed() {
+	list, again := g.unnamed()
+	for _, l := range list {
 		l.close()
+	}
+	if again {
+		g.after(shownFor, g.settleLater)
 	}
 }
 
-// unnamed removes from the registry the listeners that no configuration names any more, and returns them.
-func (g *registry) unnamed() []*metricsListener {
+// unnamed removes from the registry the listeners that no configuration names any more, and returns them. again: there may be more of them later.
+func (g *registry) unnamed() (list []*metricsListener, again bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	now := g.clock()
 	named := make(map[string]bool)
 	for _, e := range g.shown() {
 		named[e.monitoring.address] = true
 	}
-	var list []*metricsListener
+	for _, l := range g.leaving {
+		again = again || l.isShown(now)
+	}
 	for address, l := range g.listeners {
 		if !named[address] {
 			delete(g.listeners, address)
 			list = append(list, l)
 		}
 	}
-	return list
+	return list, again && len(g.listeners) > 0
 }
 
 // adviseMetrics warns once of middlewares that count although nothing serves the counts.

@@ -83,12 +83,29 @@ func compile(r *Rule, in ruleset.Context) (*ruleset.Rule, error) {
 	return nil, fmt.Errorf("rule %q: %s", in.Name, told)
 }
 
+// rulePlaces are the indexes of a Rule's fields, in the order of the schema. They are found once: a rule has many, and an interpreter takes long.
+var rulePlaces = placesOfRule()
+
+func placesOfRule() []int {
+	places := placesOf(reflect.TypeOf(Rule{}))
+	var list []int
+	for _, f := range ruleset.Schema["rule"] {
+		list = append(list, places[ruleset.CamelCase(f.Name)])
+	}
+	return list
+}
+
 // textOf returns a rule as a RuleText.
 func textOf(r *Rule) (*ruleset.RuleText, error) {
 	text := &ruleset.RuleText{Name: r.Name}
 	value := reflect.ValueOf(*r)
-	for _, f := range ruleset.Schema["rule"] {
-		field := value.Field(fieldIndex(value.Type(), ruleset.CamelCase(f.Name)))
+	schema := ruleset.Schema["rule"]
+	for i, place := range rulePlaces {
+		field := value.Field(place)
+		if field.IsZero() { // as most are
+			continue
+		}
+		f := schema[i]
 		switch field.Kind() {
 		case reflect.String:
 			ruleset.SetText(&text.Object, f.Name, field.String())

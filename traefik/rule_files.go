@@ -94,11 +94,11 @@ func (g *registry) readFiles(e *engine) error {
 	contents, problems := ruleset.Read(e.files.patterns)
 	wrong := lines(problems)
 	if len(wrong) == 0 {
-		wrong = e.takeFiles(contents)
+		wrong = e.takeFiles(contents, g.setOf(contents))
 	}
 	if len(wrong) > 0 {
 		contents = g.lastGood(e)
-		if contents == nil || len(e.takeFiles(contents)) > 0 {
+		if contents == nil || len(e.takeFiles(contents, g.setOf(contents))) > 0 {
 			return fmt.Errorf("rulesFile: %s", strings.Join(wrong, "\n"))
 		}
 	}
@@ -118,18 +118,29 @@ func (g *registry) lastGood(e *engine) *ruleset.Contents {
 	return before.files.contents
 }
 
-// takeFiles puts contents in force in a new engine, or returns the problems in them.
-func (e *engine) takeFiles(contents *ruleset.Contents) []string {
-	set, wrong := e.newSet(contents)
+// setOf returns the set that an engine has of the same contents, nil if none has one.
+func (g *registry) setOf(contents *ruleset.Contents) *ruleset.Set {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, e := range g.indexes.files[contents.Digest] {
+		return e.inForce().files
+	}
+	var none *ruleset.Set
+	return none
+}
+
+// takeFiles puts contents in force in a new engine, or returns the problems in them. known is another engine's set of them, nil if there is none.
+func (e *engine) takeFiles(contents *ruleset.Contents, known *ruleset.Set) []string {
+	set, wrong := e.newSet(contents, known)
 	if len(wrong) == 0 {
 		e.changing.Store(set)
 	}
 	return wrong
 }
 
-// newSet compiles the rules of files together with the engine's own. It returns a line for each problem.
-func (e *engine) newSet(contents *ruleset.Contents) (*ruleSet, []string) {
-	set := quickSet(contents, e.namespace)
+// newSet compiles the rules of files together with the engine's own. It returns a line for each problem. known is as in takeFiles.
+func (e *engine) newSet(contents *ruleset.Contents, known *ruleset.Set) (*ruleSet, []string) {
+	set := quickSet(contents, e.namespace, known)
 	if set == nil || e.hasNameOf(set) || e.needsRedis(set) {
 		careful, wrong := e.parseSet(contents)
 		if len(wrong) > 0 {
@@ -146,20 +157,29 @@ func (e *engine) newSet(contents *ruleset.Contents) (*ruleSet, []string) {
 		domain = found
 	}
 	next := newRuleSet(e, set, domain)
+	next.digest = contents.Digest
 	if before, ok := e.changing.Load().(*ruleSet); ok {
 		next.goOn(before)
 	}
 	return next, nil
 }
 
-// quickSet returns the set of files that are plain and right, else nil.
-func quickSet(contents *ruleset.Contents, namespace string) *ruleset.Set {
+// quickSet returns the set of files that are plain and right, else nil. It shares what it can with a known set of the same files, if there is one.
+func quickSet(contents *ruleset.Contents, namespace string, known *ruleset.Set) *ruleset.Set {
+	in := ruleset.Context{Namespace: namespace, NoCount: noCount}
+	if known != nil {
+		return known.In(in)
+	}
 	for _, name := range contents.Names {
 		if isYAML(name) {
 			return nil
 		}
 	}
-	return ruleset.QuickSet(contents, ruleset.Context{Namespace: namespace, NoCount: noCount})
+	set := ruleset.QuickSet(contents, in)
+	if set != nil {
+		set.DropTexts()
+	}
+	return set
 }
 
 // hasNameOf reports whether the configuration has a rule of its own with a name of a set's.
@@ -323,7 +343,7 @@ func (g *registry) monitoring(f *ruleFiles) (e *engine, living, again bool) {
 // reload puts changed files in force, or logs why not.
 func (g *registry) reload(f *ruleFiles, e *engine, contents *ruleset.Contents) {
 	f.watch.Refuse(contents) // until they turn out to be right, and also if they make the plugin panic
-	next, wrong := e.newSet(contents)
+	next, wrong := e.newSet(contents, g.setOf(contents))
 	if len(wrong) == 0 && !next.accompanied() {
 		wrong = append(wrong, "a rule with onLimit delay is new beside rules of the middleware's own; it takes effect when the middleware's configuration changes")
 	}
@@ -374,6 +394,7 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 		g.meter(next)
 	}
 	g.track(e, next)
+	g.indexes.replace(e, before, next)
 	e.changing.Store(next)
 	f.contents = contents
 	for _, text := range adviceOf(e, next) {

@@ -1,9 +1,6 @@
 package traefik
 
 import (
-	"fmt"
-	"sort"
-	"strings"
 	"sync/atomic"
 
 	"github.com/proxyweir/weir/core"
@@ -17,6 +14,7 @@ type ruleSet struct {
 	rules  []*front.Rule // its own first
 	own    int           // how many are its own
 	files  *ruleset.Set
+	digest string          // of the files; "": there are none
 	domain *ruleset.Domain // nil: requests have no descriptors
 
 	asked *front.Set // all of these, as front checks requests by them
@@ -176,20 +174,6 @@ func countShadows(s *ruleSet, q *front.Inquiry, failed bool) {
 	}
 }
 
-// byName returns the core rules of a set by name: a name has several if a value of the request chooses the limit.
-func (s *ruleSet) byName() map[string][]*core.Rule {
-	names := make(map[string][]*core.Rule, len(s.rules))
-	for _, r := range s.rules {
-		names[r.Ruled.Name] = r.Ruled.Limits.Rules()
-	}
-	if s.domain != nil {
-		for _, r := range s.domain.Rules() {
-			names[r.Name()] = []*core.Rule{r}
-		}
-	}
-	return names
-}
-
 // shareCounter reports whether any rule of one list shares counters with any of the other. Each list may have thousands.
 func shareCounter(a, b []*core.Rule) bool {
 	places := make(map[string]bool)
@@ -202,59 +186,4 @@ func shareCounter(a, b []*core.Rule) bool {
 		}
 	}
 	return false
-}
-
-// reportDifference logs which rules share their counters with another middleware's although their limits differ.
-func (g *registry) reportDifference(e, other *engine) {
-	theirs := other.inForce().byName()
-	ours := e.inForce().byName()
-	names := make([]string, 0, len(ours))
-	for name := range ours {
-		if len(theirs[name]) > 0 {
-			names = append(names, name)
-		}
-	}
-	sort.Strings(names)
-	for _, name := range names {
-		a, b := ours[name], theirs[name]
-		if len(a) == 0 || a[0].Namespace() != b[0].Namespace() {
-			continue
-		}
-		if termsOf(a, true) == termsOf(b, true) {
-			if what := otherOverflow(a, b); what != "" {
-				g.say(e.name, fmt.Sprintf("rule %q of namespace %q has %s in middleware %s; make them alike, or rename one",
-					name, a[0].Namespace(), ourWords.Replace(what), other.name))
-			}
-			continue
-		}
-		g.say(e.name, fmt.Sprintf("rule %q of namespace %q is defined in another way by middleware %s: %s there, %s here; make them alike, or rename one",
-			name, a[0].Namespace(), other.name, termsOf(b, false), termsOf(a, false)))
-	}
-}
-
-// otherOverflow says how the overflow policies of rules with the same name and limits differ; "": they do not. All limits of a rule have
-// one overflow policy, so it compares only one of them: there may be thousands.
-func otherOverflow(a, b []*core.Rule) string {
-	terms := termsOf(a[:1], true)
-	for i := range b {
-		if termsOf(b[i:i+1], true) == terms {
-			return core.Difference(a[0], b[i])
-		}
-	}
-	return ""
-}
-
-// termsOf writes the limits of rules of one name, and if exact, all other terms too.
-func termsOf(rules []*core.Rule, exact bool) string {
-	terms := make([]string, 0, len(rules))
-	for _, r := range rules {
-		l := r.Limit()
-		text := l.String()
-		if exact {
-			text = fmt.Sprint(r.Identity(), " ", text, " ", l.MaxDelay(), r.Shadow(), r.CountRejected(), r.Blocks())
-		}
-		terms = append(terms, text)
-	}
-	sort.Strings(terms)
-	return strings.Join(terms, ", ")
 }

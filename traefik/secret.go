@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// resolve replaces the value of a setting that refers to another place: env:NAME to the environment, file:PATH to a file, without
-// the last line break. Errors say where it looked, and quote nothing of the contents.
+// resolve replaces the value of a setting that refers to another place: env:NAME to the environment, file:PATH to a file, both
+// without the last line break, which a command or an editor may have added. Errors say where it looked, and quote nothing of the contents.
 func resolve(field string, value *string) error {
 	kind, where, found := strings.Cut(*value, ":")
 	if !found || kind != "env" && kind != "file" {
@@ -24,16 +24,19 @@ func resolve(field string, value *string) error {
 		if !set {
 			return fmt.Errorf("%s %q: there is no environment variable of that name", field, *value)
 		}
-		*value = text
+		*value = withoutLineBreak(text)
 		return nil
 	}
 	contents, err := readFile(where)
 	if err != nil {
 		return fmt.Errorf("%s %q: %w", field, *value, err)
 	}
-	text := strings.TrimSuffix(string(contents), "\n")
-	*value = strings.TrimSuffix(text, "\r")
+	*value = withoutLineBreak(string(contents))
 	return nil
+}
+
+func withoutLineBreak(text string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
 }
 
 // largestFile is the most that is read of a file: more than any secret or chain of certificates has.

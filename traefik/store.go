@@ -18,6 +18,9 @@ func newStoreSettings(c *Config) (storeSettings, error) {
 		}
 		return settings, settings.setDialectRedis(c.Redis)
 	}
+	if c.Store == nil { // as for many
+		return settings, nil
+	}
 	var s Store
 	present, err := decodeObject("store", c.Store, &s)
 	if err != nil || !present {

@@ -8,14 +8,14 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// handover is how long the handlers of an earlier configuration may still get requests when those of the next are made, in microseconds.
+// handover is how long the handlers of an earlier configuration may still get requests when those of the next have been made, in microseconds.
 const handover = int64(10 * time.Second / time.Microsecond)
 
 // succeed makes the rules of an engine the successors of those of another engine of the same middleware, nil if there is none.
 func (g *registry) succeed(e, before *engine) {
 	if before != nil {
 		e.advisedBefore = before.advising
-		succeed(e, e.inForce(), before.inForce(), e.shared == before.shared, handover)
+		succeed(e, e.inForce(), before.inForce(), e.shared == before.shared, handover+int64(g.longest/time.Microsecond))
 	}
 }
 

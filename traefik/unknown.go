@@ -90,14 +90,12 @@ func nameOf(f reflect.StructField) string {
 // there.
 func firstSet(r Rule) string {
 	value := reflect.ValueOf(r)
-	own := fieldsOf(Config{})
 	for i := 0; i < value.NumField(); i++ {
-		name := nameOf(value.Type().Field(i))
-		if name == "" || nameIn(own, name) != "" {
+		f := value.Field(i)
+		if f.IsZero() || f.Kind() == reflect.Slice && f.Len() == 0 {
 			continue
 		}
-		f := value.Field(i)
-		if f.Kind() == reflect.Slice && f.Len() > 0 || f.Kind() != reflect.Slice && !f.IsZero() {
+		if name := nameOf(value.Type().Field(i)); name != "" && nameIn(fieldsOf(Config{}), name) == "" {
 			return name
 		}
 	}

@@ -144,6 +144,11 @@ func all() []*subject {
 		of("key=cookie", nil, keyed("cookie:session")),
 		of("key=host", nil, keyed("host")),
 		of("key=depth", func(c *traefik.Config) { c.IPStrategy = map[string]interface{}{"depth": 1} }, token).from(func(r *http.Request, i int) { r.Header.Set("X-Forwarded-For", "198.51.100.7, 203.0.113.9") }),
+		of("key=depth_ipv6", func(c *traefik.Config) { c.IPStrategy = map[string]interface{}{"depth": 1} }, token).from(func(r *http.Request, i int) { r.Header.Set("X-Forwarded-For", "198.51.100.7, 2001:db8::9") }),
+		of("key=depth_port", func(c *traefik.Config) { c.IPStrategy = map[string]interface{}{"depth": 1} }, token).from(func(r *http.Request, i int) { r.Header.Set("X-Forwarded-For", "203.0.113.9:50123") }),
+		of("match=path", direct, traefik.Rule{Name: "matching", Limit: perMilli, Algorithm: "token_bucket", Match: map[string]interface{}{"pathPrefixes": "/path"}}),
+		of("exempt=1", direct, exempting(1)),
+		of("exempt=10000", direct, exempting(10000)),
 		of("key=addresses", nil, keyed("client_ip")).from(func(r *http.Request, i int) { r.RemoteAddr = "192.0.2." + strconv.Itoa(i%256) + ":1234" }),
 		of("key=new", nil, keyed("header:X-Key")).from(func(r *http.Request, i int) { r.Header["X-Key"][0] = strconv.Itoa(i) }),
 		of("key=new,address", nil, keyed("client_ip")).from(func(r *http.Request, i int) {
@@ -207,6 +212,18 @@ func of(name string, change func(c *traefik.Config), rules ...traefik.Rule) *sub
 func (s *subject) from(prepare func(r *http.Request, i int)) *subject {
 	s.prepare = prepare
 	return s
+}
+
+// direct says that clients are told apart by the address of the connection.
+func direct(c *traefik.Config) { c.IPStrategy = map[string]interface{}{} }
+
+// exempting returns a rule with an exempt list of so many networks, none of which has the client.
+func exempting(networks int) traefik.Rule {
+	list := make([]interface{}, networks)
+	for i := range list {
+		list[i] = "10." + strconv.Itoa(i>>7&255) + "." + strconv.Itoa(i<<1&255) + ".0/24"
+	}
+	return traefik.Rule{Name: "exempting", Limit: "1000/1ms", Algorithm: "token_bucket", Match: map[string]interface{}{"exceptIPs": list}}
 }
 
 // compiled returns a handler that calls another as Traefik does: from compiled code.

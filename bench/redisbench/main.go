@@ -290,6 +290,7 @@ type recorder struct {
 func (r *recorder) Server(string) (*redis.Server, error) { return r.server, nil }
 func (r *recorder) Servers() []*redis.Server             { return []*redis.Server{r.server} }
 func (r *recorder) Timeout() time.Duration               { return time.Second }
+func (r *recorder) Background() time.Duration            { return r.Timeout() }
 func (r *recorder) Cluster() bool                        { return false }
 func (r *recorder) Name() string                         { return "recorder" }
 func (r *recorder) Close() error                         { return nil }

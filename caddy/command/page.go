@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -129,8 +128,8 @@ const maxBody = 1 << 20
 
 // ServeHTTP implements http.Handler.
 func (s *pageServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := s.check(r); err != nil {
-		refuse(w, err)
+	if err := s.check(w, r); err != nil {
+		page.Refuse(w, err)
 		return
 	}
 	if r.URL.Path == "/" || r.URL.Path == strings.TrimSuffix(page.Path, "/") {
@@ -140,7 +139,7 @@ func (s *pageServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.URL.Path == page.Path {
 		if err := page.Serve(w, r); err != nil {
-			refuse(w, err)
+			page.Refuse(w, err)
 		}
 		return
 	}
@@ -148,8 +147,8 @@ func (s *pageServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.forward.ServeHTTP(w, r)
 }
 
-// check returns why a request is refused, or nil.
-func (s *pageServer) check(r *http.Request) error {
+// check returns why a request is refused, or nil. It sets Allow if that is the method.
+func (s *pageServer) check(w http.ResponseWriter, r *http.Request) error {
 	if !s.goesBy(r.Host) {
 		return pageError(http.StatusForbidden, "the host %q is not what this server goes by: %s", r.Host, strings.Join(s.hosts, ", "))
 	}
@@ -169,6 +168,7 @@ func (s *pageServer) check(r *http.Request) error {
 			return pageError(http.StatusUnsupportedMediaType, "the Content-Type is %q: application/json is wanted", r.Header.Get("Content-Type"))
 		}
 	default:
+		w.Header().Set("Allow", "GET, POST")
 		return pageError(http.StatusMethodNotAllowed, "GET and POST are taken alone, not %s", r.Method)
 	}
 	if !ofThePage(r.URL) {
@@ -273,18 +273,16 @@ func forwardTo(admin string, problems io.Writer) (*httputil.ReverseProxy, error)
 				return fmt.Errorf("it answers with the redirection %d", r.StatusCode)
 			}
 			kept := fieldsOf(r.Header, "Content-Type", "Content-Length", "Content-Encoding", "Allow", "Retry-After")
-			for name, value := range answerFields {
-				kept.Set(name, value)
-			}
+			page.SetDataFields(kept)
 			r.Header = kept
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-				refuse(w, pageError(http.StatusRequestEntityTooLarge, "the body has more than %d bytes", tooLarge.Limit))
+				page.Refuse(w, pageError(http.StatusRequestEntityTooLarge, "the body has more than %d bytes", tooLarge.Limit))
 				return
 			}
-			refuse(w, pageError(http.StatusBadGateway, "the admin endpoint at %s does not answer: %s", admin, err))
+			page.Refuse(w, pageError(http.StatusBadGateway, "the admin endpoint at %s does not answer: %s", admin, err))
 		},
 		ErrorLog: log.New(problems, "", 0),
 	}, nil
@@ -301,31 +299,7 @@ func fieldsOf(header http.Header, names ...string) http.Header {
 	return fields
 }
 
-// answerFields are in every answer but the page. They say that the answer is data, not a page, and for no other site.
-var answerFields = map[string]string{
-	"Content-Security-Policy":      "default-src 'none'; frame-ancestors 'none'",
-	"Cross-Origin-Resource-Policy": "same-origin",
-	"X-Content-Type-Options":       "nosniff",
-	"Referrer-Policy":              "same-origin",
-	"Cache-Control":                "no-store",
-}
-
 // pageError returns an error that the request is answered with.
 func pageError(status int, format string, values ...any) error {
 	return caddy.APIError{HTTPStatus: status, Message: fmt.Sprintf(format, values...)}
-}
-
-// refuse answers with an error, as Caddy's admin endpoint writes them.
-func refuse(w http.ResponseWriter, err error) {
-	answer := caddy.APIError{HTTPStatus: http.StatusInternalServerError, Message: err.Error()}
-	_ = errors.As(err, &answer)
-	for name, value := range answerFields {
-		w.Header().Set(name, value)
-	}
-	if answer.HTTPStatus == http.StatusMethodNotAllowed {
-		w.Header().Set("Allow", "GET, POST")
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(answer.HTTPStatus)
-	_ = json.NewEncoder(w).Encode(answer) // the browser has gone
 }

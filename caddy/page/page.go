@@ -1,4 +1,4 @@
-// Package page is the page with the rules of a running Caddy. The admin API and `caddy rate-limit page` serve it.
+// Package page is the page with the rules of a running Caddy. The admin API, `caddy rate-limit page` and rate_limit_page serve it.
 package page
 
 import (
@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
+	"encoding/json"
+	"errors"
 	"net/http"
 	"sync"
 
@@ -46,6 +48,20 @@ func hashOf(html []byte, element string) string {
 
 // Serve answers with the page.
 func Serve(w http.ResponseWriter, r *http.Request) error {
+	return serve(w, r, whole().body)
+}
+
+// ServeReadOnly answers with the page as it is where the API only reads: it shows no actions, and sends GET requests alone.
+func ServeReadOnly(w http.ResponseWriter, r *http.Request) error {
+	return serve(w, r, readOnly())
+}
+
+// readOnly is the page's content for ServeReadOnly. Style and script, and so their hashes, are those of the whole page.
+var readOnly = sync.OnceValue(func() []byte {
+	return bytes.Replace(whole().body, []byte("<html lang=\"en\">"), []byte("<html lang=\"en\" class=\"read-only\">"), 1)
+})
+
+func serve(w http.ResponseWriter, r *http.Request, body []byte) error {
 	if r.URL.Path != Path {
 		return caddy.APIError{HTTPStatus: http.StatusNotFound, Message: "there is nothing at this path; the page is at " + Path}
 	}
@@ -61,6 +77,27 @@ func Serve(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	_, _ = w.Write(whole().body) // fails if the browser has gone
+	_, _ = w.Write(body) // fails if the browser has gone
 	return nil
+}
+
+// SetDataFields sets the header fields of every answer but the page. They say that the answer is data, not a page, and for no other site.
+func SetDataFields(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// Refuse answers with an error, as Caddy's admin endpoint writes them. If err is no caddy.APIError the status is 500.
+func Refuse(w http.ResponseWriter, err error) {
+	answer := caddy.APIError{HTTPStatus: http.StatusInternalServerError, Message: err.Error()}
+	if errors.As(err, &answer) && answer.Message == "" && answer.Err != nil {
+		answer.Message = answer.Err.Error()
+	}
+	SetDataFields(w.Header())
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(answer.HTTPStatus)
+	_ = json.NewEncoder(w).Encode(answer) // fails if the browser has gone
 }

@@ -178,6 +178,9 @@ func (k *cluster) Cluster() bool { return true }
 // Timeout implements redis.Client.
 func (k *cluster) Timeout() time.Duration { return k.config.Timeout }
 
+// Background implements redis.Client.
+func (k *cluster) Background() time.Duration { return k.config.Background }
+
 // Name implements redis.Client.
 func (k *cluster) Name() string { return "the Cluster of " + k.config.Addresses[0] }
 

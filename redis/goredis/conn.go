@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -45,7 +48,9 @@ func newConn(client *goredis.Client, connections int, timeout time.Duration) *co
 type flight struct {
 	call   *redis.Call
 	err    error
-	source bool // the server did not know the script
+	source bool          // the server did not know the script
+	handed bool          // a connection has the command: the server may execute it
+	until  time.Duration // how long Run may take
 	state  atomic.Int32
 	done   chan struct{} // has a buffer of one
 	timer  *time.Timer
@@ -71,6 +76,11 @@ func (c *conn) Run(call *redis.Call) error {
 	f.call = call
 	f.err = nil
 	f.source = false
+	timeout := c.timeout
+	if !call.Deadline.IsZero() {
+		timeout = time.Until(call.Deadline)
+	}
+	f.until = timeout
 	f.state.Store(waiting)
 	c.mu.Lock()
 	if c.closed {
@@ -81,10 +91,6 @@ func (c *conn) Run(call *redis.Call) error {
 	c.mu.Unlock()
 	c.ready.Signal()
 
-	timeout := c.timeout
-	if !call.Deadline.IsZero() {
-		timeout = min(timeout, time.Until(call.Deadline))
-	}
 	f.timer.Reset(timeout)
 	select {
 	case <-f.done:
@@ -180,7 +186,7 @@ func (c *conn) send(batch []*flight) {
 // exchange sends a group, and returns the groups of calls to send again. After the last try there are none.
 func (c *conn) exchange(g *group, last bool) []group {
 	ctx := context.Background()
-	pipe := g.client.Pipeline()
+	pipe := g.patient().Pipeline()
 	commands := make([]*goredis.IntSliceCmd, len(g.flights))
 	var sources []*redis.Script // whose source is in this pipeline already: once per script is enough to load it
 	for i, f := range g.flights {
@@ -213,7 +219,7 @@ func (c *conn) exchange(g *group, last bool) []group {
 		next := group{client: g.client, asking: g.asking}
 		known := !last && f.state.Load() == sent // otherwise its caller has left
 		if known {
-			known = c.follow(err, f, &next)
+			known = !f.handed && cutShort(err) || c.follow(err, f, &next)
 		}
 		if !known {
 			f.land(explain(err))
@@ -222,6 +228,21 @@ func (c *conn) exchange(g *group, last bool) []group {
 		again = add(again, next, f)
 	}
 	return again
+}
+
+// patient returns the group's client, which waits for replies as long as the most patient of the group's calls.
+func (g *group) patient() *goredis.Client {
+	timeout := g.client.Options().ReadTimeout
+	longest := timeout
+	for _, f := range g.flights {
+		if f.until > longest {
+			longest = f.until
+		}
+	}
+	if longest == timeout {
+		return g.client
+	}
+	return g.client.WithTimeout(longest)
 }
 
 // execute sends a pipeline and reads the replies. If a reply is not RESP, go-redis may panic: then all the commands get an error.
@@ -248,6 +269,11 @@ func (c *conn) noteFailure(err error) {
 		c.cluster.dropNode(c.client)
 	}
 	c.cluster.failed()
+}
+
+// cutShort reports whether an error is that of a connection that has ended, and not of a server that accepts none.
+func cutShort(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // follow reports whether an error says that the server has not executed the call. If so it sets how and where to send it again.
@@ -298,7 +324,8 @@ func (f *flight) command(ctx context.Context) *goredis.IntSliceCmd {
 	} else {
 		args = append(args, "evalsha", f.call.Script.SHA1)
 	}
-	args = append(args, len(f.call.Keys))
+	f.handed = false
+	args = append(args, f)
 	for _, key := range f.call.Keys {
 		args = append(args, key)
 	}
@@ -306,6 +333,13 @@ func (f *flight) command(ctx context.Context) *goredis.IntSliceCmd {
 		args = append(args, arg)
 	}
 	return goredis.NewIntSliceCmd(ctx, args...)
+}
+
+// MarshalBinary implements encoding.BinaryMarshaler. It returns the number of the command's keys, which goes in front of them. go-redis calls it
+// when it has a connection and writes the command there.
+func (f *flight) MarshalBinary() ([]byte, error) {
+	f.handed = true
+	return strconv.AppendInt(nil, int64(len(f.call.Keys)), 10), nil
 }
 
 // explain adds to an error what a user can do about it.

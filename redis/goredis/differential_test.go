@@ -861,7 +861,8 @@ func (b *between) Servers() []*redis.Server { return []*redis.Server{b.server} }
 
 func (b *between) Name() string { return "between" }
 
-func (b *between) Timeout() time.Duration { return patience }
+func (b *between) Timeout() time.Duration    { return patience }
+func (b *between) Background() time.Duration { return b.Timeout() }
 
 func (b *between) Close() error { return nil }
 

@@ -13,9 +13,6 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// errTLS is wrapped by the errors of failed attempts to connect over TLS.
-var errTLS = errors.New("over TLS")
-
 // mark returns err with redis.ErrReply or redis.ErrRefused wrapped, unless it is an error of a connection. Those it returns unchanged.
 func mark(err error) error {
 	if isConnections(err) {
@@ -36,7 +33,7 @@ func isConnections(err error) bool {
 	for _, is := range []error{
 		io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
 		goredis.ErrClosed, goredis.ErrPoolTimeout, goredis.ErrPoolExhausted,
-		context.Canceled, context.DeadlineExceeded, errTLS,
+		context.Canceled, context.DeadlineExceeded, redis.ErrTLS,
 	} {
 		if errors.Is(err, is) {
 			return true

@@ -592,6 +592,23 @@ func TestKilledConnectionsAreReplaced(t *testing.T) {
 	t.Logf("%d connections were killed, %d calls answered, %d failed: %v", kills.Load(), admitted, failed, last)
 }
 
+// A call whose connection ends before the call is written to it was not executed, and is sent over another.
+func TestACallThatWasNotWrittenIsSentOverAnotherConnection(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.WithPassword("secret"))
+	proxy := redistest.NewProxy(t, server.Addr())
+	w := newObserved(t, goredis.Config{Addresses: []string{proxy.Addr()}, Password: "secret", Timeout: patience})
+	eventually(t, "the first decision", w.take)
+	for bytes := 1; bytes < len("+OK\r\n"); bytes++ {
+		proxy.Cut()
+		proxy.CutAfter(bytes) // of the reply to AUTH
+		if err := w.take(); err != nil {
+			t.Errorf("a connection ends after %d bytes of the reply to AUTH: %v", bytes, err)
+		}
+		proxy.Pass()
+	}
+}
+
 func TestACallToABlackHoleEndsAtTheTimeout(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

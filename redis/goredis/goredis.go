@@ -36,7 +36,7 @@ func New(c Config) (redis.Client, error) {
 		client = goredis.NewClient(o.Simple())
 	}
 	one := newConn(client, c.PoolSize, c.Timeout)
-	return &single{client: client, conn: one, server: redis.NewServer(name, one)}, nil
+	return &single{client: client, conn: one, server: redis.NewServer(name, one), background: c.Background}, nil
 }
 
 // single is the client of one server.
@@ -44,6 +44,8 @@ type single struct {
 	client *goredis.Client
 	conn   *conn
 	server *redis.Server
+
+	background time.Duration
 }
 
 // Server implements redis.Client.
@@ -57,6 +59,9 @@ func (s *single) Cluster() bool { return false }
 
 // Timeout implements redis.Client.
 func (s *single) Timeout() time.Duration { return s.conn.timeout }
+
+// Background implements redis.Client.
+func (s *single) Background() time.Duration { return s.background }
 
 // Name implements redis.Client.
 func (s *single) Name() string { return s.server.Name() }
@@ -105,7 +110,7 @@ func dialer(c *Config) func(ctx context.Context, network, addr string) (net.Conn
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil && c.TLS != nil {
-			return nil, fmt.Errorf("%w: %w", errTLS, err)
+			return nil, fmt.Errorf("%w: %w", redis.ErrTLS, err)
 		}
 		if err != nil {
 			return nil, err

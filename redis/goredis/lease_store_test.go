@@ -1,7 +1,10 @@
 package goredis_test
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -408,5 +411,59 @@ func TestALeasedQuotaIsWholeAgainAfterItsTime(t *testing.T) {
 				t.Errorf("units were held at %d moments", held)
 			}
 		})
+	}
+}
+
+// Strict rules cannot keep to the timeout where Redis is far away. Their breaker opens, and the log says why; leases of the same store go on.
+func TestAFarRedisIsToldAndServesLeases(t *testing.T) {
+	server := redistest.Start(t)
+	relay := redistest.NewProxy(t, server.Addr())
+	client, err := goredis.New(goredis.Config{Addresses: []string{relay.Addr()}, Timeout: 20 * time.Millisecond, Background: patience, ReadTimeout: patience, DialTimeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes := make(chan error, 100)
+	s, err := redis.NewStore(redis.Config{Client: client, Changed: func(_ string, err error) { changes <- err }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 100, Period: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules []*core.Rule
+	for _, c := range []core.RuleConfig{{Name: "strict", Limit: limit}, {Name: "leased", Limit: limit, Consistency: core.Leased}, {Name: "eventual", Limit: limit, Consistency: core.Eventual, SyncEvery: time.Second}} {
+		r, err := core.NewRule(c)
+		if err == nil {
+			err = s.Open(r)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules = append(rules, r)
+	}
+	ask := func(rule int, key string) error {
+		return s.Decide([]core.Check{{Rule: rules[rule], Key: key, Cost: 1}}, false)
+	}
+	relay.Delay(60 * time.Millisecond)
+	if err = ask(1, "first"); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if err = ask(0, "k"); !errors.Is(err, redis.ErrTimeout) {
+			t.Fatalf("%v within 20 ms of a server that is 120 ms away", err)
+		}
+	}
+	if err = ask(0, "k"); !errors.Is(err, redis.ErrOpen) {
+		t.Errorf("after five failures: %v", err)
+	}
+	if err = <-changes; err == nil || !strings.Contains(err.Error(), "longer than the timeout, 20ms: set one of several times that, or consistency lease or eventual") {
+		t.Errorf("the change was told as %v", err)
+	}
+	for i := range 20 {
+		if err = ask(1+i%2, "k"+strconv.Itoa(i)); err != nil {
+			t.Fatalf("beside an open breaker: %v", err)
+		}
 	}
 }

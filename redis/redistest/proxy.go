@@ -282,37 +282,59 @@ func (p *Proxy) swallows() bool {
 	return p.mode == blackHole
 }
 
-// pump passes bytes in one direction, as the filter returns them. If the filter also returns a function, pump then calls that and ends.
+// chunk is what was read at once, and when it is passed on.
+type chunk struct {
+	bytes []byte
+	due   time.Time
+}
+
+// pump passes bytes in one direction, as the filter returns them. If the filter also returns a function, pump then calls that and ends. What is delayed does
+// not delay what follows: a distance, and no bottleneck.
 func (p *Proxy) pump(l *link, to, from net.Conn, filter func(*link, []byte) ([]byte, func())) {
 	defer p.disconnect(l)
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(buf)
-		if n > 0 {
-			if !p.wait(l) {
-				return
+	chunks := make(chan chunk, 4096)
+	p.wg.Go(func() {
+		defer close(chunks)
+		for {
+			buf := make([]byte, 16<<10)
+			n, err := from.Read(buf)
+			if n > 0 {
+				select {
+				case chunks <- chunk{buf[:n], time.Now().Add(p.distance())}:
+				case <-l.done:
+					return
+				}
 			}
-			b, end := filter(l, buf[:n])
-			if _, err := to.Write(b); err != nil {
-				return
-			}
-			if end != nil {
-				end()
+			if err != nil {
 				return
 			}
 		}
-		if err != nil {
+	})
+	for c := range chunks {
+		if !wait(l, time.Until(c.due)) {
+			return
+		}
+		b, end := filter(l, c.bytes)
+		if _, err := to.Write(b); err != nil {
+			return
+		}
+		if end != nil {
+			end()
 			return
 		}
 	}
 }
 
-// wait waits for the delay, and reports whether the link is still open.
-func (p *Proxy) wait(l *link) bool {
+// distance returns the delay.
+func (p *Proxy) distance() time.Duration {
 	p.mu.Lock()
-	delay := p.delay
-	p.mu.Unlock()
-	if delay == 0 {
+	defer p.mu.Unlock()
+	return p.delay
+}
+
+// wait waits so long, and reports whether the link is still open.
+func wait(l *link, delay time.Duration) bool {
+	if delay <= 0 {
 		return true
 	}
 	select {

@@ -102,6 +102,9 @@ func (k *cluster) Cluster() bool { return true }
 // Timeout implements redis.Client.
 func (k *cluster) Timeout() time.Duration { return k.config.Timeout }
 
+// Background implements redis.Client.
+func (k *cluster) Background() time.Duration { return k.config.Background }
+
 // Name implements redis.Client.
 func (k *cluster) Name() string { return "the Cluster of " + k.config.Addresses[0] }
 
@@ -355,15 +358,19 @@ func leave(k *cluster, address string, n *node) {
 	defer func() {
 		_ = recover() // an interpreted program has no other recover
 	}()
+	longest := k.config.ReadTimeout
+	if longest < k.config.Background {
+		longest = k.config.Background
+	}
 	for {
-		sleep(k.ctx, k.config.ReadTimeout)
+		sleep(k.ctx, longest)
 		k.mu.Lock()
 		if k.closed || n.master {
 			n.leaving = false
 			k.mu.Unlock()
 			return
 		}
-		if time.Since(k.started)-n.referred > k.config.ReadTimeout {
+		if time.Since(k.started)-n.referred > longest {
 			delete(k.nodes, address)
 			k.mu.Unlock()
 			n.conn.close()

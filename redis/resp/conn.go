@@ -229,12 +229,10 @@ func failed(f *flight) error {
 	return err
 }
 
-// late sets a flight's deadline to that of its call, if that is earlier. It reports whether the call's deadline has passed.
+// late sets a flight's deadline to that of its call. It reports whether the call's deadline has passed.
 func late(f *flight) bool {
 	left := time.Until(f.call.Deadline)
-	if f.sent+left < f.deadline {
-		f.deadline = f.sent + left
-	}
+	f.deadline = f.sent + left
 	if left > 0 {
 		return false
 	}

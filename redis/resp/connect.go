@@ -3,6 +3,7 @@ package resp
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"math/rand"
 	"net"
@@ -13,9 +14,11 @@ import (
 )
 
 const (
-	firstWait = 10 * time.Millisecond // before connecting again; it doubles with each failure, up to lastWait
-	lastWait  = time.Second
-	interest  = 10 * time.Second // how long attempts go on after the last call that needed a connection
+	firstWait   = 10 * time.Millisecond // before connecting again; it doubles with each failure, up to lastWait
+	lastWait    = time.Second
+	mostAwaited = 3 // connections without a single decision in a row after which calls still wait for the next attempt: some 60 ms in all
+
+	interest = 10 * time.Second // how long attempts go on after the last call that needed a connection
 )
 
 var (
@@ -87,19 +90,23 @@ func fail(c *conn, l *link, err error) {
 		connectNow(c)
 		return
 	}
-	c.connecting = true // without an attempt, so that connect waits first
-	go connect(c)
+	if c.failures <= mostAwaited { // calls wait for it: they were not sent
+		c.attempt, c.attemptEnds = context.WithCancel(context.Background())
+	}
+	c.connecting = true
+	go connect(c, true)
 }
 
 // connectNow starts an attempt to connect. The caller has the conn's mutex.
 func connectNow(c *conn) {
 	c.connecting = true
 	c.attempt, c.attemptEnds = context.WithCancel(context.Background())
-	go connect(c)
+	go connect(c, false)
 }
 
-// connect tries to connect until it succeeds, no call has needed a connection for a while, or the conn is closed. Then it reads the replies.
-func connect(c *conn) {
+// connect tries to connect until it succeeds, no call has needed a connection for a while, or the conn is closed. Then it reads the replies. It waits
+// before each attempt, and before the first if that is said.
+func connect(c *conn, waits bool) {
 	defer func() {
 		if p := recover(); p != nil { // an interpreted program has no other recover
 			c.mu.Lock()
@@ -110,13 +117,16 @@ func connect(c *conn) {
 	}()
 	c.mu.Lock()
 	for {
-		if c.attempt == nil {
+		if waits {
 			wait := backoff(c.failures, rand.Float64()) //nolint:gosec // spreads nodes, keeps no secret
 			c.mu.Unlock()
 			sleep(c.ctx, wait)
 			c.mu.Lock()
-			c.attempt, c.attemptEnds = context.WithCancel(context.Background())
+			if c.attempt == nil {
+				c.attempt, c.attemptEnds = context.WithCancel(context.Background())
+			}
 		}
+		waits = true
 		c.mu.Unlock()
 		l, err := dial(c)
 		c.mu.Lock()
@@ -214,7 +224,11 @@ func reach(ctx context.Context, config Config, address string, talk func(nc net.
 		err = talk(l.net)
 	}
 	if !stop() { // it took too long, or ctx has ended
-		err = fmt.Errorf("not connected in %s", config.DialTimeout)
+		if config.TLS != nil && errors.Is(err, redis.ErrTLS) {
+			err = fmt.Errorf("not connected %w in %s", redis.ErrTLS, config.DialTimeout)
+		} else {
+			err = fmt.Errorf("not connected in %s", config.DialTimeout)
+		}
 		if ctx.Err() != nil {
 			err = errClosed
 		}
@@ -238,7 +252,7 @@ func encrypt(ctx context.Context, raw net.Conn, config *tls.Config, address stri
 	}
 	encrypted := tls.Client(raw, settings)
 	if err := encrypted.HandshakeContext(ctx); err != nil {
-		return nil, fmt.Errorf("over TLS: %w", err)
+		return nil, fmt.Errorf("%w: %w", redis.ErrTLS, err)
 	}
 	return encrypted, nil
 }

@@ -66,7 +66,7 @@ func TestEveryWayToAServer(t *testing.T) {
 		{"a server that does not know AUTH", Config{Addresses: []string{old.Addr()}, Password: strings.Repeat(secret, 30)}, "not available: ERR unknown command 'AUTH'"},
 		{"no such database", Config{Addresses: []string{plain.Addr()}, Password: password, Database: 99}, "not available: ERR DB index"},
 		{"a right is missing", Config{Addresses: []string{plain.Addr()}, Username: "weir", Password: "right", Database: 1}, "NOPERM"},
-		{"TLS to a server without", Config{Addresses: []string{"rediss://" + plain.Addr()}, DialTimeout: 100 * time.Millisecond}, "not connected in 100ms"},
+		{"TLS to a server without", Config{Addresses: []string{"rediss://" + plain.Addr()}, DialTimeout: 100 * time.Millisecond}, "not connected over TLS in 100ms"},
 		{"no TLS to a server with it", Config{Addresses: []string{encrypted.Addr()}}, "EOF|reset|broken pipe"},
 		{"no client certificate", Config{Addresses: []string{encrypted.Addr()}, TLS: bare}, "certificate required|reset|broken pipe"},
 		{"the certificate of another name", Config{Addresses: []string{encrypted.Addr()}, Password: password, TLS: named}, "certificate is valid for localhost, not redis.example"},
@@ -202,6 +202,41 @@ func TestKilledConnectionsAreReplaced(t *testing.T) {
 		t.Errorf("%d calls were counted; %d were answered, and %d failed", used, answered, failed)
 	}
 	t.Logf("%d calls were answered, %d failed: %v", answered, failed, last)
+}
+
+// A call that comes while a client waits before it connects again is not lost: it was not sent. But if nobody serves it for some connections, calls
+// fail at once.
+func TestACallThatWasNotSentWaitsForTheNextConnection(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	c := newClient(t, Config{Addresses: []string{proxy.Addr()}})
+	waitsBefore := func() (link, attempt, connecting bool, failures int) {
+		c.conn.mu.Lock()
+		defer c.conn.mu.Unlock()
+		return c.conn.link != nil, c.conn.attempt != nil, c.conn.connecting, c.conn.failures
+	}
+	for n := int64(1); n <= 20; n++ {
+		recovers(t, c)
+		proxy.HangUp()
+		until(t, "the client waits before it connects again", func() bool {
+			link, _, connecting, failures := waitsBefore()
+			if !link && !connecting { // nobody asks
+				_, _ = take(c, newName(), 1)
+			}
+			return !link && connecting && failures >= 2
+		})
+		proxy.Pass()
+		if _, attempt, _, failures := waitsBefore(); !attempt && failures <= mostAwaited {
+			t.Errorf("after %d connections in a row calls do not wait for the next one", failures)
+		}
+	}
+	proxy.HangUp()
+	until(t, "calls fail at once", func() bool {
+		_, err := take(c, newName(), 1)
+		_, attempt, connecting, failures := waitsBefore()
+		return err != nil && connecting && !attempt && failures > mostAwaited
+	})
 }
 
 func TestFlushedScriptsUnderLoad(t *testing.T) {

@@ -223,9 +223,16 @@ func seeToLate(c *conn, l *link) error {
 	l.take()
 	next := never
 	var before *flight
+	longest := time.Duration(0) // of the flights so far: a reply does not come before those that it follows
 	for f := l.first; f != nil; f = f.next {
 		if f.call != nil && f.deadline <= now {
 			left := &flight{left: f.call, deadline: f.sent + c.readTimeout, next: f.next, asking: f.asking}
+			if left.deadline < f.deadline {
+				left.deadline = f.deadline
+			}
+			if left.deadline < longest {
+				left.deadline = longest
+			}
 			if before == nil {
 				l.first = left
 			} else {
@@ -239,6 +246,9 @@ func seeToLate(c *conn, l *link) error {
 		}
 		if f.deadline < next {
 			next = f.deadline
+		}
+		if f.deadline > longest {
+			longest = f.deadline
 		}
 		before = f
 	}

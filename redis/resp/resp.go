@@ -56,6 +56,9 @@ func (s *single) Cluster() bool { return false }
 // Timeout implements redis.Client.
 func (s *single) Timeout() time.Duration { return s.conn.timeout }
 
+// Background implements redis.Client.
+func (s *single) Background() time.Duration { return s.conn.config.Background }
+
 // Name implements redis.Client.
 func (s *single) Name() string { return s.server.Name() }
 

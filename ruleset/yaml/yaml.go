@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -18,8 +19,15 @@ import (
 
 // Parse reads one document. It refuses what a list of limits does not need, and what makes files larger than they look: anchors
 // and aliases, tags, a second document, duplicate keys, and keys that are not texts. A map in JSON is read as JSON, which has escapes
-// and long keys that the YAML parser refuses.
+// and long keys that the YAML parser refuses. A file whose name ends in .json must be JSON, as in Traefik, which reads nothing else.
 func Parse(file string, data []byte) (*ruleset.Node, ruleset.Problems) {
+	if strings.EqualFold(filepath.Ext(file), ".json") {
+		root, problems := ruleset.ParseJSON(file, data)
+		if len(problems) > 0 && !json.Valid(bytes.TrimPrefix(data, []byte("\ufeff"))) {
+			problems[0].Text += "; comments and commas at the end are YAML: name the file .yaml"
+		}
+		return root, problems
+	}
 	if text := bytes.TrimPrefix(data, []byte("\ufeff")); bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) && json.Valid(text) {
 		return ruleset.ParseJSON(file, data)
 	}

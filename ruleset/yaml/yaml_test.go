@@ -307,3 +307,22 @@ func TestProblemsOfSeveralFilesAreSaidTogether(t *testing.T) {
 		t.Errorf("\n got %s\nwant %s", got, strings.Join(want, "\n"))
 	}
 }
+
+func TestAFileNamedJSONIsReadAsInTraefik(t *testing.T) {
+	const text = "{\"rules\": [\n  {\"name\": \"a\", \"limit\": \"3/1m\"}, // of the shop\n]}"
+	for name, want := range map[string]string{
+		"a.json": "a.json:2:35: is no JSON: invalid character '/' looking for beginning of value; comments and commas at the end are YAML: name the file .yaml",
+		"A.JSON": "A.JSON:2:35: is no JSON: invalid character '/' looking for beginning of value; comments and commas at the end are YAML: name the file .yaml",
+	} {
+		if _, problems := Parse(name, []byte(text)); len(problems) != 1 || problems[0].String() != want {
+			t.Errorf("got %v\nwant %s", problems, want)
+		}
+	}
+	const commas = "{\"rules\": [{\"name\": \"a\", \"limit\": \"3/1m\",},]} # of the shop"
+	if _, problems := Parse("a.yaml", []byte(commas)); problems != nil {
+		t.Errorf("YAML with commas at the end is refused: %v", problems)
+	}
+	if _, problems := Parse("a.json", []byte(commas)); len(problems) != 1 {
+		t.Errorf("JSON with commas at the end: %v", problems)
+	}
+}

@@ -58,6 +58,7 @@ def test_a_failed_turn_keeps_the_document_until_it_expires(tmp_path: Path) -> No
         "error": "",
     }
     source.down = True
+    assert json.loads(first)["abstained"] == [{"rule": "api", "reason": "history"}]
     clock.now += 60
     service.turn()
     assert ask(service, "/v1/advice").content == first

@@ -139,6 +139,7 @@ class Advisor:
                 "skill_vs_last": round(min(skills), 4) if skills else None,
             },
             "rules": [outcome.advised for outcome in advised],
+            "abstained": [{"rule": outcome.rule, "reason": outcome.why} for outcome in outcomes if not outcome.advised],
         }
         published = advice.publish(document, expires, self._key)
         if self._keeps:

@@ -1,0 +1,115 @@
+package ratelimit_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A limit's path is the one that the client has sent, whatever the site makes of it before the limit; and where a prefix is taken off, also what
+// is left. Every site has a limit of two for some path: the third request of each line of limited is rejected, and none of free ever.
+func TestALimitOfAPathHoldsWhateverRewritesThePathBefore(t *testing.T) {
+	const zone = "rate_limit {\nzone z {\nkey {scheme}\nlimit 2/366d\nmatch {\nMATCH\n}\n}\n}\n"
+	const files = "rate_limit {\nrules_file DIR/rules.yaml\n}\n"
+	const app = "root * DIR/srv\ntry_files {path} /index.html\nfile_server"
+	match := func(matchers string) string { return strings.Replace(zone, "MATCH", matchers, 1) }
+	for name, c := range map[string]struct {
+		site, rules   string
+		limited, free string // paths
+	}{
+		"try_files":                             {"rate_limit /login* 2/366d {scheme}\n" + app, "", "/login", "/other"},
+		"try_files, zone":                       {match("path /login*") + app, "", "/login/x", "/other"},
+		"try_files, expression":                 {match("expression path('/login')") + app, "", "/login", "/other"},
+		"try_files, path_regexp":                {match("path_regexp ^/log(in|out)$") + app, "", "/logout", "/login2"},
+		"try_files, not":                        {match("not path /assets/* /index.html") + app, "", "/login", "/assets/x"},
+		"try_files, rule file":                  {files + app, "match: {paths: [/login]}", "/login", "/other"},
+		"try_files, rule file of the rewritten": {files + app, "match: {paths: [/index.html]}", "/index.html", "/other"},
+		"try_files, rule file, path as key":     {files + app, "key: path", "/a", "/b"},
+		"a file that is there":                  {"rate_limit /there.html 2/366d {scheme}\n" + app, "", "/there.html", "/other"},
+		"strip_prefix, whole":                   {"uri strip_prefix /api\nrate_limit /api/login 2/366d {scheme}\nrespond ok", "", "/api/login", "/other"},
+		"strip_prefix, what is left":            {"uri strip_prefix /api\nrate_limit /login 2/366d {scheme}\nrespond ok", "", "/api/login", "/api/other"},
+		"handle_path, what is left":             {"handle_path /api/* {\nrate_limit /login* 2/366d {scheme}\nrespond ok\n}", "", "/api/login", "/api/other"},
+		"handle_path, whole":                    {"handle_path /api/* {\nrate_limit /api/login* 2/366d {scheme}\nrespond ok\n}", "", "/api/login", "/api/other"},
+		"handle_path in handle_path":            {"handle_path /a/* {\nhandle_path /b/* {\nrate_limit /c 2/366d {scheme}\nrespond ok\n}\n}", "", "/a/b/c", "/a/b/d"},
+		"handle_path, rule file of what is left": {"handle_path /api/* {\n" + files + "respond ok\n}", "match: {paths: [/login]}",
+			"/api/login", "/api/other"},
+		"handle_path, rule file, whole":  {"handle_path /api/* {\n" + files + "respond ok\n}", "match: {path_prefixes: [/api/login]}", "/api/login/x", "/api/other"},
+		"handle_path, rule file of both": {"handle_path /api/* {\n" + files + "respond ok\n}", "match: {paths: [\"*login\"]}", "/api/login", "/api/other"},
+		"rewrite in route":               {"route {\nrewrite * /index.php\nrate_limit /wp-login.php 2/366d {scheme}\nrespond ok\n}", "", "/wp-login.php", "/index.php"},
+		"uri replace":                    {"uri replace login signin\nrate_limit /login 2/366d {scheme}\nrespond ok", "", "/login", "/signin"},
+		"sent_path":                      {"@login sent_path /login\nrate_limit @login 2/366d {scheme}\n" + app, "", "/login", "/other"},
+		"nothing rewrites":               {"rate_limit /login* 2/366d {scheme}\nrespond ok", "", "/login", "/other"},
+		"another spelling":               {match("path /login") + app, "", "//LOGIN", "/other"},
+		"in handle_errors":               {"error 500\nhandle_errors {\nrewrite * /500.html\nrate_limit /login 2/366d {scheme}\nrespond ok 200\n}", "", "/login", "/other"},
+	} {
+		t.Run(strings.Map(letters, name), func(t *testing.T) {
+			s := newServer(t)
+			if err := os.Mkdir(filepath.Join(s.dir, "srv"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range []string{"index.html", "there.html"} {
+				if err := os.WriteFile(filepath.Join(s.dir, "srv", file), []byte("ok"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			rules := "rules:\n  - {name: z, limit: 2/366d, key: \"static:all\", " + c.rules + "}\n"
+			if strings.HasPrefix(c.rules, "key") {
+				rules = "rules:\n  - {name: z, limit: 2/366d, " + c.rules + "}\n"
+			}
+			if err := os.WriteFile(filepath.Join(s.dir, "rules.yaml"), []byte(rules), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			s.load(s.caddyfile("", ":PORT {\n"+c.site+"\n}"))
+			address := "http://a.test"
+			s.admit(2, address+c.limited)
+			s.reject(address + c.limited)
+			if strings.Contains(c.rules, "key") { // a counter for each path
+				s.admit(2, address+c.free)
+				return
+			}
+			s.admit(3, address+c.free)
+		})
+	}
+}
+
+// GET http://a.test HTTP/1.1 asks for the root, and so comes under the limits of / and /*.
+func TestALimitOfAllPathsHoldsForARequestWithoutAPath(t *testing.T) {
+	for _, path := range []string{"/", "/*"} {
+		s := startSite(t, "rate_limit "+path+" 2/366d {scheme}\nrespond ok")
+		s.admit(2, "http://a.test/")
+		client, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		fmt.Fprint(client, "GET http://a.test HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n")
+		answer, _ := io.ReadAll(client)
+		if !strings.HasPrefix(string(answer), "HTTP/1.1 429 ") {
+			t.Errorf("with the limit of %s: %s", path, answer)
+		}
+	}
+}
+
+// A limit that no request reaches, or whose path none has there, is told when the configuration is loaded, and by caddy validate alike.
+func TestALimitThatNoRequestReachesIsToldAtLoad(t *testing.T) {
+	s := start(t, "order rate_limit before reverse_proxy", ":PORT {\nrate_limit 3/1m\nhandle {\nrespond ok\n}\n}")
+	told := s.logs("no request reaches this rate_limit, so it limits nobody: a block that ends with respond, redir or abort comes before it in the same route, and passes no request on; " +
+		"Caddy runs directives in the order of the global option order, or inside a route block in the order in which they are written: " +
+		"take the option out, since without it rate_limit runs early, or write order rate_limit before basic_auth; in a route block, write rate_limit above it")
+	if len(told) != 1 || !strings.HasPrefix(told[0]["at"].(string), "Caddyfile:") {
+		t.Errorf("told %v, want once with its line; the log:\n%s", told, s.fill(readAll(t, s.logFile)))
+	}
+}
+
+func readAll(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

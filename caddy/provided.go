@@ -1,0 +1,146 @@
+package ratelimit
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	"github.com/proxyweir/weir/match"
+	"go.uber.org/zap"
+)
+
+// Values of requests that never come are told: when the configuration is loaded, of placeholders that cannot have one, and at requests, of all
+// others. That is for all settings that take placeholders: keys, costs, tiers and descriptors.
+
+// tooLate has the beginnings of placeholders that have a value only when a limit has decided already.
+var tooLate = []string{"http.reverse_proxy.", "http.response.", "http.intercept.", "http.rate_limit.exceeded."}
+
+// checkProvided refuses a placeholder that has no value when a limit decides, or that would read a whole body first.
+func checkProvided(name string) error {
+	for _, prefix := range tooLate {
+		if strings.HasPrefix(name, prefix) {
+			return fmt.Errorf("{%s} has a value only after the limit has decided, so it would always be empty; write one of the request, such as {http.request.header.X-Customer}", name)
+		}
+	}
+	if name == "http.request.body" || name == "http.request.body_base64" {
+		return fmt.Errorf("{%s} would read the whole body of every request, however large, before the limit decides; write a field of the request, such as {http.request.header.X-Customer}", name)
+	}
+	return nil
+}
+
+// mostMisses is after how many requests in a row without a value that is told. A field that only some clients send comes before.
+const mostMisses = 1000
+
+// expected is a value that requests are expected to have.
+type expected struct {
+	zone    *Zone // whose requests have it; nil: all requests of the handler
+	setting string
+	source  match.Source
+	misses  atomic.Int32 // requests in a row without it
+	over    atomic.Bool  // one had it, or it was told
+}
+
+// expectations are the values that a handler's requests are expected to have, and which none of them has had yet.
+type expectations struct {
+	list []*expected
+	open atomic.Int32
+}
+
+// expectationsOf returns those of a handler whose zones are compiled; nil: all values are those of any request.
+func expectationsOf(h *Handler) *expectations {
+	e := new(expectations)
+	add := func(zone *Zone, setting string, sources []match.Source) {
+		for _, source := range sources {
+			switch source.Kind() {
+			case "client_ip", "remote_ip", "host", "method", "path", "static":
+				continue
+			}
+			e.list = append(e.list, &expected{zone: zone, setting: setting, source: source})
+		}
+	}
+	of := func(text string) []match.Source {
+		t, err := newTemplate(text)
+		if err != nil {
+			return nil // which compile has reported
+		}
+		return t.sources
+	}
+	for _, zone := range h.zones {
+		add(zone, "key", of(zone.key()))
+		if strings.HasPrefix(zone.Cost, "{") {
+			add(zone, "cost", of(zone.Cost))
+		}
+		if zone.Tiers != nil {
+			add(zone, "tiers", of(zone.Tiers.Source))
+		}
+	}
+	for _, d := range h.Descriptors {
+		for _, entry := range d {
+			add(nil, "descriptor "+entry.Key, of(entry.Value))
+		}
+	}
+	if len(e.list) == 0 {
+		return nil
+	}
+	e.open.Store(int32(len(e.list))) //nolint:gosec // as many as are written in a configuration
+	return e
+}
+
+// note looks for the values that no request has had yet, and tells once of one that does not come.
+func (e *expectations) note(h *Handler, r *http.Request) {
+	if e == nil || e.open.Load() <= 0 {
+		return
+	}
+	for _, one := range e.list {
+		if one.over.Load() {
+			continue
+		}
+		name := "handler"
+		if one.zone != nil {
+			name = one.zone.rule.Name
+			if one.zone.rule.Covering != nil {
+				if covered, err := one.zone.covers(r); err != nil || !covered {
+					continue
+				}
+			}
+		}
+		if one.source.Value(r, clientIPOf(r)) != "" {
+			e.end(one)
+			continue
+		}
+		misses := one.misses.Add(1)
+		placeholder := strings.Trim(one.source.String(), "{}")
+		subject := "the zone's " + one.setting
+		if one.zone == nil {
+			subject = "the " + one.setting
+		}
+		fields := []zap.Field{zap.String("zone", name), zap.String("placeholder", placeholder), zap.String("at", h.At)}
+		_, known := replacerOf(r).Get(placeholder)
+		auth := strings.HasPrefix(placeholder, "http.auth.")
+		switch {
+		case isCaddys(one.source) && !known && !auth && !strings.HasPrefix(placeholder, "http.regexp."):
+			if e.end(one) {
+				h.logger.Warn(subject+" has a placeholder that nothing provides, so it is empty for every request", fields...)
+			}
+		case auth && one.setting == "key":
+			if e.end(one) {
+				h.logger.Warn(subject+" is empty for a request that nobody has authenticated; does rate_limit run before authentication?", fields...)
+			}
+		case misses >= mostMisses:
+			foreseen := one.setting == "key" && (one.zone.OnMissingKey == "skip" || one.zone.OnMissingKey == "reject")
+			if e.end(one) && !foreseen {
+				h.logger.Warn(fmt.Sprintf("%s has a placeholder that was empty for the first %d requests; is its name spelt as they have it?", subject, mostMisses), fields...)
+			}
+		}
+	}
+}
+
+// end ends the search for a value. It reports whether it was not over.
+func (e *expectations) end(one *expected) bool {
+	if !one.over.CompareAndSwap(false, true) {
+		return false
+	}
+	e.open.Add(-1)
+	return true
+}

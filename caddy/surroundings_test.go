@@ -1,0 +1,162 @@
+package ratelimit
+
+import (
+	"context"
+	"encoding/json"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	_ "github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+// warningsOf adapts a Caddyfile, and returns what is warned of its surroundings: place, zone and text.
+func warningsOf(t *testing.T, text string) []string {
+	t.Helper()
+	adapted, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config struct {
+		Apps struct {
+			HTTP struct {
+				Servers map[string]*caddyhttp.Server `json:"servers"`
+			} `json:"http"`
+		} `json:"apps"`
+	}
+	if err := json.Unmarshal(adapted, &config); err != nil {
+		t.Fatal(err)
+	}
+	var warnings []string
+	for _, server := range config.Apps.HTTP.Servers {
+		s := site{named: server.NamedRoutes, warn: func(at, zone, text string) { warnings = append(warnings, at+" "+zone+": "+text) },
+			refuse: func(err error) { warnings = append(warnings, "refused: "+err.Error()) }}
+		s.through(jsonRoutes(server.Routes))
+	}
+	return warnings
+}
+
+// Sites as people write them, with what is to be warned of; "": nothing is, since every limit holds.
+func TestWarningsOfLimitsThatCannotHoldWhereTheyStand(t *testing.T) {
+	const afterAll = "{\n\torder rate_limit before reverse_proxy\n}\n"
+	zone := func(match string) string {
+		return "rate_limit {\n\tzone z {\n\t\tmatch {\n\t\t\t" + match + "\n\t\t}\n\t\tlimit 3/1m\n\t}\n}\n"
+	}
+	for name, c := range map[string]struct{ global, site, want string }{
+		"the default order":                      {"", "rate_limit /login* 3/1m\nhandle /api/* {\n\treverse_proxy localhost:1\n}\nhandle {\n\trespond x\n}", ""},
+		"behind handle":                          {afterAll, "rate_limit 3/1m\nhandle {\n\trespond x\n}", "Caddyfile:5 client_ip: no request reaches"},
+		"behind handle blocks":                   {afterAll, "rate_limit 3/1m\nhandle /a/* {\n\treverse_proxy localhost:1\n}\nhandle {\n\tfile_server\n}", "no request reaches"},
+		"behind handles that leave some paths":   {afterAll, "rate_limit 3/1m\nhandle /a/* {\n\treverse_proxy localhost:1\n}\nreverse_proxy localhost:2", ""},
+		"behind a handle that passes on":         {afterAll, "rate_limit 3/1m\nhandle {\n\theader X y\n}\nreverse_proxy localhost:2", ""},
+		"a handle before it passes some on":      {afterAll, "rate_limit 3/1m\nhandle /a/* {\n\theader X y\n}\nhandle {\n\trespond x\n}", ""},
+		"its path behind a handle of that path":  {afterAll, zone("path /api/login") + "handle /api/* {\n\treverse_proxy localhost:1\n}\nreverse_proxy localhost:2", "no request reaches this limit of /api/login"},
+		"short form behind a handle of its path": {afterAll, "rate_limit /api/login 3/1m\nhandle /api/* {\n\treverse_proxy localhost:1\n}\nreverse_proxy localhost:2", "no request reaches this limit of /api/login"},
+		"behind a respond in route":              {"", "route {\n\trespond x\n\trate_limit 3/1m\n}", "Caddyfile:4 client_ip: no request reaches"},
+		"behind a matched respond in route":      {"", "route {\n\trespond /health x\n\trate_limit 3/1m\n\treverse_proxy localhost:1\n}", ""},
+		"behind a file server that passes on":    {"", "route {\n\tfile_server {\n\t\tpass_thru\n\t}\n\trate_limit 3/1m\n\treverse_proxy localhost:1\n}", ""},
+		"behind a file server":                   {"", "route {\n\tfile_server\n\trate_limit 3/1m\n}", "file_server comes before it"},
+		"behind forward_auth":                    {"", "route {\n\tforward_auth localhost:1 {\n\t\turi /auth\n\t}\n\trate_limit 3/1m\n\treverse_proxy localhost:2\n}", ""},
+		"behind an authentication":               {"{\n\torder rate_limit after basic_auth\n}\n", "basic_auth {\n\tu $2a$14$0eO1hSLvHnnTJvTM1kOOLeq/Uz1BAZVtpo5BTCnEKzPdGmmWfKmWG\n}\nrate_limit 3/1m\nreverse_proxy localhost:2", ""},
+		"in one of two handles":                  {"", "handle /a/* {\n\trate_limit 3/1m\n\treverse_proxy localhost:1\n}\nhandle {\n\trespond x\n}", ""},
+		"in a handle behind a handle for all":    {"", "route {\n\thandle {\n\t\trespond x\n\t}\n\thandle {\n\t\trate_limit 3/1m\n\t\trespond y\n\t}\n}", "no request reaches"},
+		"a path outside of its handle":           {"", "handle /api/* {\n\trate_limit /login* 3/1m\n\treverse_proxy localhost:1\n}", "no request has the path /login*"},
+		"a zone's path outside of its handle":    {"", "handle /api/* {\n\t" + zone("path /login") + "\treverse_proxy localhost:1\n}", "such as /api/login"},
+		"a path inside of its handle":            {"", "handle /api/* {\n\trate_limit /api/login* 3/1m\n\treverse_proxy localhost:1\n}", ""},
+		"a path of what is left":                 {"", "handle_path /api/* {\n\trate_limit /login* 3/1m\n\treverse_proxy localhost:1\n}", ""},
+		"the whole path where some is left":      {"", "handle_path /api/* {\n\trate_limit /api/login* 3/1m\n\treverse_proxy localhost:1\n}", ""},
+		"a single-page app":                      {"", "root * /srv\nrate_limit /login* 3/1m\ntry_files {path} /index.html\nfile_server", ""},
+		"a named matcher in a single-page app":   {"", "root * /srv\n@login path /login*\nrate_limit @login 3/1m\ntry_files {path} /index.html\nfile_server", "write sent_path /login* in its place"},
+		"sent_path in a single-page app":         {"", "root * /srv\n@login sent_path /login*\nrate_limit @login 3/1m\ntry_files {path} /index.html\nfile_server", ""},
+		"files without another for the rest":     {"", "@login path /login*\nrate_limit @login 3/1m\ntry_files {path} {path}.html\nfile_server", ""},
+		"a named matcher of scripts":             {"", "@php path *.php\nrate_limit @php 3/1m\ntry_files {path} /index.php\nfile_server", ""},
+		"a named matcher of what is rewritten":   {"", "@new path /new/*\nrewrite /old/* /new{uri}\nrate_limit @new 3/1m\nreverse_proxy localhost:1", ""},
+		"a named matcher that rewrite empties":   {"", "@old path /old/*\nrewrite /old/* /new{uri}\nrate_limit @old 3/1m\nreverse_proxy localhost:1", "rewrite to /new"},
+		"a named matcher of a stripped prefix":   {"", "@api path /api/login\nuri strip_prefix /api\nrate_limit @api 3/1m\nreverse_proxy localhost:1", "strip_prefix /api"},
+		"a path without a slash":                 {"", zone("path login") + "respond x", "write it with a slash"},
+		"a path with a wildcard first":           {"", zone("path *.php") + "respond x", ""},
+		"a host of another site":                 {"", zone("host other.example") + "respond x", "no request has the host other.example"},
+		"a host of the site":                     {"", zone("host Example.com") + "respond x", ""},
+		"the same line twice":                    {"", "rate_limit /login 3/1m\nrate_limit /login 3/1m\nrespond x", `refused: zone "login.client_ip", at Caddyfile:3: is written twice, first at Caddyfile:2`},
+		"the same line of all twice":             {"", "rate_limit 3/1m\nroute /a* {\n\trate_limit 3/1m\n\trespond x\n}", `refused: zone "client_ip"`},
+		"the same line in two handles":           {"", "handle /a* {\n\trate_limit 3/1m\n}\nhandle {\n\trate_limit 3/1m\n}\nrespond x", ""},
+		"the same line for two paths":            {"", "rate_limit /a {\n\tzone z {\n\t\tlimit 3/1m\n\t}\n}\nrate_limit /b {\n\tzone z {\n\t\tlimit 3/1m\n\t}\n}\nrespond x", ""},
+		"the same line behind an answer":         {"", "route /a* {\n\trate_limit 3/1m\n\trespond x\n}\nroute {\n\trate_limit 3/1m\n\trespond y\n}", ""},
+		"the same line for requests that differ": {"", zone("method GET") + zone("method POST") + "respond x", ""},
+		"a snippet twice":                        {"(s) {\n\trate_limit 3/1m\n}\n", "import s\nimport s\nrespond x", "a request passes this zone twice"},
+		"a snippet in two handles":               {"(s) {\n\trate_limit 3/1m\n}\n", "handle /a* {\n\timport s\n\trespond x\n}\nhandle {\n\timport s\n\trespond y\n}", ""},
+		"two namespaces":                         {"", "rate_limit {\n\tnamespace a\n\tzone z {\n\t\tlimit 3/1m\n\t}\n}\nrate_limit {\n\tnamespace b\n\tzone z {\n\t\tlimit 3/1m\n\t}\n}\nrespond x", ""},
+		"negated and in expressions":             {"", zone("not path login\nexpression path('/x')") + "respond x", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := warningsOf(t, c.global+"http://example.com {\n"+c.site+"\n}\n")
+			if c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || !strings.Contains(got[0], c.want)) {
+				t.Errorf("warned of %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestWarningsOfHandlersInJSONThatAreProvisionedAlready(t *testing.T) {
+	a, _ := json.Marshal(map[string]string{"handler": "static_response"})
+	b, _ := json.Marshal(map[string]any{"handler": "rate_limit", "at": "x:1"})
+	warned := 0
+	s := site{warn: func(at, _, _ string) { warned++ }, refuse: func(err error) { t.Error(err) }}
+	s.through(jsonRoutes(caddyhttp.RouteList{{Handlers: []caddyhttp.MiddlewareHandler{new(caddyhttp.StaticResponse)}}, {HandlersRaw: []json.RawMessage{b}}}))
+	s.through(jsonRoutes(caddyhttp.RouteList{{HandlersRaw: []json.RawMessage{a}, Terminal: true}, {HandlersRaw: []json.RawMessage{b}}}))
+	s.through(jsonRoutes(caddyhttp.RouteList{{Group: "g", HandlersRaw: []json.RawMessage{a}}, {Group: "g", HandlersRaw: []json.RawMessage{b}}}))
+	if warned != 3 {
+		t.Errorf("warned %d times, want 3", warned)
+	}
+}
+
+func TestReadingsOfAPath(t *testing.T) {
+	for _, c := range []struct {
+		sent, now string
+		want      string // the path that the client has sent
+		stripped  bool
+	}{
+		{"/login", "/login", "/login", false},
+		{"/login", "/index.html", "/login", false},
+		{"/api/login", "/login", "/api/login", true},
+		{"/api/v1/login", "/v1/login", "/api/v1/login", true},
+		{"/apilogin", "login", "/apilogin", false},
+		{"/api/xlogin", "/login", "/api/xlogin", false},
+		{"", "/", "/", false},
+		{"/api/", "/", "/api/", true},
+		{"/api", "", "/api", false},
+	} {
+		r := httptest.NewRequest("GET", "http://example.com/", nil)
+		r.URL = &url.URL{Path: c.now}
+		before := *r
+		before.URL = &url.URL{Path: c.sent}
+		r = r.WithContext(context.WithValue(r.Context(), caddyhttp.OriginalRequestCtxKey, before))
+		sent, stripped := readings(r)
+		got := sent.URL.Path
+		if got == "" {
+			got = "/"
+		}
+		if got != c.want || stripped != c.stripped {
+			t.Errorf("%s that became %s: %s, %v; want %s, %v", c.sent, c.now, got, stripped, c.want, c.stripped)
+		}
+		if sent != r && r.URL.Path != c.now {
+			t.Errorf("the request itself was changed to %s", r.URL.Path)
+		}
+	}
+}
+
+func TestDisjointPatterns(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"/a", "/a", false}, {"/a", "/A", false}, {"/a", "/b", true}, {"/a*", "/ab", false}, {"/a*", "/b", true}, {"/a*", "/b*", true},
+		{"/a*", "/*", false}, {"*.php", "/a", false}, {"/{x}", "/a", false}, {"/a/*/c", "/a/b/c", false}, {"/a/*/c", "/b", true},
+	} {
+		if disjoint(c.a, c.b) != c.want || disjoint(c.b, c.a) != c.want {
+			t.Errorf("%s and %s: want %v", c.a, c.b, c.want)
+		}
+	}
+}

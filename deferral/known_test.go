@@ -1,0 +1,128 @@
+package deferral
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+func TestLinesKnowWhichKeysHaveJobs(t *testing.T) {
+	var l Known
+	want := func(what string, keys map[string]bool) {
+		t.Helper()
+		for key, held := range keys {
+			if l.held(key) != held {
+				t.Errorf("%s: %s is held: %v, want %v", what, key, !held, held)
+			}
+		}
+	}
+	want("at first", map[string]bool{"a": false})
+	before := time.Now()
+	l.note("a", "b", "c")
+	want("noted", map[string]bool{"a": true, "b": true, "d": false})
+	l.forget(before, "a")
+	l.empty(before)
+	want("Redis was asked before", map[string]bool{"a": true, "b": true})
+	l.forget(time.Now(), "a", "d")
+	want("a has none", map[string]bool{"a": false, "b": true})
+	l.doubt("a", 1)
+	l.doubt("a", 1)
+	l.doubt("a", -1)
+	want("one job of a is unconfirmed", map[string]bool{"a": true})
+	l.empty(time.Now())
+	want("the queue is empty", map[string]bool{"a": true, "b": false, "c": false})
+	l.doubt("a", -1)
+	want("it is confirmed", map[string]bool{"a": false})
+	for i := range mostKnown + 1 {
+		l.note(strconv.Itoa(i))
+	}
+	want("there are too many", map[string]bool{"0": true, "anybody": true})
+	if len(l.keys) != mostKnown || len(l.some(10)) != 10 {
+		t.Errorf("%d are known", len(l.keys))
+	}
+	l.empty(time.Now())
+	want("the queue is empty again", map[string]bool{"0": false, "anybody": false})
+}
+
+// A node knows a second later what others have put into the lines, and what is gone; also what was there before it started.
+func TestAWorkerFollowsTheLines(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.MaxJobs, c.MaxKeyJobs, c.MaxBytes = 5000, 5000, 1<<30 })
+	const before = mostAsked + 500 // more than one page
+	ids := make([]string, before)
+	for i := range ids {
+		b.pass(time.Microsecond)
+		ids[i] = b.enter(fmt.Sprint("before-", i), "")
+	}
+	w := &Worker{Queue: b.Queue, Known: new(Known), MostRunning: 0, Unsafe: true, Report: func(Event) {}}
+	w.all, w.halt = context.WithCancel(context.Background())
+	defer w.halt()
+	follow := func() {
+		w.followedAt = time.Time{}
+		w.round()
+	}
+	follow()
+	for _, key := range []string{"before-0", fmt.Sprint("before-", mostAsked), fmt.Sprint("before-", before-1)} {
+		if !w.Known.held(key) {
+			t.Errorf("%s is not known", key)
+		}
+	}
+	b.pass(10 * time.Second)
+	follow()
+	other := b.enter("other", "")
+	b.pass(-500 * time.Millisecond) // a clock that is adjusted
+	b.enter("another", "")
+	follow()
+	if !w.Known.held("other") || !w.Known.held("another") || w.Known.held("nobody") {
+		t.Error("it does not follow")
+	}
+	must(t, b.Cancel(context.Background(), other))
+	must(t, b.Cancel(context.Background(), ids[0]))
+	eventually(t, "what is gone is forgotten", func() bool {
+		follow()
+		return !w.Known.held("other") && !w.Known.held("before-0") && w.Known.held("before-1")
+	})
+	must(t, b.Client.FlushAll(context.Background()).Err())
+	w.round()
+	if w.Known.held("before-1") {
+		t.Error("the queue is empty, and a key is held")
+	}
+}
+
+// A client whose key has jobs is held while Redis does not answer, and while one of its jobs is unconfirmed. Others are not.
+func TestWhoWouldOvertakeIsHeld(t *testing.T) {
+	b := newBench(t, nil)
+	q := queueOn(t, b.server.Addr(), nil)
+	d := newDesk(q)
+	fails := map[*goredis.Script]bool{}
+	hook := &losses{errors.New("away"), func(s *goredis.Script, executed bool) bool { return fails[s] && !executed }}
+	q.Client.AddHook(hook)
+	ask := func(key string) error {
+		_, err := d.Ask(asking("POST", "x"), key)
+		return err
+	}
+	_, err := d.accept(t, asking("POST", "x"), "ann")
+	must(t, err)
+	fails[lookScript] = true
+	wantErr(t, ask("ann"), ErrHeld)
+	if err := ask("bob"); err == nil || errors.Is(err, ErrHeld) {
+		t.Errorf("bob: %v", err)
+	}
+	fails[lookScript] = false
+	must(t, ask("ann"))
+	_, err = b.CancelKey(context.Background(), q.KeyDigest("ann"))
+	must(t, err)
+	must(t, ask("ann"))
+	fails[lookScript] = true
+	if err := ask("ann"); errors.Is(err, ErrHeld) {
+		t.Errorf("ann, who has no jobs any more: %v", err)
+	}
+	fails[lookScript] = false
+	d.Known.doubt(q.KeyDigest("ann"), 1)
+	wantErr(t, ask("ann"), ErrHeld)
+	must(t, ask("bob"))
+}

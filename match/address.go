@@ -1,0 +1,257 @@
+package match
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// ReadAddress reads an IP address as proxies write it: 192.0.2.7 and 2001:db8::1, also with a port (192.0.2.7:443, [2001:db8::1]:443), in
+// brackets, in the quotes of RFC 7239 and with blanks around it. It returns the zero Addr for any other text, such as unknown or _hidden. An
+// IPv4-mapped IPv6 address is its IPv4 address, and a zone is left out.
+//
+// All code of rules that takes a text for an address calls it, or CleanAddress, or Prefixes.Mask.
+func ReadAddress(text string) netip.Addr {
+	ip, err := netip.ParseAddr(text)
+	if err != nil {
+		ip = dressedAddress(text)
+	}
+	return ip.Unmap().WithZone("")
+}
+
+// CleanAddress returns the address that ReadAddress reads, in its shortest spelling, and any other text as it is.
+func CleanAddress(text string) string {
+	var whole Prefixes
+	return whole.Mask(text)
+}
+
+// Dress has the bytes of which a text has at least one if it has no blanks around it and CleanAddress changes it.
+const Dress = `:["`
+
+// dressedAddress is ReadAddress of a text that is not an address alone.
+func dressedAddress(text string) netip.Addr {
+	var none netip.Addr
+	host := strings.TrimSpace(text)
+	if len(host) > 1 && host[0] == '"' && host[len(host)-1] == '"' {
+		host = strings.TrimSpace(host[1 : len(host)-1])
+	}
+	port := ""
+	if strings.HasPrefix(host, "[") {
+		end := strings.IndexByte(host, ']')
+		if end < 0 {
+			return none
+		}
+		port = host[end+1:]
+		host = host[1:end]
+	} else if i := strings.IndexByte(host, ':'); i >= 0 && strings.LastIndexByte(host, ':') == i {
+		port = host[i:]
+		host = host[:i]
+	}
+	isPort := port == "" || port[0] == ':' && (strings.HasPrefix(port, ":_") || strings.Trim(port[1:], "0123456789") == "")
+	if !isPort {
+		return none
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return none
+	}
+	return ip
+}
+
+// ParseNetwork reads a network in CIDR notation, or a single address as ReadAddress does. An IPv4-mapped IPv6 address counts as IPv4.
+func ParseNetwork(s string) (netip.Prefix, error) {
+	if !strings.Contains(s, "/") {
+		ip := ReadAddress(s)
+		if !ip.IsValid() {
+			return netip.Prefix{}, fmt.Errorf("%q must be an address or a network such as 10.0.0.0/8%s", s, networkHint(s))
+		}
+		return netip.PrefixFrom(ip, ip.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%q must be an address or a network such as 10.0.0.0/8%s", s, networkHint(s))
+	}
+	if p.Addr().Is4In6() {
+		if p.Bits() < 96 {
+			return netip.Prefix{}, fmt.Errorf("%q mixes IPv4 and IPv6 addresses", s)
+		}
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p.Masked(), nil
+}
+
+// networkHint says what to write in place of a text that people take for a network; "": it looks like none.
+func networkHint(text string) string {
+	base, bits, _ := strings.Cut(strings.Trim(text, " \t\"[]"), "/")
+	switch {
+	case text == "private_ranges":
+		return "; that word is for except of Caddy: write 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, fd00::/8, 127.0.0.0/8 and ::1"
+	case text == "localhost":
+		return "; names are not looked up: write 127.0.0.0/8 and ::1"
+	case text == "*" || text == "all" || text == "any":
+		return "; all addresses are 0.0.0.0/0 and ::/0"
+	}
+	if from, to, found := strings.Cut(base, "-"); found && ReadAddress(from).IsValid() && (ReadAddress(to).IsValid() || isDigits(to)) {
+		return "; it is a range: write the networks that make it up"
+	}
+	base = strings.Trim(base, "[]")
+	octets := strings.Split(base, ".")
+	known := 0
+	for i := range octets {
+		plain := strings.TrimLeft(octets[i], "0")
+		switch {
+		case octets[i] == "*" || octets[i] == "x":
+			octets[i] = "0"
+		case !isDigits(octets[i]) || len(plain) > 3:
+			known = -100
+		default:
+			known++
+			octets[i] = plain
+			if plain == "" {
+				octets[i] = "0"
+			}
+		}
+	}
+	if known < 1 || len(octets) > 4 {
+		if p, err := netip.ParsePrefix(base + "/" + bits); err == nil {
+			return "; write " + p.Masked().String()
+		}
+		return ""
+	}
+	for len(octets) < 4 {
+		octets = append(octets, "0")
+	}
+	ip, err := netip.ParseAddr(strings.Join(octets, "."))
+	if err != nil {
+		return ""
+	}
+	if mask := ReadAddress(bits); mask.IsValid() && mask.Is4() {
+		bits = strconv.Itoa(bitsOf(mask))
+	}
+	if bits == "" && known < 4 {
+		bits = strconv.Itoa(8 * known)
+	}
+	if bits == "" {
+		return "; write " + ip.String()
+	}
+	p, err := netip.ParsePrefix(ip.String() + "/" + bits)
+	if err != nil {
+		return ""
+	}
+	return "; write " + p.Masked().String()
+}
+
+func isDigits(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
+
+// bitsOf returns the bits that are set in a mask such as 255.255.0.0; -1 if they are not its first.
+func bitsOf(mask netip.Addr) int {
+	n := 0
+	ended := false
+	for _, b := range mask.AsSlice() {
+		for bit := 7; bit >= 0; bit-- {
+			set := b>>bit&1 == 1
+			if set && ended {
+				return -1
+			}
+			ended = !set
+			if set {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// Networks is a set of addresses: where its ranges begin and where they end, in ascending order. An end is the first address that is in the range
+// no more. Each is an address as 16 bytes, where IPv4 addresses are IPv4-mapped ones, so a binary search finds a text, and that is compiled code
+// under an interpreter, too. nil is the empty set. It is immutable.
+type Networks []string
+
+// NewNetworks returns the addresses of a list of networks, as ParseNetwork returns them.
+func NewNetworks(list []netip.Prefix) Networks {
+	ranges := make([]string, 0, len(list))
+	for i := range list {
+		ranges = appendRanges(ranges, list[i])
+	}
+	sort.Strings(ranges)
+	var n Networks
+	for _, one := range ranges {
+		start := one[:addressBytes]
+		end := one[addressBytes:]
+		last := len(n) - 1
+		if last < 0 || start > n[last] {
+			n = append(n, start, end)
+		} else if end > n[last] {
+			n[last] = end
+		}
+	}
+	return n
+}
+
+const addressBytes = 16
+
+// beyond is behind all addresses.
+const beyond = "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"
+
+// appendRanges appends the ranges of a network: where one begins and where it ends. An IPv6 network in which the IPv4-mapped addresses lie has two,
+// since these are no part of it.
+func appendRanges(ranges []string, p netip.Prefix) []string {
+	start, end := bounds(p)
+	if p.Addr().Is4() || end <= mapped || start >= beyondMapped {
+		return append(ranges, start+end)
+	}
+	if start < mapped {
+		ranges = append(ranges, start+mapped)
+	}
+	if end > beyondMapped {
+		ranges = append(ranges, beyondMapped+end)
+	}
+	return ranges
+}
+
+// mapped is the first of the IPv4-mapped addresses, and beyondMapped the first behind them.
+const (
+	mapped       = "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\x00\x00\x00\x00"
+	beyondMapped = "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00"
+)
+
+// bounds returns the first address of a network, and the first behind it, as Networks has them.
+func bounds(p netip.Prefix) (start, end string) {
+	first := p.Addr().As16()
+	high, low := binary.BigEndian.Uint64(first[:8]), binary.BigEndian.Uint64(first[8:])
+	start = string(first[:])
+	bits := p.Bits()
+	if p.Addr().Is4() {
+		bits += 96
+	}
+	if bits > 64 {
+		low += 1 << (128 - bits)
+		if low == 0 {
+			high++
+		}
+	} else {
+		high += 1 << (64 - bits) // of ::/0 nothing, which is the same
+	}
+	if high == 0 && low == 0 {
+		end = beyond
+		return start, end
+	}
+	end = string(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, high), low))
+	return start, end
+}
+
+// Contains reports whether an address, which must not be the zero Addr, is in a set.
+func Contains(n Networks, ip netip.Addr) bool {
+	address := ip.As16()
+	return sort.SearchStrings(n, string(address[:])+"\x00")&1 == 1 // of the bounds so many are at most the address
+}
+
+// containsAll reports whether all addresses of a network are in a set.
+func containsAll(n Networks, p netip.Prefix) bool {
+	start, end := bounds(p)
+	i := sort.SearchStrings(n, start+"\x00")
+	return i&1 == 1 && n[i] >= end
+}
