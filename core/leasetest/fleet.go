@@ -48,6 +48,7 @@ type Fleet struct {
 	fleetclock.Clock
 
 	c      Config
+	ahead  int64 // how far the store's clock is from the virtual one
 	terms  core.LeaseTerms
 	judge  *core.Memory
 	checks []core.Check
@@ -77,7 +78,7 @@ func NewFleet(c Config) (*Fleet, error) {
 	if f.terms, err = core.LeaseTermsOf(c.Limit); err != nil {
 		return nil, err
 	}
-	f.judge = core.NewMemory(core.MemoryConfig{Clock: func() int64 { return f.Now }})
+	f.judge = core.NewMemory(core.MemoryConfig{Clock: f.atStore})
 	r, err := core.NewRule(core.RuleConfig{Name: "judge", Limit: c.Limit})
 	if err != nil {
 		return nil, err
@@ -131,6 +132,22 @@ func (f *Fleet) SetClock(i int, by int64) {
 	}
 }
 
+// SetStoreClock moves the store's clock, and that of the judge.
+func (f *Fleet) SetStoreClock(by int64) { f.ahead += by }
+
+func (f *Fleet) atStore() int64 { return f.Now + f.ahead }
+
+// Holds returns how many units all nodes hold.
+func (f *Fleet) Holds() int {
+	units := int64(0)
+	for i := range f.nodes {
+		n := &f.nodes[i]
+		left, _ := core.LeaseHolds(&n.lease, f.mono(n), fleetclock.Start+f.mono(n)-n.mono+n.wall)
+		units += left
+	}
+	return int(units)
+}
+
 // Request plays a request that comes to a node.
 func (f *Fleet) Request(i int, cost int64) {
 	n := &f.nodes[i]
@@ -178,7 +195,7 @@ func (f *Fleet) call(n *node, cost int64, a core.LeaseAsk) {
 		return
 	}
 	f.At(f.Now+f.c.Trip(), func() {
-		d, g := f.c.Store.Lend(f.Now, cost, &a, f.terms.Length)
+		d, g := f.c.Store.Lend(f.atStore(), cost, &a, f.terms.Length)
 		if cost > 0 {
 			f.settle(d.Allowed, cost)
 		}
@@ -217,7 +234,7 @@ func (f *Fleet) decide(n *node, cost int64, life int) {
 		return
 	}
 	f.At(f.Now+f.c.Trip(), func() {
-		d := f.c.Store.Decide(f.Now, cost)
+		d := f.c.Store.Decide(f.atStore(), cost)
 		f.settle(d.Allowed, cost)
 		if f.lost() || f.c.Strict {
 			return
@@ -262,7 +279,7 @@ func (f *Fleet) giveBack(a core.LeaseAsk) {
 	f.Aside++
 	switch {
 	case !f.lost():
-		f.At(f.Now+f.c.Trip(), func() { f.c.Store.Lend(f.Now, 0, &a, f.terms.Length) })
+		f.At(f.Now+f.c.Trip(), func() { f.c.Store.Lend(f.atStore(), 0, &a, f.terms.Length) })
 	case !f.unaware():
 		f.At(f.Now+50_000, func() { f.giveBack(a) })
 	}

@@ -110,3 +110,85 @@ func TestLeasesInRedisAreThoseOfTheLedger(t *testing.T) {
 		})
 	}
 }
+
+// stepping is the store of a Fleet: the scripts in Redis.
+type stepping struct {
+	t      *testing.T
+	server *redistest.Server
+	book   *redis.Book
+}
+
+func (b *stepping) Lend(now, cost int64, a *core.LeaseAsk, _ int64) (core.Decision, core.LeaseGrant) {
+	b.server.SetTime(now)
+	d, g, err := b.book.Lend(cost, a)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return d, g
+}
+
+func (b *stepping) Decide(now, cost int64) core.Decision {
+	b.server.SetTime(now)
+	d, err := b.book.Decide(cost)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return d
+}
+
+// If the clock of Redis is set, nodes spend what they hold to the end of their leases, which is by their own clocks. So much may be admitted beyond the
+// limit, by the time of Redis, and no more: nothing if the clock is set back by less than a period.
+func TestAStepOfRedissClockCostsWhatNodesHold(t *testing.T) {
+	for name, c := range leasedLimits {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, err := core.NewLimit(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := redistest.Start(t, redistest.WithClock())
+			s := newStore(t, redis.Config{}, goredis.Config{Addresses: []string{server.Addr()}})
+			rule, err := core.NewRule(core.RuleConfig{Name: "leased", Limit: l, Consistency: core.Leased})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err = s.Open(rule); err != nil {
+				t.Fatal(err)
+			}
+			for i, by := range []time.Duration{-10 * time.Millisecond, -300 * time.Millisecond, -time.Second, -20 * time.Second, 10 * time.Millisecond, 300 * time.Millisecond, time.Second, 5 * time.Second} {
+				r := rand.New(rand.NewPCG(uint64(i), 22))
+				held, before, worst := 0, 0, 0
+				book := redis.NewBook(s, rule, string(rune('a'+i)))
+				f, err := leasetest.NewFleet(leasetest.Config{
+					Limit: l, Store: &stepping{t, server, book}, Nodes: 4, Rand: r, Drift: 0.0004,
+					Trip: func() int64 { return int64(500 * r.ExpFloat64()) },
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				rate := 1.5 * float64(l.Requests()) / float64(l.Period())
+				at := float64(f.Now)
+				next := f.Now + 2*l.Period()
+				for range 6000 {
+					f.Until(int64(at))
+					at += r.ExpFloat64() / rate
+					if f.Now > next {
+						next = f.Now + l.Period() + r.Int64N(2*l.Period())
+						worst, before = max(worst, f.Beyond-before), f.Beyond
+						held += f.Holds()
+						f.SetStoreClock(by.Microseconds())
+					}
+					f.Request(r.IntN(4), 1)
+				}
+				f.Until(f.Now + 2e6)
+				t.Logf("steps of %v: at most %d beyond the limit", by, max(worst, f.Beyond-before))
+				if by < 0 && -by < c.Period {
+					held = 0
+				}
+				if f.Beyond > held || f.Admitted == 0 {
+					t.Errorf("steps of %v: %d units beyond what the nodes held, %d: %+v", by, f.Beyond, held, f.Stats)
+				}
+			}
+		})
+	}
+}

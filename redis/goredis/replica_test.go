@@ -166,6 +166,30 @@ func TestTheExcessOfReplicasThatAreCutOffStaysUnderItsBound(t *testing.T) {
 	t.Logf("%d units admitted; at most %.2f of the bound beyond the limit", admitted, tightest)
 }
 
+// The same limit, 600/1m, under cuts of up to ten intervals: the figures of docs/fleet.md.
+func TestTheExcessUnderCutsAgainAndAgain(t *testing.T) {
+	underrace.OneGoroutine(t)
+	server := redistest.Start(t, redistest.WithClock())
+	config := core.LimitConfig{Algorithm: core.FixedWindow, Requests: 600, Period: time.Minute}
+	for _, load := range []float64{2, 6, 12} {
+		worst := replicatest.Stats{}
+		for seed := uint64(1); seed <= 20; seed++ {
+			s := tale{config: config, nodes: 3, every: time.Second, load: load, trip: 1000, costs: 1, cuts: true}
+			stats := s.play(t, server, fmt.Sprint(load, " times, ", seed), 5, rand.New(rand.NewPCG(seed, 7)))
+			if stats.Excess > stats.Bound {
+				t.Errorf("seed %d: %d units beyond the limit, with a bound of %d: %+v", seed, stats.Excess, stats.Bound, stats)
+			}
+			if stats.Excess > worst.Excess {
+				worst = stats
+			}
+		}
+		t.Logf("%g times the limit: at most %d of 600, with a bound of %d", load, 600+worst.Excess, 600+worst.Bound)
+		if worst.Excess == 0 {
+			t.Error("no cut costs anything: the bound is not tried")
+		}
+	}
+}
+
 // With steady demand the guesses keep the excess to a small part of the bound, and little of the limit stays unused.
 func TestTheUsualExcessOfReplicas(t *testing.T) {
 	underrace.OneGoroutine(t)
