@@ -65,6 +65,8 @@ type Memory struct {
 	evictions atomic.Int64
 	payer     atomic.Int64  // number of the space that had the most keys at the last eviction
 	logPayer  atomic.Int64  // the same for logs
+	spared    atomic.Int64  // evictions that do not look far: see looksFar
+	inVain    atomic.Int64  // spared, after it was in vain the last time
 	tickets   atomic.Uint64 // the last ticket of a reservation
 }
 

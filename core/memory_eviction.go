@@ -188,13 +188,15 @@ func (m *Memory) evict(checks []Check) {
 const (
 	samples       = 8
 	samplesAShard = 2
-	mostAppraised = 4 * samples // if many have requests under way
 	mostLooks     = 256
 	farLooks      = 4 * mostLooks // if fewer than enoughSeen are found of the zone that pays
 	enoughSeen    = 6
 	looksAShard   = 32
 	freeLooks     = 16      // in a sparse table, so many free slots count as one look
 	otherZones    = samples // for so many keys of other zones, a try compares their zone with the one that pays
+
+	farSamples = 8 * samples // if all that were compared are over their limit: then whole shards are looked at
+	mostInVain = 63          // evictions after which that is tried again, if it was in vain
 )
 
 // strictFrom is the divisor of the part of all keys from which a zone pays alone. If every zone has less than that, there are too
@@ -282,8 +284,30 @@ func (m *Memory) wayThrough(s *shard, random uint64) (from, step, looks int) {
 	return from, step, looks
 }
 
+// looksFar reports whether a try goes on that has found only keys over their limit. In a small store these may be a large part of all, and all of a few
+// by chance, while a flood has brought others. If the flood's own keys are over their limit, to go on is in vain: so it is tried less and less often then.
+func (m *Memory) looksFar() bool {
+	if m.spared.Load() > 0 {
+		m.spared.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (m *Memory) hasLookedFar(found bool) {
+	next := int64(0)
+	if !found {
+		if next = 2*m.inVain.Load() + 1; next > mostInVain {
+			next = mostInVain
+		}
+	}
+	m.inVain.Store(next)
+	m.spared.Store(next)
+}
+
 // evictKey forgets one key, and reports whether it found any. The zone with the most keys pays: of eight of its keys, sampled
-// from all shards, it loses the one that costs least. If an expired key is found on the way, that goes instead.
+// from all shards, it loses the one that costs least; of more, if all eight are over their limit. If an expired key is found on the way, that goes
+// instead.
 //
 // Keys blocked by hand are forgotten only if they alone are more than MaxKeys.
 func (m *Memory) evictKey(checks []Check, try int) bool {
@@ -301,8 +325,8 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 	var v victim
 	var st standing
 	looked, others, appraised, free := 0, 0, 0, 0
-	looks := mostLooks
-	for visited := 0; visited < len(m.shards) && v.seen < samples && looked < looks && appraised < mostAppraised; visited++ {
+	looks, compares, visits, far := mostLooks, samples, len(m.shards), false
+	for visited := 0; visited < visits && v.seen < compares && looked < looks && appraised < 4*compares; visited++ {
 		number := int((first + uint64(visited)) & m.mask)
 		s := &m.shards[number]
 		random = scramble(random)
@@ -312,6 +336,9 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 		i, step, left := m.wayThrough(s, random)
 		sparse := s.n*4 < size // as in a store with few keys in many shards, or with fewer keys than it once had
 		enough := v.seen + samplesAShard
+		if far {
+			left, enough = size, compares
+		}
 		for ; left > 0 && v.seen < enough; left-- {
 			i += step
 			if i >= size {
@@ -361,7 +388,7 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 			if st.class == expired {
 				v.seen = 0
 				m.consider(&v, number, i, &st)
-				v.seen = samples
+				v.seen = farSamples
 				break
 			}
 			if !strict {
@@ -373,6 +400,15 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 		if looked >= mostLooks && v.seen < enoughSeen && v.class > exhausted { // these few may all be costly by chance
 			looks = farLooks
 		}
+		if far && v.class <= exhausted {
+			break
+		}
+		if (v.seen >= compares || visited+1 == visits || looked >= looks) && v.class > exhausted && !far && m.looksFar() {
+			looks, compares, visits, far = looked+farLooks, farSamples, visited+1+len(m.shards), true
+		}
+	}
+	if far {
+		m.hasLookedFar(v.class <= exhausted)
 	}
 	if payer != before {
 		m.payer.Store(payer)
