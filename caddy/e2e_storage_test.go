@@ -65,7 +65,7 @@ func TestAFleetSharesALimitOverAStorage(t *testing.T) {
 				t.Fatalf("%s: after %d requests %d remain", path, i+1, got)
 			}
 		}
-		used := 60 // on a busy machine, and by many of the requests below: far less than the limit
+		used := 60                    // on a busy machine, and by many of the requests below: far less than the limit
 		for _, m := range fleet[1:] { // each request takes one, too, and the others hear of it
 			eventually(t, "the others have heard of it", func() bool {
 				got := m.remaining(path)
