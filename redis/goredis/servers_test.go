@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -459,6 +460,84 @@ func TestSentinelsLeadToTheMaster(t *testing.T) {
 	if used := fleet[0].used(t, 0, "everybody"); used != units {
 		t.Errorf("%d units are used, want %d", used, units)
 	}
+}
+
+// A failover by hand loses what the old master admits while Sentinel replaces it. One before which writes are paused, as docs/redis.md has it, loses nothing.
+func TestAFailoverByHand(t *testing.T) {
+	t.Parallel()
+	const units = 1200
+	for _, paused := range []bool{false, true} {
+		t.Run(fmt.Sprintf("paused=%t", paused), func(t *testing.T) {
+			t.Parallel()
+			s := redistest.StartSentinel(t)
+			g := way{Config: goredis.Config{Addresses: s.Addrs(), MasterName: redistest.MasterName, Timeout: time.Second}}
+			fleet := newFleet(t, 4, g, rule(t, "everybody", core.FixedWindow, units))
+			var admitted, rejected, failed atomic.Int64
+			done := make(chan struct{})
+			var callers sync.WaitGroup
+			for i := range 16 {
+				callers.Go(func() {
+					for {
+						ok, err := fleet[i%4].ask([]int{0}, "everybody")
+						switch {
+						case err != nil:
+							failed.Add(1)
+						case ok:
+							admitted.Add(1)
+							rejected.Store(0)
+						default:
+							rejected.Add(1) // since the last admission
+						}
+						select {
+						case <-done:
+							return
+						case <-time.After(50 * time.Millisecond): // what comes is some 300 requests a second
+						}
+					}
+				})
+			}
+			until(t, "a quarter is admitted", func() bool { return admitted.Load() > units/4 })
+			old := s.Master()
+			if paused {
+				old.MustDo(t, "CLIENT", "PAUSE", "60000", "WRITE")
+				until(t, "the replicas have everything", func() bool { return inSync(t, old) })
+			}
+			if paused {
+				until(t, "Sentinel names another master", func() bool {
+					_, _ = s.Sentinels()[0].Do("SENTINEL", "FAILOVER", redistest.MasterName) // an error while one is under way
+					return s.Master() != old
+				})
+				_, port, _ := net.SplitHostPort(s.Master().Addr())
+				old.MustDo(t, "REPLICAOF", "127.0.0.1", port)
+				old.MustDo(t, "CLIENT", "UNPAUSE")
+				s.Settle()
+			} else {
+				s.Failover()
+			}
+			until(t, "the limit is used up", func() bool { return rejected.Load() > 100 })
+			close(done)
+			callers.Wait()
+			beyond := admitted.Load() - units
+			t.Logf("%d beyond %d, %d failed", beyond, units, failed.Load())
+			if paused && (beyond > 0 || beyond < -failed.Load()) { // those that failed may have been counted
+				t.Errorf("%d units are admitted beyond the limit", beyond)
+			}
+		})
+	}
+}
+
+// inSync reports whether all replicas of a master have what it has written.
+func inSync(t *testing.T, master *redistest.Server) bool {
+	t.Helper()
+	info := master.MustDo(t, "INFO", "replication").Text
+	offset := regexp.MustCompile(`master_repl_offset:(\d+)`).FindStringSubmatch(info)
+	replicas := regexp.MustCompile(`slave\d+:.*offset=(\d+)`).FindAllStringSubmatch(info, -1)
+	for _, r := range replicas {
+		if r[1] != offset[1] {
+			return false
+		}
+	}
+	return len(replicas) == 2
 }
 
 // slotOf returns the slot of a client's keys.

@@ -188,12 +188,18 @@ func sleep(ctx context.Context, wait time.Duration) {
 }
 
 // dial makes a connection.
-func dial(c *conn) (*link, error) { return dialBy(c, c.sentinels) }
+func dial(c *conn) (*link, error) {
+	return dialBy(c, c.sentinels, func(l *link) {
+		c.mu.Lock()
+		abandon(c, l, errReplaced)
+		c.mu.Unlock()
+	})
+}
 
-// dialBy makes a connection to a conn's server, which the Sentinels know, if they are not nil.
-func dialBy(c *conn, s *sentinels) (*link, error) {
+// dialBy makes a connection to a conn's server. If there are Sentinels, they know which it is, and leave is called when it is another.
+func dialBy(c *conn, s *sentinels, leave func(l *link)) (*link, error) {
 	if s != nil {
-		return dialMaster(c.ctx, s)
+		return dialMaster(c.ctx, s, leave)
 	}
 	return reach(c.ctx, c.config, c.address, nil)
 }

@@ -89,7 +89,7 @@ func keep(a *lane) {
 		}
 		drop(a, k, err)
 	}()
-	l, err := dialBy(a.conn, a.sentinels)
+	l, err := dialBy(a.conn, a.sentinels, func(l *link) { divert(a, l) })
 	if err != nil {
 		return
 	}
@@ -236,6 +236,17 @@ func part(a *lane, k *track, err error) {
 	}
 	p.Mu.Unlock()
 	hangUp(k.link)
+}
+
+// divert keeps new calls off a connection to a server that is the master no more.
+func divert(a *lane, l *link) {
+	p := a.pipeline
+	p.Mu.Lock()
+	if k := a.track; k != nil && k.link == l {
+		k.lost = errReplaced
+		p.Stream = nil
+	}
+	p.Mu.Unlock()
 }
 
 // close closes the lane for good.

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,8 @@ type link struct {
 	raw net.Conn // the connection below TLS, or the same as net: closing it never blocks
 
 	wake chan struct{} // wakes the sending goroutine; has a buffer of one
+
+	leave context.CancelFunc // ends heed; nil: there is none
 
 	// The conn's mutex guards these.
 	queue, last *flight       // the first and the last flight that the reader has not taken over yet
@@ -47,7 +50,12 @@ const (
 )
 
 // hangUp closes a connection. Reading and writing then fail, and the reader cleans up.
-func hangUp(l *link) { _ = l.raw.Close() }
+func hangUp(l *link) {
+	_ = l.raw.Close()
+	if l.leave != nil {
+		l.leave()
+	}
+}
 
 // watch sets the time at which the reader ends late calls. The caller has the conn's mutex.
 func watch(c *conn, l *link, at time.Duration) {
@@ -323,9 +331,14 @@ func lose(c *conn, l *link, err error) {
 func retire(c *conn, l *link, err error) {
 	c.mu.Lock()
 	l.retired = true
+	abandon(c, l, err)
+	c.mu.Unlock()
+}
+
+// abandon has new calls go over another connection. The caller has the conn's mutex.
+func abandon(c *conn, l *link, err error) {
 	if c.link == l {
 		c.link = nil
 		fail(c, l, err)
 	}
-	c.mu.Unlock()
 }

@@ -26,7 +26,8 @@ func newSentinels(config Config) *sentinels {
 
 // dialMaster asks one Sentinel after the other which server is the master, until one knows it, and connects to that. A Sentinel may not know
 // yet that the master has failed. So if the server does not answer, or says that it is a replica, the next attempt begins with the next Sentinel.
-func dialMaster(ctx context.Context, s *sentinels) (*link, error) {
+// leave keeps new calls off a connection, when the Sentinels name another master.
+func dialMaster(ctx context.Context, s *sentinels, leave func(l *link)) (*link, error) {
 	var why error
 	for range s.config.Addresses {
 		sentinel := s.config.Addresses[s.first%len(s.config.Addresses)]
@@ -34,6 +35,10 @@ func dialMaster(ctx context.Context, s *sentinels) (*link, error) {
 		if err == nil {
 			l, err := reach(ctx, s.config, address, checkMaster)
 			if err == nil {
+				var until context.Context
+				until, l.leave = context.WithCancel(ctx)
+				own := *s
+				go heed(until, &own, address, l, leave)
 				return l, nil
 			}
 			s.first++
@@ -75,6 +80,43 @@ func askSentinel(ctx context.Context, s *sentinels, sentinel string) (string, er
 	hangUp(l)
 	return address, nil
 }
+
+// heed leaves a master when a Sentinel names another: one that was replaced by hand does not know it for several seconds, and what it counts meanwhile
+// is lost. It asks when the Sentinel announces a switch; where that cannot be heard, once a second. It returns when the context ends, as it does with the
+// connection.
+func heed(ctx context.Context, s *sentinels, master string, l *link, leave func(l *link)) {
+	defer func() { _ = recover() }() // an interpreted program has no other recover
+	for ctx.Err() == nil {
+		sentinel := s.config.Addresses[s.first%len(s.config.Addresses)]
+		heard, deaf := reach(ctx, s.own, sentinel, func(nc net.Conn) error {
+			_, err := inquire(nc, "SUBSCRIBE", "+switch-master")
+			return err
+		})
+		address, err := askSentinel(ctx, s, sentinel)
+		if err == nil && address != master {
+			leave(l)
+			sleep(ctx, s.config.Timeout) // until the last calls have ended
+			hangUp(l)
+		}
+		if deaf == nil && err == nil {
+			stop := context.AfterFunc(ctx, func() { hangUp(heard) })
+			_, deaf = heard.net.Read(make([]byte, 1))
+			stop()
+		}
+		if heard != nil {
+			hangUp(heard)
+		}
+		if err != nil {
+			s.first++
+		}
+		if deaf != nil || err != nil {
+			sleep(ctx, lastWait)
+		}
+	}
+}
+
+// errReplaced is why a connection to a master is left.
+var errReplaced = fmt.Errorf("Sentinel names another master%w", redis.ErrReply)
 
 // checkMaster returns an error unless the server is a master.
 func checkMaster(nc net.Conn) error {
