@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 )
 
@@ -488,6 +488,7 @@ func FuzzKeysOfDifferentValuesDiffer(f *testing.F) {
 	f.Add("::ffff:192.0.2.1", "", "", "192.0.2.1", "", "")
 	f.Add("0::ffff:192.0.2.1", "", "", "192.0.2.1", "", "")
 	f.Add("2001:DB8:0::1", "", "", "2001:db8::1", "", "")
+	f.Add("[2001:db8::1]:443", "192.0.2.1:80", "", "2001:db8::1", "192.0.2.1", "")
 	zones := make([]*Zone, 4)
 	for n := 1; n < len(zones); n++ {
 		template := "user"
@@ -501,6 +502,9 @@ func FuzzKeysOfDifferentValuesDiffer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, a1, a2, a3, b1, b2, b3 string) {
 		a, b := []string{a1, a2, a3}, []string{b1, b2, b3}
+		for i := range a { // as they are of header fields
+			a[i], b[i] = strings.TrimSpace(a[i]), strings.TrimSpace(b[i])
+		}
 		for n := 1; n < len(zones); n++ {
 			keyA, missingA := ruleset.KeyOf(zones[n].rule, newKeyRequest(a[:n]...), "", nil)
 			keyB, _ := ruleset.KeyOf(zones[n].rule, newKeyRequest(b[:n]...), "", nil)
@@ -529,8 +533,8 @@ func sameValues(a, b []string) bool {
 }
 
 func plainAddress(s string) string {
-	if ip, err := netip.ParseAddr(s); err == nil {
-		return ip.Unmap().String()
+	if ip := match.ReadAddress(s); ip.IsValid() {
+		return ip.String()
 	}
 	return s
 }
