@@ -32,7 +32,7 @@ type explainRequest struct {
 // explainAnswer is the answer of /rate_limit/explain.
 type explainAnswer struct {
 	Handlers []handlerAnswer `json:"handlers"` // the rate_limit handlers that the request would reach, in order
-	Notes    []string        `json:"notes"`    // which parts of the configuration were not evaluated
+	Notes    []string        `json:"notes"`    // which parts of the configuration were not evaluated, and which values the request does not have
 }
 
 // handlerAnswer is the decision of one rate_limit handler.
@@ -322,6 +322,9 @@ func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
 		if !slices.ContainsFunc(q.Checks, func(c core.Check) bool { return reporterOf(&c) == zone.reporter }) {
 			answer.Rules = append(answer.Rules, ruleCoverage{Rule: zone.reporter.stats.label, Allowed: true})
 		}
+	}
+	for _, text := range h.expected.missing(r) {
+		w.note(text)
 	}
 	if h.guarded != nil {
 		state := h.guarded.answer()

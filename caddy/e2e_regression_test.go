@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -180,9 +181,9 @@ func TestAPlaceholderThatNothingProvidesIsWarnedOf(t *testing.T) {
 // Each setting with placeholders is warned of once if no request has a value: at the first request if nothing provides it, else when many had none.
 func TestAValueThatNobodyProvidesIsToldForEverySetting(t *testing.T) {
 	zone := func(name, lines string) string { return "zone " + name + " {\n" + lines + "\nlimit 50000/366d\n}\n" }
-	s := startSite(t, "rate_limit {\n"+zone("a", "cost {http.nobody.cost}")+zone("b", "tiers {http.nobody.plan} {\nfree 5/1h\n}")+zone("c", "cost {header.X-Cots}")+
+	s := startAdmin(t, "", "http://127.0.0.1:PORT {\nrate_limit {\n"+zone("a", "cost {http.nobody.cost}")+zone("b", "tiers {http.nobody.plan} {\nfree 5/1h\n}")+zone("c", "cost {header.X-Cots}")+
 		zone("d", "key {header.X-Key}")+zone("e", "key {header.X-None}\non_missing_key skip")+zone("f", "key {header.X-Kye}")+
-		zone("g", "key {header.X-Other}\nmatch {\npath /other\n}")+"}\nrespond ok")
+		zone("g", "key {header.X-Other}\nmatch {\npath /other\n}")+"}\nrespond ok\n}")
 	for i := range 1100 {
 		fields := []string{}
 		if i%500 == 499 {
@@ -207,6 +208,23 @@ func TestAValueThatNobodyProvidesIsToldForEverySetting(t *testing.T) {
 		if got := told(message); got != want {
 			t.Errorf("%s: told of %q, want %q", message, got, want)
 		}
+	}
+	notes := func(answer any) string {
+		list, _ := at(t, answer, "notes").([]any)
+		return strings.TrimSuffix(fmt.Sprintln(list...), "\n")
+	}
+	got := make(map[string]string)
+	for _, r := range s.ask("rules", "")["rules"].([]any) {
+		got[fmt.Sprint(at(t, r, "name"))] = notes(r)
+	}
+	if want := map[string]string{"a": "cost: no request has had http.nobody.cost", "b": "tiers: no request has had http.nobody.plan",
+		"c": "cost: no request has had header:X-Cots", "d": "", "e": "", "f": "key: no request has had header:X-Kye", "g": ""}; !maps.Equal(got, want) {
+		t.Errorf("the notes of the rules are %q, want %q", got, want)
+	}
+	explained := notes(s.ask("explain", `{"url": "http://`+s.addr+`/", "client_ip": "192.0.2.7", "headers": {"X-None": "a", "X-Key": "a"}}`))
+	if want := "the request has no http.nobody.cost, which the cost of zone a is taken from the request has no http.nobody.plan, which the tiers of zone b is taken from " +
+		"the request has no header:X-Cots, which the cost of zone c is taken from the request has no header:X-Kye, which the key of zone f is taken from"; explained != want {
+		t.Errorf("the notes of explain are %q, want %q", explained, want)
 	}
 }
 

@@ -39,7 +39,10 @@ type expected struct {
 	source  match.Source
 	misses  atomic.Int32 // requests in a row without it
 	over    atomic.Bool  // one had it, or it was told
+	told    atomic.Bool
 }
+
+func (one *expected) placeholder() string { return strings.Trim(one.source.String(), "{}") }
 
 // expectations are the values that a handler's requests are expected to have, and which none of them has had yet.
 type expectations struct {
@@ -110,7 +113,7 @@ func (e *expectations) note(h *Handler, r *http.Request) {
 			continue
 		}
 		misses := one.misses.Add(1)
-		placeholder := strings.Trim(one.source.String(), "{}")
+		placeholder := one.placeholder()
 		subject := "the zone's " + one.setting
 		if one.zone == nil {
 			subject = "the " + one.setting
@@ -118,22 +121,58 @@ func (e *expectations) note(h *Handler, r *http.Request) {
 		fields := []zap.Field{zap.String("zone", name), zap.String("placeholder", placeholder), zap.String("at", h.At)}
 		_, known := replacerOf(r).Get(placeholder)
 		auth := strings.HasPrefix(placeholder, "http.auth.")
+		message := ""
 		switch {
 		case isCaddys(one.source) && !known && !auth && !strings.HasPrefix(placeholder, "http.regexp."):
-			if e.end(one) {
-				h.logger.Warn(subject+" has a placeholder that nothing provides, so it is empty for every request", fields...)
-			}
+			message = subject + " has a placeholder that nothing provides, so it is empty for every request"
 		case auth && one.setting == "key":
-			if e.end(one) {
-				h.logger.Warn(subject+" is empty for a request that nobody has authenticated; does rate_limit run before authentication?", fields...)
-			}
+			message = subject + " is empty for a request that nobody has authenticated; does rate_limit run before authentication?"
+		case misses >= mostMisses && one.setting == "key" && (one.zone.OnMissingKey == "skip" || one.zone.OnMissingKey == "reject"): // it is foreseen
+			e.end(one)
+			continue
 		case misses >= mostMisses:
-			foreseen := one.setting == "key" && (one.zone.OnMissingKey == "skip" || one.zone.OnMissingKey == "reject")
-			if e.end(one) && !foreseen {
-				h.logger.Warn(fmt.Sprintf("%s has a placeholder that was empty for the first %d requests; is its name spelt as they have it?", subject, mostMisses), fields...)
-			}
+			message = fmt.Sprintf("%s has a placeholder that was empty for the first %d requests; is its name spelt as they have it?", subject, mostMisses)
+		default:
+			continue
+		}
+		if e.end(one) {
+			one.told.Store(true)
+			h.logger.Warn(message, fields...)
 		}
 	}
+}
+
+// notes says of a zone for which settings no value has come: for the list of rules, and the page.
+func (e *expectations) notes(zone *Zone) (list []string) {
+	if e == nil {
+		return nil
+	}
+	for _, one := range e.list {
+		if one.zone == zone && one.told.Load() {
+			list = append(list, one.setting+": no request has had "+one.placeholder())
+		}
+	}
+	return list
+}
+
+// missing says which values a request does not have: for explain.
+func (e *expectations) missing(r *http.Request) (list []string) {
+	if e == nil {
+		return nil
+	}
+	for _, one := range e.list {
+		of := one.setting
+		if one.zone != nil {
+			if covered, err := one.zone.covers(r); one.zone.rule.Covering != nil && (err != nil || !covered) {
+				continue
+			}
+			of = "the " + one.setting + " of zone " + one.zone.rule.Name
+		}
+		if one.source.Value(r, clientIPOf(r)) == "" && !strings.HasPrefix(one.placeholder(), "http.auth.") { // which explain asks for by itself
+			list = append(list, "the request has no "+one.placeholder()+", which "+of+" is taken from")
+		}
+	}
+	return list
 }
 
 // end ends the search for a value. It reports whether it was not over.

@@ -96,6 +96,7 @@ func labelsOf(list []*subject) []string {
 func (h *Handler) subjectOfZone(z *Zone) *subject {
 	s := subjectOf(z.rule, z.written)
 	s.namespace, s.limiter, s.stats, s.source = h.Namespace, h.limiter, z.reporter.stats, "zone"
+	s.notes = append(s.notes, h.expected.notes(z)...)
 	return s
 }
 
