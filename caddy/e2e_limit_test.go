@@ -523,13 +523,22 @@ func TestTheUpstreamsOwnFieldsStay(t *testing.T) {
 		w.Header().Set("Retry-After", "7")
 	}))
 	defer upstream.Close()
-	for headers, want := range map[string][]string{
-		"headers none":        {"X-RateLimit-Limit", "999", "X-RateLimit-Remaining", "998", "RateLimit", `"theirs";r=998;t=5`, "Retry-After", "7"},
-		"headers x_ratelimit": {"X-RateLimit-Limit", "2 & 999", "X-RateLimit-Remaining", "1 & 998", "RateLimit", `"theirs";r=998;t=5`, "Retry-After", "7"},
+	const down = " {\nheader_down -X-RateLimit-*\nheader_down -RateLimit*\n}"
+	for _, c := range []struct {
+		headers, down string
+		told          int
+		want          []string
+	}{
+		{"headers none", "", 0, []string{"X-RateLimit-Limit", "999", "X-RateLimit-Remaining", "998", "RateLimit", `"theirs";r=998;t=5`, "Retry-After", "7"}},
+		{"headers x_ratelimit", "", 1, []string{"X-RateLimit-Limit", "3 & 999", "X-RateLimit-Remaining", "2 & 998", "RateLimit", `"theirs";r=998;t=5`, "Retry-After", "7"}},
+		{"headers x_ratelimit", down, 0, []string{"X-RateLimit-Limit", "3", "X-RateLimit-Remaining", "2", "RateLimit", "-", "Retry-After", "7"}},
 	} {
-		t.Run(headers, func(t *testing.T) {
-			s := startSite(t, "rate_limit {\nzone z {\nlimit 2/366d\n}\n"+headers+"\n}\nreverse_proxy "+upstream.URL)
-			s.do("/").want(t, want...)
+		t.Run(c.headers+c.down, func(t *testing.T) {
+			s := startSite(t, "rate_limit {\nzone z {\nlimit 3/366d\n}\n"+c.headers+"\n}\nreverse_proxy "+upstream.URL+c.down)
+			s.do("/").want(t, c.want...)
+			s.do("/")
+			s.said(c.told, "the service behind this handler sends X-RateLimit fields, too, and answers have both: write header_down -X-RateLimit-* into reverse_proxy to leave them to the rate limit, "+
+				"or headers none into rate_limit to leave them to the service")
 		})
 	}
 }

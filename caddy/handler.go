@@ -122,6 +122,7 @@ type Handler struct {
 	rules       []*front.Rule // those of the zones
 	asked       *front.Set    // the zones, if there are no rule files
 	expected    *expectations
+	doubled     atomic.Bool             // it was told that the service sends quota fields, too
 	files       atomic.Pointer[inForce] // nil: the handler uses no rule files
 	descriptors []descriptor
 	described   []front.Descriptor // those of descriptors
@@ -412,10 +413,20 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return err
 	}
 	if v.Reserved {
-		return h.serveUnderWay(w, r, next, q, of)
+		err = h.serveUnderWay(w, r, next, q, of)
+	} else {
+		front.Free(q)
+		err = h.pass(w, r, next, of)
 	}
-	front.Free(q)
-	return h.pass(w, r, next, of)
+	h.noteDoubled(w)
+	return err
+}
+
+// noteDoubled warns once of a service that sends quota fields, too.
+func (h *Handler) noteDoubled(w http.ResponseWriter) {
+	if len(w.Header()["X-Ratelimit-Limit"]) > 1 && h.doubled.CompareAndSwap(false, true) {
+		h.logger.Warn("the service behind this handler sends X-RateLimit fields, too, and answers have both: write header_down -X-RateLimit-* into reverse_proxy to leave them to the rate limit, or headers none into rate_limit to leave them to the service", zap.String("at", h.At))
+	}
 }
 
 // writeFields sets the header fields that say what was decided.
