@@ -302,6 +302,9 @@ func (z *Zone) compile(name, namespace string) error {
 	}
 	rule, mistakes := ruleset.Compile(text, ruleset.Context{Namespace: namespace, Template: keyTemplate})
 	if len(mistakes) == 0 {
+		if z.TimeZone != "" {
+			noteZoneinfo()
+		}
 		z.rule, z.written = rule, text
 		if err := z.checkDefer(); err != nil {
 			return fmt.Errorf("zone %q: %w", name, err)

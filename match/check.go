@@ -175,13 +175,13 @@ func headerAdvice(name, value string) string {
 	}
 	part := fmt.Sprintf("is compared with the whole value; for a part of it write \"*%s*\"", p.text)
 	switch {
-	case name == "User-Agent" && strings.IndexAny(p.text, "/ ") < 0:
+	case name == "User-Agent" && !strings.ContainsAny(p.text, "/ "):
 		return part
 	case listFields[name] != "" && strings.IndexByte(p.text, ',') < 0:
 		return part + fmt.Sprintf(", such as %q", listFields[name])
 	case name == "Authorization" && strings.IndexByte(p.text, ' ') < 0 && contains([]string{"bearer", "basic", "digest", "negotiate"}, strings.ToLower(p.text)):
 		return fmt.Sprintf("is compared with the whole value; write \"%s *\" for all of that scheme", p.text)
-	case (name == "Origin" || name == "Referer") && p.text != "null" && strings.Index(p.text, ":") < 0:
+	case (name == "Origin" || name == "Referer") && p.text != "null" && !strings.Contains(p.text, ":"):
 		return "is compared with the whole value, which begins with https:// or another scheme; write \"*" + p.text + "\" or \"*" + p.text + "*\""
 	}
 	if network, err := netip.ParsePrefix(p.text); err == nil && network.Bits() > 0 {

@@ -145,7 +145,7 @@ func (s Source) Getter(dressed func(value string) string) func(r *http.Request) 
 	if dressed != nil && s.kind == "header" && name != "Host" {
 		return func(r *http.Request) string {
 			value := strings.Join(r.Header[name], ",")
-			if strings.IndexAny(value, Dress) < 0 {
+			if !strings.ContainsAny(value, Dress) {
 				return value
 			}
 			return dressed(value)
@@ -153,7 +153,7 @@ func (s Source) Getter(dressed func(value string) string) func(r *http.Request) 
 	}
 	return func(r *http.Request) string {
 		value := s.Value(r, "")
-		if dressed != nil && strings.IndexAny(value, Dress) >= 0 {
+		if dressed != nil && strings.ContainsAny(value, Dress) {
 			return dressed(value)
 		}
 		return value

@@ -262,7 +262,7 @@ func ValueOf(rule *Rule, part *Part, r *http.Request, address string) string {
 		return address
 	}
 	value := part.Source.Value(r, address)
-	if part.Masked && (rule.masksIPv4 || strings.IndexAny(value, match.Dress) >= 0) {
+	if part.Masked && (rule.masksIPv4 || strings.ContainsAny(value, match.Dress)) {
 		return rule.prefixes.Mask(value)
 	}
 	return value
@@ -300,7 +300,7 @@ func TierOf(rule *Rule, r *http.Request, address string) string {
 		return ""
 	}
 	value := rule.tier.Value(r, address)
-	if rule.tierOfAddress && strings.IndexAny(value, match.Dress) >= 0 {
+	if rule.tierOfAddress && strings.ContainsAny(value, match.Dress) {
 		return match.CleanAddress(value)
 	}
 	return value

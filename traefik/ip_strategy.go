@@ -70,7 +70,7 @@ func clientAddress(a *addressing, r *http.Request) string {
 		}
 		address = host
 	}
-	if strings.IndexAny(address, match.Dress) >= 0 {
+	if strings.ContainsAny(address, match.Dress) {
 		address = match.CleanAddress(address)
 	}
 	if a.subnet > 0 {
@@ -98,7 +98,7 @@ func clientGetter(a *addressing, dressed func(value string) string) func(r *http
 			}
 			list := fields[len(fields)-1]
 			list = strings.TrimSpace(list[strings.LastIndexByte(list, ',')+1:])
-			if strings.IndexAny(list, match.Dress) < 0 {
+			if !strings.ContainsAny(list, match.Dress) {
 				return list
 			}
 			return dressed(list)

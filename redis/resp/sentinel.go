@@ -116,7 +116,7 @@ func heed(ctx context.Context, s *sentinels, master string, l *link, leave func(
 }
 
 // errReplaced is why a connection to a master is left.
-var errReplaced = fmt.Errorf("Sentinel names another master%w", redis.ErrReply)
+var errReplaced = fmt.Errorf("a Sentinel names another master%w", redis.ErrReply)
 
 // checkMaster returns an error unless the server is a master.
 func checkMaster(nc net.Conn) error {
