@@ -77,6 +77,24 @@ func TestWhatAShadowWouldHaveRejectedIsCounted(t *testing.T) {
 	}
 }
 
+// A dry run of a rule that delays: nobody waits, and who would is counted, and logged with the time.
+func TestWhatAShadowWouldHaveDelayedIsCounted(t *testing.T) {
+	s := startSite(t, withMetrics("rate_limit {\nzone shadow {\nkey everyone\nlimit 2/1h\nalgorithm token_bucket\non_limit delay\nmax_delay 45m\nenforcement shadow\n}\n}\nrespond ok"))
+	s.admit(5, "/") // two at once, one after half an hour, and then two after more than three quarters
+	for outcome, want := range map[string]string{"allowed": "2", "shadow_delayed": "1", "shadow_rejected": "2", "delayed": ""} {
+		if got := s.metric(`weir_requests_total{outcome="` + outcome + `",rule="shadow"}`); got != want {
+			t.Errorf("%s: %s requests are counted, want %s", outcome, got, want)
+		}
+	}
+	lines := s.logs("request delayed in shadow")
+	if len(lines) != 1 || lines[0]["zone"] != "shadow" {
+		t.Fatalf("the log has %v", lines)
+	}
+	if wait, _ := lines[0]["wait"].(float64); wait < 1700 || wait > 1800 {
+		t.Errorf("the wait is %v s, want half an hour", lines[0]["wait"])
+	}
+}
+
 // A limit of 3 with a candidate of 5, and with one of 2: the four combinations of their decisions.
 func TestACandidateIsComparedOnRealRequests(t *testing.T) {
 	for name, test := range map[string]struct {

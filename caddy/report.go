@@ -74,8 +74,14 @@ func (h *Handler) report(r *http.Request, q *front.Inquiry) {
 // reportShadows logs what shadow rules would have rejected.
 func (h *Handler) reportShadows(r *http.Request, q *front.Inquiry) {
 	for i := range q.Checks {
-		if d := &q.Checks[i].Decision; !d.Allowed && q.Checks[i].Rule.Shadow() && !q.Checks[i].Rule.IsCandidate() {
+		d := &q.Checks[i].Decision
+		if !q.Checks[i].Rule.Shadow() || q.Checks[i].Rule.IsCandidate() {
+			continue
+		}
+		if !d.Allowed {
 			h.log(r, reporterOf(&q.Checks[i]), q.Checks[i].Key, "rate limit exceeded in shadow", time.Duration(max(d.RetryAfter, 0))*time.Microsecond)
+		} else if d.Delay > 0 {
+			h.log(r, reporterOf(&q.Checks[i]), q.Checks[i].Key, "request delayed in shadow", time.Duration(d.Delay)*time.Microsecond)
 		}
 	}
 }

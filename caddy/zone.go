@@ -89,7 +89,7 @@ type Zone struct {
 	Enforcement string `json:"enforcement,omitempty"`
 
 	// What happens to a request over the limit: `reject`, the default, or `delay`: the request reserves a place in the queue and
-	// waits until that is due, in the order of arrival. Not with a sliding window counter, nor with `shadow`.
+	// waits until that is due, in the order of arrival. Not with a sliding window counter. With `shadow` nobody waits, and it is told who would.
 	OnLimit string `json:"on_limit,omitempty"`
 
 	// Has requests over the limit accepted with a 202, kept in Redis, and done when the limit admits them. In a Caddyfile it is

@@ -145,10 +145,10 @@ func (l *Limits) Own() *Rule { return l.own }
 // Rules returns all rules, each once. A store must open each of them.
 func (l *Limits) Rules() []*Rule { return l.rules }
 
-// Delays reports whether any of the limits delays requests.
+// Delays reports whether any of the limits delays requests, as that of a shadow does not.
 func (l *Limits) Delays() bool {
 	for _, r := range l.rules {
-		if r.limit.delays {
+		if r.limit.delays && !r.shadow {
 			return true
 		}
 	}

@@ -47,7 +47,7 @@ func (m *Memory) decideWithAccounts(checks []Check, peek bool) {
 		c := &checks[i]
 		c.Ticket = 0
 		m.weigh(&m.shards[c.hash&m.mask], c, &list[i], now)
-		delays = delays || c.Rule.limit.delays
+		delays = delays || c.Rule.limit.delays && !c.Rule.shadow
 		if c.Rule.shadow {
 			continue
 		}
@@ -74,7 +74,11 @@ func (m *Memory) decideWithAccounts(checks []Check, peek bool) {
 			}
 		} else if others > 0 {
 			m.standWithout(s, c, w, now)
-		} else if !peek {
+		} else if peek {
+			continue
+		} else if c.Rule.shadow && c.Rule.limit.delays { // charged as if the request waited for this rule alone
+			m.admit(s, c, w, now, w.depart)
+		} else {
 			m.admit(s, c, w, now, depart)
 		}
 	}
@@ -429,7 +433,8 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	if w.begins || c.Decision.Soft {
 		m.accountOf(s, c, now).exceed(r, w.begins, w.hardWait, now)
 	}
-	if depart > now && (w.depart < depart || r.space.isLog || w.behind) {
+	shows := r.shadow && r.limit.delays // nobody waits, and so nobody leaves before the charge is due
+	if depart > now && (w.depart < depart || r.space.isLog || w.behind) && !shows {
 		a := reserve(m, s, c, now)
 		a.wait(c.Ticket, depart, c.Cost)
 		a.last = now
@@ -469,7 +474,11 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 		m.accountOf(s, c, now).exceed(r, false, c.Decision.RetryAfter, now)
 		c.Decision = decision
 	}
-	if depart > now && r.limit.delays {
+	if depart > now && shows {
+		a := m.accountOf(s, c, now)
+		a.tail = depart
+		a.last = now
+	} else if depart > now && r.limit.delays {
 		a := reserve(m, s, c, now)
 		a.queue = append(a.queue, place{c.Ticket, depart, before, c.next, a.tail})
 		a.tail = depart

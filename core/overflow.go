@@ -166,8 +166,10 @@ func (policy *overflow) agree(c *RuleConfig) error {
 		return fmt.Errorf("enforcement soft and enforcement shadow are mutually exclusive: remove one")
 	case c.Shadow && len(policy.penalties) > 0:
 		return fmt.Errorf("penalty and enforcement shadow are mutually exclusive: a shadow blocks nobody; remove one")
-	case c.Shadow && l.delays:
-		return fmt.Errorf("on_limit delay and enforcement shadow are mutually exclusive: a shadow makes nobody wait; remove one")
+	case c.Shadow && l.delays && row.isLog:
+		return fmt.Errorf("on_limit delay and enforcement shadow are mutually exclusive with %s, which needs requests that wait to keep their places; choose token_bucket or fixed_window", row.name)
+	case c.Shadow && (c.OverflowPolicy.MaxWaiting != 0 || c.OverflowPolicy.MaxWaitingPerKey != 0):
+		return fmt.Errorf("max_waiting and enforcement shadow are mutually exclusive: a shadow makes nobody wait; remove one")
 	case l.delays && policy.wide != nil:
 		return fmt.Errorf("on_limit delay and enforcement soft are mutually exclusive: past the limit, requests wait or pass; remove one")
 	case l.delays && policy.count != nil:

@@ -76,6 +76,7 @@ func TestNewRuleRefusesOverflowPoliciesThatExcludeEachOther(t *testing.T) {
 	limit := mustLimit(t, LimitConfig{Algorithm: TokenBucket, Requests: 10, Period: time.Minute})
 	leaky := mustLimit(t, LimitConfig{Algorithm: LeakyBucket, Requests: 10, Period: time.Minute})
 	delays := mustLimit(t, LimitConfig{Algorithm: TokenBucket, Requests: 10, Period: time.Minute, Delays: true})
+	delaysByLog := mustLimit(t, LimitConfig{Algorithm: SlidingWindowLog, Requests: 10, Period: time.Minute, Delays: true})
 	few := mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 3, Period: time.Minute})
 	many := mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: MaxRequests, Period: time.Minute})
 	log := mustLimit(t, LimitConfig{Algorithm: SlidingWindowLog, Requests: MaxLogRequests, Period: time.Minute})
@@ -119,7 +120,8 @@ func TestNewRuleRefusesOverflowPoliciesThatExcludeEachOther(t *testing.T) {
 		{RuleConfig{Limit: limit, Concurrency: MaxRequests + 1}, "concurrency 1000000001: must be from 1 to 1000000000"},
 		{RuleConfig{Limit: limit, Shadow: true, OverflowPolicy: soft}, "enforcement soft and enforcement shadow are mutually exclusive: remove one"},
 		{RuleConfig{Limit: limit, Shadow: true, OverflowPolicy: penalty}, "penalty and enforcement shadow are mutually exclusive: a shadow blocks nobody; remove one"},
-		{RuleConfig{Limit: delays, Shadow: true}, "on_limit delay and enforcement shadow are mutually exclusive: a shadow makes nobody wait; remove one"},
+		{RuleConfig{Limit: delays, Shadow: true, OverflowPolicy: OverflowPolicy{MaxWaiting: 5}}, "max_waiting and enforcement shadow are mutually exclusive: a shadow makes nobody wait; remove one"},
+		{RuleConfig{Limit: delaysByLog, Shadow: true}, "on_limit delay and enforcement shadow are mutually exclusive with sliding_window_log, which needs requests that wait to keep their places; choose token_bucket or fixed_window"},
 		{RuleConfig{Limit: delays, OverflowPolicy: soft}, "on_limit delay and enforcement soft are mutually exclusive: past the limit, requests wait or pass; remove one"},
 		{RuleConfig{Limit: delays, OverflowPolicy: count}, "on_limit delay and count are mutually exclusive: whether a request is charged is known too late to say when the next may leave; remove one"},
 		{RuleConfig{Limit: delays, CountRejected: true}, "on_limit delay and count_rejected are mutually exclusive: a rejected request has no place in the queue; remove one"},

@@ -348,7 +348,7 @@ func (r *Rule) OnAccompany(f func()) { r.onAccompany = f }
 // SeesWaiting reports whether requests wait for the rule, or for others in the same checks. A store lets rules that share
 // counters see what those requests have reserved.
 func (r *Rule) SeesWaiting() bool {
-	return r.limit.delays || r.overflow != nil && r.overflow.accompanied
+	return r.limit.delays && !r.shadow || r.overflow != nil && r.overflow.accompanied
 }
 
 // IsCandidate reports whether the rule is a candidate, whose decision is to be compared with that of the check before it.

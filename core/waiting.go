@@ -88,9 +88,10 @@ func (r *Rule) Waiting() int64 {
 	return r.room.total.Load()
 }
 
-// Patience returns the longest that one more request of the key may wait for the rule now, in microseconds; 0 if it may not wait.
+// Patience returns the longest that one more request of the key may wait for the rule now, in microseconds; 0 if it may not wait. For
+// a shadow nobody waits, and so there is always room.
 func (r *Rule) Patience(key string) int64 {
-	if !r.limit.delays || !r.room.admits(r, key) {
+	if !r.limit.delays || !r.shadow && !r.room.admits(r, key) {
 		return 0
 	}
 	return r.limit.maxDelay

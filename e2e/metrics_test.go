@@ -23,7 +23,7 @@ type metric struct {
 // knownMetrics returns the metrics of Weir, which are the same in Caddy and in the plugin. Tests compare them with the dashboard
 // and the alerts in docs/grafana, and with what the proxies expose: see checkScrape.
 func knownMetrics() []metric {
-	outcomes := []string{"allowed", "allowed_soft", "delayed", "rejected", "shadow_rejected", "error_open", "error_closed", "fallback"}
+	outcomes := []string{"allowed", "allowed_soft", "delayed", "rejected", "shadow_rejected", "shadow_delayed", "error_open", "error_closed", "fallback"}
 	decisions := []string{"allowed", "rejected"}
 	const counter, gauge, histogram = dto.MetricType_COUNTER, dto.MetricType_GAUGE, dto.MetricType_HISTOGRAM
 	type labels = map[string][]string

@@ -153,7 +153,7 @@ func (a *adminAPI) answerRules(*http.Request) (any, error) {
 			rule.count("rejected", rejected*pollStep.Seconds())
 		}
 		outcomes := make(map[string]int)
-		for _, name := range []string{"allowed", "allowed_soft", "delayed", "rejected", "shadow_rejected", "error_open", "error_closed", "fallback"} {
+		for _, name := range []string{"allowed", "allowed_soft", "delayed", "rejected", "shadow_rejected", "shadow_delayed", "error_open", "error_closed", "fallback"} {
 			outcomes[name] = int(rule.outcomes[name])
 		}
 		namespace, name, found := strings.Cut(rule.id, "/")

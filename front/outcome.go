@@ -13,6 +13,7 @@ const (
 	Delayed                // allowed, after a wait
 	Rejected               // over the limit, blocked, or without a place in the queue
 	ShadowRejected         // the rule is a shadow, and would have rejected it
+	ShadowDelayed          // the rule is a shadow, and would have made it wait
 	ErrorOpen              // allowed uncounted, since the store has failed
 	ErrorClosed            // turned away, since the store has failed
 	Fallback               // allowed by the counts in memory, since the store has failed
@@ -20,7 +21,7 @@ const (
 )
 
 // OutcomeNames are the names in metrics of the outcomes that are counted: those before NotCounted.
-var OutcomeNames = []string{"allowed", "allowed_soft", "delayed", "rejected", "shadow_rejected", "error_open", "error_closed", "fallback"}
+var OutcomeNames = []string{"allowed", "allowed_soft", "delayed", "rejected", "shadow_rejected", "shadow_delayed", "error_open", "error_closed", "fallback"}
 
 // Comparison says how a rule's limit and its candidate have decided on a request.
 type Comparison int
@@ -114,6 +115,9 @@ func outcomeOf(c *core.Check, v *core.Verdict, failed bool) Outcome {
 	}
 	if failed {
 		return Fallback
+	}
+	if shadow && d.Delay > 0 {
+		return ShadowDelayed
 	}
 	if shadow {
 		return Allowed

@@ -71,6 +71,7 @@ func TestEachRuleHasOneOutcomeOfARequest(t *testing.T) {
 		{"after a wait", []*core.Rule{plain}, []core.Decision{{Allowed: true, Delay: 1}}, allow, false, []Part{{Delayed, 0, NotCompared}}},
 		{"one rejects, others count nothing", []*core.Rule{plain, other, shadow}, []core.Decision{yes, no, yes}, reject, false,
 			[]Part{{NotCounted, 0, NotCompared}, {Rejected, 1, NotCompared}, {Allowed, 2, NotCompared}}},
+		{"a shadow would make it wait", []*core.Rule{shadow}, []core.Decision{{Allowed: true, Delay: 1}}, allow, false, []Part{{ShadowDelayed, 0, NotCompared}}},
 		{"a shadow would reject", []*core.Rule{shadow, plain}, []core.Decision{no, yes}, allow, false, []Part{{ShadowRejected, 0, NotCompared}, {Allowed, 1, NotCompared}}},
 		{"a place is wanting", []*core.Rule{both, plain}, []core.Decision{yes, no, no, yes}, reject, false, []Part{{Rejected, 2, Stricter}, {NotCounted, 3, NotCompared}}},
 		{"a limit and a place", []*core.Rule{both}, []core.Decision{no, yes, no}, reject, false, []Part{{Rejected, 0, Laxer}}},

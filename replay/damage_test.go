@@ -72,7 +72,7 @@ func TestDamagedLogsAreReplayedAsFarAsTheyGo(t *testing.T) {
 			t.Errorf("%+v, %+v", f, r)
 		}
 		for _, rule := range append(r.Rules, r.Candidate.Report...) {
-			asked := rule.Allowed + rule.AllowedSoft + rule.Delayed + rule.Rejected + rule.ShadowRejected + rule.RejectedByOthers
+			asked := rule.Allowed + rule.AllowedSoft + rule.Delayed + rule.Rejected + rule.ShadowRejected + rule.ShadowDelayed + rule.RejectedByOthers
 			if asked != rule.Requests || asked > r.Requests {
 				t.Errorf("%+v", rule)
 			}

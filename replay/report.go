@@ -66,6 +66,7 @@ type RuleReport struct {
 	Delayed          int64   `json:"delayed"`
 	Rejected         int64   `json:"rejected"`
 	ShadowRejected   int64   `json:"shadow_rejected"`
+	ShadowDelayed    int64   `json:"shadow_delayed"`
 	ForConcurrency   int64   `json:"rejected_for_concurrency"` // of both, those without a free place
 	RejectedByOthers int64   `json:"rejected_by_others"`       // which this rule would have allowed
 	RejectedShare    float64 `json:"rejected_share"`           // of the requests, shadow or not
@@ -194,7 +195,7 @@ func (p *replay) ruleReport(s *side, i int) RuleReport {
 	r := RuleReport{
 		Name: rule.Name, Limit: limitText(own), Enforcement: cmp.Or(strings.Join(enforcement, " "), "hard"),
 		Requests: t.requests, Allowed: t.by[front.Allowed], AllowedSoft: t.by[front.AllowedSoft], Delayed: t.by[front.Delayed],
-		Rejected: t.by[front.Rejected], ShadowRejected: t.by[front.ShadowRejected], ForConcurrency: t.places, RejectedByOthers: t.by[front.NotCounted],
+		Rejected: t.by[front.Rejected], ShadowRejected: t.by[front.ShadowRejected], ShadowDelayed: t.by[front.ShadowDelayed], ForConcurrency: t.places, RejectedByOthers: t.by[front.NotCounted],
 		Clients: int64(len(t.keys.counts)), WorstMinutes: t.minutes.worst(), TopKeys: []KeyReport{}, NotReplayed: s.notReplayed(t),
 		Series: Series{time.UnixMicro(t.series.start).UTC(), float64(t.series.step) / 1e6, t.series.requests, t.series.rejected},
 	}

@@ -127,7 +127,7 @@ func (r *RuleReport) notes() string {
 		notes = append(notes, r.Enforcement)
 	}
 	add(r.AllowedSoft, "%s by tolerance")
-	add(r.Delayed, "%s delayed")
+	add(r.Delayed+r.ShadowDelayed, "%s delayed")
 	add(r.ForConcurrency, "%s for concurrency")
 	add(r.RejectedByOthers, "%s rejected by other rules")
 	left := int64(0)

@@ -44,7 +44,7 @@ func TestCompileSaysAllThatIsWrongWithTheOverflowPolicy(t *testing.T) {
 		{written{OnLimit: "defer"}, []string{`on_limit: on_limit "defer": is only for zones of Caddy; use reject or delay`}},
 		{written{OnLimit: "delays"}, []string{`on_limit: on_limit "delays": must be reject or delay (did you mean delay?)`}},
 		{written{OnLimit: "delay", Algorithm: "token_bucket", MaxDelay: "2h"}, []string{`max_delay: max_delay "2h": must be a duration from 1ms to 1h`}},
-		{written{OnLimit: "delay", Algorithm: "token_bucket", Enforcement: "shadow"}, []string{`on_limit: on_limit delay and enforcement shadow are mutually exclusive: a shadow makes nobody wait; remove one`}},
+		{written{OnLimit: "delay", Algorithm: "sliding_window_log", Enforcement: "shadow"}, []string{`on_limit: on_limit delay and enforcement shadow are mutually exclusive with sliding_window_log, which needs requests that wait to keep their places; choose token_bucket or fixed_window`}},
 		{written{OnLimit: "delay", Algorithm: "token_bucket", Enforcement: "soft 20% 30s"}, []string{`on_limit: on_limit delay and enforcement soft are mutually exclusive: past the limit, requests wait or pass; remove one`}},
 		{written{OnLimit: "delay", Algorithm: "token_bucket", CountRejected: "true"}, []string{`on_limit: on_limit delay and count_rejected are mutually exclusive: a rejected request has no place in the queue; remove one`}},
 		{written{OnLimit: "delay", Algorithm: "token_bucket", Count: []string{"401"}}, []string{`on_limit: on_limit delay and count are mutually exclusive: whether a request is charged is known too late to say when the next may leave; remove one`}},

@@ -129,7 +129,7 @@ type Rule struct {
 	Enforcement string `json:"enforcement,omitempty" yaml:"enforcement,omitempty"`
 
 	// What happens to a request over the limit: reject, the default, or delay: it waits until the limit admits it, first
-	// come, first served. A sliding window counter cannot delay, and a shadow does not.
+	// come, first served. A sliding window counter cannot delay. With shadow nobody waits, and it is told who would.
 	OnLimit string `json:"onLimit,omitempty" yaml:"onLimit,omitempty"`
 
 	// The longest that a request waits, in a leaky bucket and with onLimit delay; one that would have to wait longer is rejected at

@@ -117,6 +117,8 @@ func TestRequestsAreCountedByWhatBecomesOfThem(t *testing.T) {
 		{"cost", Config{Rule: Rule{Name: "r", Limit: "6/1h", Cost: "2"}}, "allowed 4, rejected 2"},
 		{"soft", Config{Rule: Rule{Name: "r", Limit: "3/1h", Enforcement: "soft 34% 1h"}}, "allowed 4, allowed_soft 1, rejected 1"},
 		{"shadow", Config{Rule: Rule{Name: "r", Limit: "3/1h", Enforcement: "shadow"}}, "allowed 4, shadow_rejected 2"},
+		{"shadow of a delay", Config{Rule: Rule{Name: "r", Limit: "3/1h", Algorithm: "token_bucket", OnLimit: "delay", MaxDelay: "25m", Enforcement: "shadow"}}, "allowed 4, shadow_rejected 1, shadow_delayed 1"},
+		{"shadow of a leaky bucket", Config{Rule: Rule{Name: "r", Limit: "3/1m", Burst: "2", Algorithm: "leaky_bucket", MaxDelay: "1m", Enforcement: "shadow"}}, "allowed 2, shadow_rejected 2, shadow_delayed 2"},
 		{"concurrency", Config{Rule: Rule{Name: "r", Limit: "3/1h", Concurrency: "9"}}, "allowed 4, rejected 2"},
 		{"concurrency alone", Config{Rule: Rule{Name: "r", Concurrency: "9"}}, "allowed 6"},
 		{"candidate", Config{Rule: Rule{Name: "r", Limit: "3/1h", Candidate: object{"limit": "4/1h"}}}, "allowed 4, rejected 2"},

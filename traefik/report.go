@@ -11,6 +11,7 @@ type report struct {
 	middleware string
 	rule       string
 	shadowed   int64 // requests that it would have rejected as a shadow
+	delayed    int64 // and those that it would have made wait
 	requests   int64 // those on which its limit and its candidate were compared
 	stricter   int64
 	laxer      int64
@@ -52,6 +53,9 @@ func (g *registry) takeReports() []line {
 		if r.shadowed > 0 {
 			lines = append(lines, line{r.middleware, fmt.Sprintf("rule %q, a shadow, would have rejected %d requests in the last minute", r.rule, r.shadowed), true})
 		}
+		if r.delayed > 0 {
+			lines = append(lines, line{r.middleware, fmt.Sprintf("rule %q, a shadow, would have delayed %d requests in the last minute", r.rule, r.delayed), true})
+		}
 		if r.stricter+r.laxer > 0 {
 			text := fmt.Sprintf("rule %q, of %d requests in the last minute: the candidate would have rejected %d that the limit allowed, and allowed %d that it rejected",
 				r.rule, r.requests, r.stricter, r.laxer)
@@ -71,6 +75,7 @@ func (s *ruleSet) addTo(reports map[string]*report, middleware string) {
 			reports[id] = r
 		}
 		r.shadowed += t.shadowed.Swap(0)
+		r.delayed += t.delayed.Swap(0)
 		r.requests += t.requests.Swap(0)
 		r.stricter += t.stricter.Swap(0)
 		r.laxer += t.laxer.Swap(0)

@@ -40,6 +40,7 @@ type ruleSet struct {
 // tally counts what a shadow would have rejected, and how a limit and its candidate have decided differently, since the last report.
 type tally struct {
 	shadowed atomic.Int64 // requests that the shadow would have rejected
+	delayed  atomic.Int64 // and those that it would have made wait
 	requests atomic.Int64 // on which limit and candidate were compared
 	stricter atomic.Int64 // the candidate would have rejected what the limit allowed
 	laxer    atomic.Int64 // the candidate would have allowed what the limit rejected
@@ -170,6 +171,9 @@ func countShadows(s *ruleSet, q *front.Inquiry, failed bool) {
 		if part.Outcome == front.ShadowRejected && name != last {
 			last = name
 			t.shadowed.Add(1)
+		}
+		if part.Outcome == front.ShadowDelayed {
+			t.delayed.Add(1)
 		}
 	}
 }

@@ -15,6 +15,9 @@ func testDelay(t *testing.T, newStore NewStore) {
 	for _, departures := range departureTable() {
 		for _, v := range departures.variants {
 			t.Run(departures.name+", "+v.name, func(t *testing.T) { requestsDepartWhenTheyMust(newScene(t, newStore), departures, v) })
+			if v.algorithm != core.SlidingWindowLog {
+				t.Run("a shadow, "+departures.name+", "+v.name, func(t *testing.T) { aShadowSaysWhenRequestsWouldDepart(newScene(t, newStore), departures, v) })
+			}
 		}
 	}
 	each(t, newStore, "a leaky bucket alone, beside ", but(core.LeakyBucket), aLeakyBucketReservesNothing)
@@ -138,6 +141,36 @@ func requestsDepartWhenTheyMust(s *scene, departures departures, v variant) {
 }
 
 // aCostlyRequestIsNotOvertaken: a request that would have room now waits behind one that has not.
+// aShadowSaysWhenRequestsWouldDepart, makes none wait, and leaves nothing that somebody would have to give back.
+func aShadowSaysWhenRequestsWouldDepart(s *scene, departures departures, v variant) {
+	r := s.open(core.RuleConfig{Name: "shadow", Limit: v.delaying(s.t, departures.requests, departures.period*second, departures.longest*second), Shadow: true})
+	other := s.open(core.RuleConfig{Name: "enforced", Limit: variant{algorithm: core.FixedWindow}.limit(s.t, 1000, 1000*hour)})
+	limiter := core.NewLimiter(s.store)
+	for i, e := range departures.events {
+		s.clock.Set(start() + e.at*second)
+		checks := []core.Check{one(r, "alice"), one(other, "alice")}
+		checks[0].Cost = e.cost
+		var verdict core.Verdict
+		if err := limiter.Decide(checks, false, &verdict); err != nil {
+			s.t.Fatal(err)
+		}
+		d := checks[0].Decision
+		if verdict.Outcome != core.Allow || verdict.Delay != 0 || verdict.Reserved || checks[0].Ticket != 0 || checks[1].Decision.Remaining != int64(999-i) {
+			s.t.Fatalf("request %d, at %d s: %+v, %+v, and the other rule says %+v; want it to pass at once", i+1, e.at, verdict, checks[0], checks[1].Decision)
+		}
+		delay, retry := int64(e.departs*float64(second))-e.at*second, int64(0)
+		if e.rejectedUntil != 0 {
+			delay, retry = 0, int64(e.rejectedUntil*float64(second))
+		}
+		if e.rejectedUntil < 0 {
+			retry = core.Never
+		}
+		if d.Allowed != (retry == 0) || d.Delay != delay || d.RetryAfter != retry {
+			s.t.Fatalf("request %d, at %d s: the shadow says %+v; want a delay of %d, or a retry after %d", i+1, e.at, d, delay, retry)
+		}
+	}
+}
+
 func aCostlyRequestIsNotOvertaken(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "costly", Limit: v.delaying(s.t, 4, 10*second, minute)})
 	s.take(r, "alice", 3)

@@ -1109,7 +1109,8 @@ local function admit(c, depart)
 		if c.begins then c.softUntil, c.loanR, c.loanX = real + c.softFor, c.wideR, c.wideX end
 		exceed(c)
 	end
-	if depart > real and (c.depart < depart or c.isLog or c.behind) then
+	local queues = c.delays and c.shadow == 0 -- nobody waits for a shadow, and so nobody leaves before the charge is due
+	if depart > real and (c.depart < depart or c.isLog or c.behind) and (queues or not c.delays) then
 		if c.delays and c.depart == depart then queue(c, depart, '', '') end
 		ours('ZADD', c.pending, format('%.0f', depart), c.ticket .. pack('<d', c.cost))
 		c.units, c.dirty, c.flags = c.units + c.cost, true, c.flags + 2
@@ -1118,7 +1119,7 @@ local function admit(c, depart)
 	end
 	local at, before = depart, ''
 	if c.isQueue then at = real end
-	if depart > real and c.delays then before = read('GET', c.key) end
+	if depart > real and queues then before = read('GET', c.key) end
 	if c.wide and c.isBucket then lend(c, at) end
 	evaluate(c, at, c.cost, c.wide)
 	c.reset = at - real + reset
@@ -1129,10 +1130,12 @@ local function admit(c, depart)
 		c.hardWait = wait
 		exceed(c)
 	end
-	if depart > real and c.delays then
+	if depart > real and queues then
 		if type(before) ~= 'string' then before = '' end
 		queue(c, depart, before, value)
 		c.dirty, c.flags = true, c.flags + 2
+	elseif depart > real and c.delays then
+		c.tail, c.dirty = depart, true
 	end
 end
 
@@ -1141,7 +1144,7 @@ for i = 1, n do
 	local c = checks[i]
 	weigh(c)
 	if redirected then return {real} end
-	delays = delays or c.delays
+	delays = delays or c.delays and c.shadow == 0
 	if c.shadow == 0 then
 		if not c.ok then rejecting = rejecting + 1 elseif c.depart > depart then depart = c.depart end
 	end
@@ -1157,7 +1160,7 @@ for i = 1, n do
 		c.soft = false
 		standWithout(c)
 	elseif c.peek == 0 then
-		admit(c, depart)
+		if c.delays and c.shadow == 1 then admit(c, c.depart) else admit(c, depart) end -- a shadow as if the request waited for it alone
 	end
 	if redirected then return {real} end
 	save(c)
