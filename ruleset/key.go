@@ -294,6 +294,9 @@ func LimitOf(rule *Rule, r *http.Request, address, key string) *core.Rule {
 	return rule.Limits.Of(TierOf(rule, r, address), key)
 }
 
+// TierSource returns what the rule's tiers are read from; nil: it has none.
+func TierSource(rule *Rule) *match.Source { return rule.tier }
+
 // TierOf returns the tier of a request; "": the rule has no tiers.
 func TierOf(rule *Rule, r *http.Request, address string) string {
 	if rule.tier == nil {

@@ -56,6 +56,9 @@ type engine struct {
 
 	advice []string // the settings of the configuration that have no effect
 
+	expected []*expected
+	open     atomic.Int64 // how many of these no request has had yet
+
 	forwarded   atomic.Bool  // that requests come with X-Forwarded-For was noted
 	addressless atomic.Bool  // and that the strategy finds no address
 	reported    atomic.Int64 // the second of the registry's clock in which a failure was last written to the log, and one
@@ -115,6 +118,7 @@ func newEngine(c *Config, name string) (*engine, error) {
 	if err = e.setOwn(c, &criterion, name); err != nil {
 		return nil, err
 	}
+	e.expect()
 	if e.files == nil {
 		e.fixed = newRuleSet(e, nil, nil)
 	}

@@ -43,6 +43,9 @@ func serve(h *handler, w http.ResponseWriter, r *http.Request) {
 			noteAddress(e, r, address)
 		}
 	}
+	if e.open.Load() > 0 {
+		noteExpected(e, r, address)
+	}
 	q := front.Inquiries.Get().(*front.Inquiry)
 	_ = front.Assemble(s.asked, q, r, address) // nothing that could fail is used here
 	if len(q.Checks) == 0 {

@@ -182,6 +182,33 @@ func TestGRPCCallsAreAnsweredInTheirWay(t *testing.T) {
 	}
 }
 
+// What a cost or a tier is taken from, and no request has, is told once. What some have is not.
+func TestAValueThatNoRequestHasIsTold(t *testing.T) {
+	s := newStage(t)
+	h := s.handler(context.Background(), &Config{Rules: []Rule{
+		{Name: "a", Limit: "50000/1h", Cost: "header:X-Cots"},
+		{Name: "b", Limit: "50000/1h", Tiers: object{"source": "cookie:plan", "limits": object{"gold": "60000/1h"}}},
+		{Name: "c", Limit: "50000/1h", Cost: "header:X-Cost"},
+		{Name: "d", Limit: "50000/1h", Cost: "query:cost", Match: object{"paths": "/other"}},
+	}}, "m@file")
+	for i := 0; i < 1100; i++ {
+		get(h, "192.0.2.1", func(r *http.Request) {
+			if i == 900 {
+				r.Header.Set("X-Cost", "2")
+			}
+		})
+	}
+	for want, times := range map[string]int{
+		`rule "a": cost: the first 1000 requests had no header:X-Cots; is its name spelt as they have it?`: 1,
+		`rule "b": tiers: the first 1000 requests had no cookie:plan; is its name spelt as they have it?`:  1,
+		`the first 1000 requests`: 2,
+	} {
+		if got := s.log.count(want); got != times {
+			t.Errorf("%d lines %s, want %d: %s", got, want, times, s.log)
+		}
+	}
+}
+
 func TestAShadowCountsAndRejectsNothing(t *testing.T) {
 	s := newStage(t)
 	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1m", Enforcement: "shadow"}}, "m@file")
