@@ -370,7 +370,7 @@ func TestAPrometheusScrapesThePlugin(t *testing.T) {
 		fmt.Sprintf(`weir_limit{rule=%q}`, s.label("limit")):                                                    "3",
 		`count(weir_decision_duration_seconds_bucket{store="memory"})`:                                          "20",
 		`histogram_quantile(0.5, sum by (le) (weir_decision_duration_seconds_bucket{store="memory"})) > bool 0`: "1",
-		fmt.Sprintf(`count({__name__=~"weir_.+",rule=%q})`, s.label("limit")):                                   "13",
+		fmt.Sprintf(`count({__name__=~"weir_.+",rule=%q})`, s.label("limit")):                                   "14",
 	} {
 		eventually(t, expression+" is "+want, func() bool {
 			found := p.query(t, expression)
