@@ -221,6 +221,12 @@ func TestAValueThatNobodyProvidesIsToldForEverySetting(t *testing.T) {
 		"c": "cost: no request has had header:X-Cots", "d": "", "e": "", "f": "key: no request has had header:X-Kye", "g": ""}; !maps.Equal(got, want) {
 		t.Errorf("the notes of the rules are %q, want %q", got, want)
 	}
+	s.admit(1, "/", "X-Kye", "a")
+	for _, r := range s.ask("rules", "")["rules"].([]any) {
+		if text := notes(r); at(t, r, "name") == "f" && text != "" {
+			t.Errorf("after a request that has it: %s", text)
+		}
+	}
 	explained := notes(s.ask("explain", `{"url": "http://`+s.addr+`/", "client_ip": "192.0.2.7", "headers": {"X-None": "a", "X-Key": "a"}}`))
 	if want := "the request has no http.nobody.cost, which the cost of zone a is taken from the request has no http.nobody.plan, which the tiers of zone b is taken from " +
 		"the request has no header:X-Cots, which the cost of zone c is taken from the request has no header:X-Kye, which the key of zone f is taken from"; explained != want {

@@ -424,7 +424,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 
 // noteDoubled warns once of a service that sends quota fields, too.
 func (h *Handler) noteDoubled(w http.ResponseWriter) {
-	if len(w.Header()["X-Ratelimit-Limit"]) > 1 && h.doubled.CompareAndSwap(false, true) {
+	if h.fields.XRateLimit && len(w.Header()["X-Ratelimit-Limit"]) > 1 && h.doubled.CompareAndSwap(false, true) {
 		h.logger.Warn("the service behind this handler sends X-RateLimit fields, too, and answers have both: write header_down -X-RateLimit-* into reverse_proxy to leave them to the rate limit, or headers none into rate_limit to leave them to the service", zap.String("at", h.At))
 	}
 }

@@ -38,8 +38,8 @@ type expected struct {
 	setting string
 	source  match.Source
 	misses  atomic.Int32 // requests in a row without it
-	over    atomic.Bool  // one had it, or it was told
-	told    atomic.Bool
+	over    atomic.Bool  // one had it, or it is not looked for any more
+	told    atomic.Bool  // that none has it
 }
 
 func (one *expected) placeholder() string { return strings.Trim(one.source.String(), "{}") }
@@ -109,7 +109,11 @@ func (e *expectations) note(h *Handler, r *http.Request) {
 			}
 		}
 		if one.source.Value(r, clientIPOf(r)) != "" {
+			one.told.Store(false)
 			e.end(one)
+			continue
+		}
+		if one.told.Load() { // it is looked for all the same, so that the list of rules does not go on saying so
 			continue
 		}
 		misses := one.misses.Add(1)
@@ -126,7 +130,10 @@ func (e *expectations) note(h *Handler, r *http.Request) {
 		case isCaddys(one.source) && !known && !auth && !strings.HasPrefix(placeholder, "http.regexp."):
 			message = subject + " has a placeholder that nothing provides, so it is empty for every request"
 		case auth && one.setting == "key":
-			message = subject + " is empty for a request that nobody has authenticated; does rate_limit run before authentication?"
+			if e.end(one) {
+				h.logger.Warn(subject+" is empty for a request that nobody has authenticated; does rate_limit run before authentication?", fields...)
+			}
+			continue
 		case misses >= mostMisses && one.setting == "key" && (one.zone.OnMissingKey == "skip" || one.zone.OnMissingKey == "reject"): // it is foreseen
 			e.end(one)
 			continue
@@ -135,8 +142,7 @@ func (e *expectations) note(h *Handler, r *http.Request) {
 		default:
 			continue
 		}
-		if e.end(one) {
-			one.told.Store(true)
+		if one.told.CompareAndSwap(false, true) {
 			h.logger.Warn(message, fields...)
 		}
 	}
@@ -175,7 +181,7 @@ func (e *expectations) missing(r *http.Request) (list []string) {
 	return list
 }
 
-// end ends the search for a value. It reports whether it was not over.
+// end ends the search for a value. It reports whether it was not over before.
 func (e *expectations) end(one *expected) bool {
 	if !one.over.CompareAndSwap(false, true) {
 		return false

@@ -14,6 +14,7 @@ import (
 // interval's end, one line has the number of the others. So a flood makes only a few lines a minute, and no rejection goes
 // unreported.
 type rejectionLog struct {
+	delays   bool // it is of requests that a shadow would delay, not of rejections
 	level    zapcore.Level
 	off      bool
 	interval time.Duration
@@ -77,7 +78,10 @@ func (l *rejectionLog) rotate(lasted time.Duration) {
 	l.keys = l.keys[:0]
 	l.timer = nil
 	l.mu.Unlock()
-	if others > 0 {
+	if others > 0 && l.delays {
+		l.logger.Log(l.level, "more requests were delayed in shadow; their keys are logged already, or are past the number that is logged",
+			zap.String("zone", l.zone), zap.Int64("delays_not_logged", others), zap.Duration("interval", lasted))
+	} else if others > 0 {
 		l.logger.Log(l.level, "more requests exceeded the rate limit; their keys are logged already, or are past the number that is logged",
 			zap.String("zone", l.zone), zap.Int64("rejections_not_logged", others), zap.Duration("interval", lasted))
 	}

@@ -23,6 +23,7 @@ type reporter struct {
 	key    func(*http.Request) string // see newReporter
 	stats  *ruleStats
 	log    rejectionLog
+	delays rejectionLog // of a shadow
 	closed sync.Once
 
 	guarded *guarded    // the handler's guard; nil: there is none
@@ -33,6 +34,8 @@ type reporter struct {
 func newReporter(h *Handler, namespace, name string, key func(*http.Request) string) *reporter {
 	r := &reporter{name: name, logger: h.logger, key: key, stats: acquireStats(labelOf(namespace, name))}
 	r.log.begin(h, name)
+	r.delays.begin(h, name)
+	r.delays.delays = true
 	if r.guarded = h.guarded; r.guarded != nil {
 		r.tracked = r.guarded.track(r.stats.label)
 	}
@@ -49,6 +52,7 @@ func (r *reporter) close() {
 	}
 	r.closed.Do(func() {
 		r.log.end()
+		r.delays.end()
 		if r.guarded != nil {
 			r.guarded.untrack(r.stats.label)
 		}
@@ -60,7 +64,7 @@ func (r *reporter) close() {
 func (h *Handler) report(r *http.Request, q *front.Inquiry) {
 	rule, v := reporterOf(&q.Checks[q.Verdict.Reported]), &q.Verdict
 	wait := time.Duration(max(v.RetryAfter, 0)) * time.Microsecond // zero for core.Never
-	h.log(r, rule, q.Checks[v.Reported].Key, errExceeded.Error(), wait)
+	h.log(r, rule, &rule.log, q.Checks[v.Reported].Key, errExceeded.Error(), wait)
 	if h.events.ShouldEmit("rate_limit_exceeded") {
 		h.events.Emit(h.ctx, "rate_limit_exceeded", map[string]any{
 			"zone":      rule.name,
@@ -78,21 +82,22 @@ func (h *Handler) reportShadows(r *http.Request, q *front.Inquiry) {
 		if !q.Checks[i].Rule.Shadow() || q.Checks[i].Rule.IsCandidate() {
 			continue
 		}
+		rule := reporterOf(&q.Checks[i])
 		if !d.Allowed {
-			h.log(r, reporterOf(&q.Checks[i]), q.Checks[i].Key, "rate limit exceeded in shadow", time.Duration(max(d.RetryAfter, 0))*time.Microsecond)
+			h.log(r, rule, &rule.log, q.Checks[i].Key, "rate limit exceeded in shadow", time.Duration(max(d.RetryAfter, 0))*time.Microsecond)
 		} else if d.Delay > 0 {
-			h.log(r, reporterOf(&q.Checks[i]), q.Checks[i].Key, "request delayed in shadow", time.Duration(d.Delay)*time.Microsecond)
+			h.log(r, rule, &rule.delays, q.Checks[i].Key, "request delayed in shadow", time.Duration(d.Delay)*time.Microsecond)
 		}
 	}
 }
 
-// log writes a line on a request that is over a rule's limit, if the log samples it. It leaves out the query of the URI, which may
+// log writes a line on a request that is over a rule's limit, if that sample of the rule's takes it. It leaves out the query of the URI, which may
 // have secrets, or the key.
-func (h *Handler) log(r *http.Request, rule *reporter, key, message string, wait time.Duration) {
-	if !rule.log.admit(key) {
+func (h *Handler) log(r *http.Request, rule *reporter, sample *rejectionLog, key, message string, wait time.Duration) {
+	if !sample.admit(key) {
 		return
 	}
-	c := rule.logger.Check(rule.log.level, message)
+	c := rule.logger.Check(sample.level, message)
 	if c == nil {
 		return
 	}

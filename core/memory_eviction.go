@@ -339,7 +339,7 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 		if far {
 			left, enough = size, compares
 		}
-		for ; left > 0 && v.seen < enough; left-- {
+		for ; left > 0 && v.seen < enough && looked < looks && !(far && v.class <= exhausted); left-- {
 			i += step
 			if i >= size {
 				i -= size

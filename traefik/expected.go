@@ -13,6 +13,9 @@ import (
 // mostMisses is after how many requests in a row without a value that is told. A field that only some clients send comes before.
 const mostMisses = 1000
 
+// mostOthers is after how many requests that are not its rule's a value is looked for no more, since to see that costs an interpreter some time.
+const mostOthers = 10 * mostMisses
+
 // expected is a value that requests are expected to have: what the cost or tier of a rule, or an entry of a descriptor, is taken from. A key is not among
 // them: requests without it share a counter, and so are limited.
 type expected struct {
@@ -20,7 +23,8 @@ type expected struct {
 	source *match.Source
 	rule   *front.Rule // whose requests have it; nil: all requests
 	misses atomic.Int64
-	over   atomic.Bool // one had it, or it was told
+	others atomic.Int64 // requests that are not the rule's
+	over   atomic.Bool  // one had it, or it was told, or the rule has hardly any requests
 }
 
 // expect notes the values that requests of the configuration's own rules and descriptors are expected to have.
@@ -54,6 +58,9 @@ func noteExpected(e *engine, r *http.Request, address string) {
 			continue
 		}
 		if one.rule != nil && one.rule.Matcher != nil && !match.Covers(one.rule.Matcher, r, match.CleanPath(r.URL.Path), address) {
+			if one.others.Add(1) == mostOthers && one.over.CompareAndSwap(false, true) {
+				e.open.Add(-1)
+			}
 			continue
 		}
 		there := one.source.Value(r, address) != ""

@@ -77,7 +77,7 @@ func waitingOf(e *engine, s *ruleSet, q *front.Inquiry) []*meter {
 		return meters
 	}
 	for i := range q.Checks {
-		if m := s.meters[q.Checks[i].Rule.Name()]; m != nil && q.Checks[i].Decision.Delay > 0 && !q.Checks[i].Rule.IsFormer() {
+		if m := s.meters[q.Checks[i].Rule.Name()]; m != nil && q.Checks[i].Decision.Delay > 0 && !q.Checks[i].Rule.IsFormer() && !q.Checks[i].Rule.Shadow() {
 			meters = append(meters, m)
 		}
 	}

@@ -172,7 +172,8 @@ func countShadows(s *ruleSet, q *front.Inquiry, failed bool) {
 			last = name
 			t.shadowed.Add(1)
 		}
-		if part.Outcome == front.ShadowDelayed {
+		if part.Outcome == front.ShadowDelayed && name != last {
+			last = name
 			t.delayed.Add(1)
 		}
 	}

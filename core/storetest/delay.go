@@ -140,7 +140,6 @@ func requestsDepartWhenTheyMust(s *scene, departures departures, v variant) {
 	}
 }
 
-// aCostlyRequestIsNotOvertaken: a request that would have room now waits behind one that has not.
 // aShadowSaysWhenRequestsWouldDepart, makes none wait, and leaves nothing that somebody would have to give back.
 func aShadowSaysWhenRequestsWouldDepart(s *scene, departures departures, v variant) {
 	r := s.open(core.RuleConfig{Name: "shadow", Limit: v.delaying(s.t, departures.requests, departures.period*second, departures.longest*second), Shadow: true})
@@ -171,6 +170,7 @@ func aShadowSaysWhenRequestsWouldDepart(s *scene, departures departures, v varia
 	}
 }
 
+// aCostlyRequestIsNotOvertaken: a request that would have room now waits behind one that has not.
 func aCostlyRequestIsNotOvertaken(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "costly", Limit: v.delaying(s.t, 4, 10*second, minute)})
 	s.take(r, "alice", 3)

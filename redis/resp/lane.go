@@ -42,6 +42,7 @@ type track struct {
 
 	// The pipeline's Mu guards these.
 	lost error // why the connection has ended
+	left bool  // it gets no new calls
 	idle bool  // the keeper reads, and Rouse must wake it
 
 	// Whose turn it is uses these.
@@ -117,7 +118,9 @@ func newTrack(l *link) *track {
 // admit lets new calls use the connection. The caller has the pipeline's Mu, and nobody reads.
 func admit(a *lane, k *track) {
 	_ = k.stream.Conn.SetReadDeadline(time.Now().Add(a.conn.timeout)) // not later than that of any call to come
-	a.pipeline.Stream = k.stream
+	if !k.left {
+		a.pipeline.Stream = k.stream
+	}
 }
 
 // tend waits for a while. If no call has begun meanwhile, it tidies the connection up, and watches it until a call needs it.
@@ -243,8 +246,10 @@ func divert(a *lane, l *link) {
 	p := a.pipeline
 	p.Mu.Lock()
 	if k := a.track; k != nil && k.link == l {
-		k.lost = errReplaced
-		p.Stream = nil
+		k.left = true
+		if p.Stream == k.stream {
+			p.Stream = nil
+		}
 	}
 	p.Mu.Unlock()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/proxyweir/weir/redis"
 )
@@ -100,6 +101,7 @@ func heed(ctx context.Context, s *sentinels, master string, l *link, leave func(
 		}
 		if deaf == nil && err == nil {
 			stop := context.AfterFunc(ctx, func() { hangUp(heard) })
+			_ = heard.net.SetReadDeadline(time.Now().Add(hearing))
 			_, deaf = heard.net.Read(make([]byte, 1))
 			stop()
 		}
@@ -114,6 +116,9 @@ func heed(ctx context.Context, s *sentinels, master string, l *link, leave func(
 		}
 	}
 }
+
+// hearing is after how long a Sentinel that announces nothing is asked all the same, since it may be gone.
+const hearing = time.Minute
 
 // errReplaced is why a connection to a master is left.
 var errReplaced = fmt.Errorf("a Sentinel names another master%w", redis.ErrReply)
