@@ -67,7 +67,7 @@ func TestAGuardTellsOfItsMax(t *testing.T) {
 	}
 	Bound(s.g, Config{Max: 3, Shadow: true})
 	begun := 0
-	for range 4 {
+	for i := 0; i < 4; i++ {
 		if s.begin(1, false) {
 			begun++
 		}
