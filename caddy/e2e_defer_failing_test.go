@@ -189,7 +189,7 @@ func TestWhileRedisIsAwayNobodyOvertakesWhatWaits(t *testing.T) {
 			return true
 		}
 		proxy.Pass()
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // in which it may look, by Redis
 		return false
 	})
 	if got := order("bob-1", "bob"); got != http.StatusCreated {

@@ -58,23 +58,30 @@ func (b *both) Decide(now, cost int64) core.Decision {
 	return d
 }
 
+// openLeased opens a leased rule in a store on a Redis whose clock can be set.
+func openLeased(t *testing.T, c core.LimitConfig) (*core.Limit, *core.Rule, *redis.Store, *redistest.Server) {
+	t.Helper()
+	l, err := core.NewLimit(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := redistest.Start(t, redistest.WithClock())
+	s := newStore(t, redis.Config{}, goredis.Config{Addresses: []string{server.Addr()}})
+	rule, err := core.NewRule(core.RuleConfig{Name: "leased", Limit: l, Consistency: core.Leased})
+	if err == nil {
+		err = s.Open(rule)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, rule, s, server
+}
+
 // The script of leases, and those that decide beside leases, compute what leasetest's Ledger does; and nothing is admitted beyond the limit.
 func TestLeasesInRedisAreThoseOfTheLedger(t *testing.T) {
 	for name, c := range leasedLimits {
 		t.Run(name, func(t *testing.T) {
-			l, err := core.NewLimit(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			server := redistest.Start(t, redistest.WithClock())
-			s := newStore(t, redis.Config{}, goredis.Config{Addresses: []string{server.Addr()}})
-			rule, err := core.NewRule(core.RuleConfig{Name: "leased", Limit: l, Consistency: core.Leased})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err = s.Open(rule); err != nil {
-				t.Fatal(err)
-			}
+			l, rule, s, server := openLeased(t, c)
 			for seed := uint64(1); seed <= 4; seed++ {
 				r := rand.New(rand.NewPCG(seed, 22))
 				b := &both{t: t, server: server, book: redis.NewBook(s, rule, string(rune('a'+seed))), ledger: leasetest.NewLedger(l)}
@@ -142,19 +149,7 @@ func TestAStepOfRedissClockCostsWhatNodesHold(t *testing.T) {
 	for name, c := range leasedLimits {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l, err := core.NewLimit(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			server := redistest.Start(t, redistest.WithClock())
-			s := newStore(t, redis.Config{}, goredis.Config{Addresses: []string{server.Addr()}})
-			rule, err := core.NewRule(core.RuleConfig{Name: "leased", Limit: l, Consistency: core.Leased})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err = s.Open(rule); err != nil {
-				t.Fatal(err)
-			}
+			l, rule, s, server := openLeased(t, c)
 			for i, by := range []time.Duration{-10 * time.Millisecond, -300 * time.Millisecond, -time.Second, -20 * time.Second, 10 * time.Millisecond, 300 * time.Millisecond, time.Second, 5 * time.Second} {
 				r := rand.New(rand.NewPCG(uint64(i), 22))
 				held, before, worst := 0, 0, 0
