@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // Why an advisor says nothing of a rule. The words are values of the label reason of weir_advisor_abstains.

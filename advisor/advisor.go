@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/proxyweir/weir/advice"
+	"github.com/proxyweir/weir/core/advice"
 )
 
 // Advisor computes advice, and serves it. New makes it; it is safe for concurrent use.

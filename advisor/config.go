@@ -11,10 +11,10 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/proxyweir/weir/advice"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/ruleset"
-	"github.com/proxyweir/weir/ruleset/yaml"
+	"github.com/proxyweir/weir/core/advice"
+	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/ruleset/yaml"
 )
 
 // Config is what advisor.yaml says. Read makes it, with the defaults.

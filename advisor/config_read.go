@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/ruleset"
-	"github.com/proxyweir/weir/words"
+	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // reader reads nodes, and keeps all problems.

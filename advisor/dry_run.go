@@ -14,7 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // Report is what an advisor would have advised in a time that is over.

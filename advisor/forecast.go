@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/proxyweir/weir/advice"
+	"github.com/proxyweir/weir/core/advice"
 )
 
 // Series has a value for each step of time. A value that is not known is NaN: a gap.

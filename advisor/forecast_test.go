@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/advice"
+	"github.com/proxyweir/weir/core/advice"
 )
 
 // fortnight is the demand of 14 days, each minute: a season of a day with noise.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/advice"
+	"github.com/proxyweir/weir/core/advice"
 )
 
 // What proxies ask with gets on with what answers them.

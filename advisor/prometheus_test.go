@@ -27,7 +27,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/advice"
+	"github.com/proxyweir/weir/core/advice"
 )
 
 // startPrometheus starts a Prometheus with a history of four days up to noon, and returns its address. Each 30 seconds it has scraped a proxy with two rules.

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/proxyweir/weir/advice"
+	"github.com/proxyweir/weir/core/advice"
 )
 
 // Serve computes advice each interval, and serves it at a listener, until the context ends. Requests that are under way have ten seconds to end. tell gets what

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/advice"
+	"github.com/proxyweir/weir/core/advice"
 )
 
 // steady is a source in which demand has a season: a sine around 80 requests a minute. What is wrong with it is its error.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // worldCup returns the requests of testdata/worldcup, in 5 minutes each.

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/proxyweir/weir/advice"
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/advice"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/redis"
-	"github.com/proxyweir/weir/ruleset"
 	"go.uber.org/zap"
 )
 

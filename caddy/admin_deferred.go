@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/deferral"
-	"github.com/proxyweir/weir/words"
 )
 
 // queues returns the zones that defer, in the order of the handlers.

@@ -15,8 +15,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/match"
 )
 
 // explainRequest describes an imaginary request, for which /rate_limit/explain says what would become of it.

@@ -1,8 +1,8 @@
 package ratelimit
 
 import (
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/guard"
 )
 
 // guardAnswer is the state of a guard.

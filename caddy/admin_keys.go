@@ -7,7 +7,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/core/match"
 )
 
 // keyAnswer is the answer of /rate_limit/key: the state of a key in each rule whose keys have that form.

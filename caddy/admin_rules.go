@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/words"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // rulesAnswer is the answer of /rate_limit/rules.

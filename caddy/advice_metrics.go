@@ -2,7 +2,7 @@ package ratelimit
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/front"
 )
 
 // adviceCollector reports what has become of advice in the configuration that serves requests. Without an advisor there is nothing to report.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/proxyweir/weir/advice"
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/advice"
+	"github.com/proxyweir/weir/core/front"
 	"go.uber.org/zap"
 )
 

@@ -4,11 +4,11 @@ import (
 	"context"
 	"time"
 
-	"github.com/proxyweir/weir/advice"
 	"github.com/proxyweir/weir/advisor"
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/guard"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/advice"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/ruleset"
 	"go.uber.org/zap"
 )
 

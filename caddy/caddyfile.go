@@ -13,10 +13,10 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
-	"github.com/proxyweir/weir/answer"
-	"github.com/proxyweir/weir/blobstore"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/words"
+	"github.com/proxyweir/weir/core/answer"
+	"github.com/proxyweir/weir/core/blobstore"
+	"github.com/proxyweir/weir/core/words"
 )
 
 func init() {

@@ -13,8 +13,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/dustin/go-humanize"
-	"github.com/proxyweir/weir/ruleset"
-	"github.com/proxyweir/weir/words"
+	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // setting is a line that a block of the Caddyfile may have.

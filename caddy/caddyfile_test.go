@@ -18,7 +18,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	_ "github.com/caddyserver/caddy/v2/modules/standard" // the adapter and the matchers
 
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 var update = flag.Bool("update", false, "write what the golden files of testdata/adapt come to now; read the difference before you commit it")

@@ -14,8 +14,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/proxyweir/weir/match"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // configOf returns a configuration of one server whose first routes have these handlers, one each.

@@ -14,9 +14,9 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/dustin/go-humanize"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/deferral"
-	"github.com/proxyweir/weir/match"
-	"github.com/proxyweir/weir/ruleset"
 )
 
 // Defer says how requests over a zone's limit are accepted with a 202, kept in Redis, and done when the limit admits them.

@@ -12,11 +12,11 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/deferral"
-	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
-	"github.com/proxyweir/weir/ruleset"
 	client "github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 )

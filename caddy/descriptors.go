@@ -3,7 +3,7 @@ package ratelimit
 import (
 	"fmt"
 
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/front"
 )
 
 // DescriptorEntry is one pair of a descriptor, in the sense of Envoy's ratelimit service.

@@ -18,8 +18,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/deferral"
-	"github.com/proxyweir/weir/front"
 	"go.uber.org/zap"
 )
 

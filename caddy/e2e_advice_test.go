@@ -18,7 +18,7 @@ import (
 	"time"
 
 	ratelimit "github.com/proxyweir/weir/caddy"
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // advisedSite is a Caddy with an advisor that a test speaks for. Time is the test's.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/redis/redistest"
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // quick is shop with a limit that admits more.

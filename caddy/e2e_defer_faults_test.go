@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/redis/redistest"
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // jobsUnderFaults returns how many orders are to be accepted under each fault: 160, or as many as WEIR_DEFER_JOBS says.

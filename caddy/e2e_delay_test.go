@@ -13,7 +13,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/proxyweir/weir/redis/redistest"
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // delayingSite is a site with a zone whose requests wait, between two probes: "decided" receives the requests that were decided, "served" those whose

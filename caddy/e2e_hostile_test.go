@@ -22,7 +22,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	ratelimit "github.com/proxyweir/weir/caddy"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 func TestAKeyOfAMegabyteIsAKey(t *testing.T) {

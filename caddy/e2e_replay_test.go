@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/ruleset/yaml"
 	"github.com/proxyweir/weir/replay"
-	"github.com/proxyweir/weir/ruleset"
-	"github.com/proxyweir/weir/ruleset/yaml"
 )
 
 // A log has for each request when it ended and how long it took. The decision was a moment after it began. So the log cannot show

@@ -6,7 +6,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/front"
 	"go.uber.org/zap"
 )
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // fileSet has the rules of a group prepared for one limiter, namespace and guard. Handlers share it.

@@ -5,8 +5,8 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/guard"
 )
 
 // guardCollector reports what guards are at.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/proxyweir/weir/advice"
+	"github.com/proxyweir/weir/core/advice"
 )
 
 // BenchmarkHandler shows what the handler itself costs a request, without Caddy or the network.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // The name under which a zone counts must not change with an update of Weir: else every counter would start afresh.

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/proxyweir/weir/ruleset"
-	"github.com/proxyweir/weir/words"
+	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // UnmarshalJSON reads the handler's JSON as strictly as Caddy does. Its errors suggest the field that an unknown one resembles,

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/core/guard"
 )
 
 // passage is a request that the guard has let through. It is the response writer of what comes behind, and sees its first byte.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/guard"
 )
 
 // passing is a guard whose requests a function answers.

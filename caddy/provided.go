@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/core/match"
 	"go.uber.org/zap"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	client "github.com/redis/go-redis/v9"

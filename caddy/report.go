@@ -10,9 +10,9 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/guard"
-	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/match"
 	"go.uber.org/zap"
 )
 

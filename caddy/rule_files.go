@@ -7,9 +7,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/ruleset"
-	"github.com/proxyweir/weir/ruleset/yaml"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/ruleset/yaml"
 	"go.uber.org/zap"
 )
 

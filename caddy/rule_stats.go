@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/front"
 )
 
 // ruleStats has the counts of one rule's requests since the process first had the rule. All handlers with a rule of the name share

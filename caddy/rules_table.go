@@ -11,8 +11,8 @@ import (
 
 	"github.com/proxyweir/weir/caddy/command"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/ruleset"
-	"github.com/proxyweir/weir/ruleset/yaml"
+	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/ruleset/yaml"
 )
 
 func init() {

@@ -15,9 +15,9 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/certmagic"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/proxyweir/weir/blobstore"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/tally"
+	"github.com/proxyweir/weir/core/blobstore"
+	"github.com/proxyweir/weir/core/tally"
 	"go.uber.org/zap"
 )
 

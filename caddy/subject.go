@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/match"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // subject is a rule in force, as the admin API, metrics and rate_limit_status see it.

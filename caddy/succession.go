@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/front"
 	"go.uber.org/zap"
 )
 

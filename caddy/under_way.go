@@ -7,7 +7,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/front"
 )
 
 // serveUnderWay serves a request that was admitted and has reserved something: a place in the queue, where it waits, a place among

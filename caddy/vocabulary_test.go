@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // formerWords are words that the code, its messages and the docs had for a while, and that have given way to the field's standard

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/core/match"
 )
 
 // The functions of this file normalize values that a person has written for a placeholder, in a configuration or for the admin API,

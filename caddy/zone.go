@@ -12,8 +12,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/ruleset"
 	"go.uber.org/zap"
 )
 

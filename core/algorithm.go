@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/proxyweir/weir/words"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // Algorithm is one of the ways of counting.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // storetest tests what holds for every store; these tests are about the memory alone.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/proxyweir/weir/words"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // Consistency says how closely the nodes of a fleet follow a rule's limit together. It is no part of the rule's identity: nodes may differ in it.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/proxyweir/weir/words"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // Calendar is the unit that a fixed window is aligned to, if it is not aligned to the Unix epoch.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // For a defect: the rule with more keys paid for the memory of a few large logs of another.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // history.decide, beside the oracles, tests that Take decides as Decide does.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/storetest"
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // The environment variable WEIR_SWITCHES says how many switches there are; 1000000 take half a minute.

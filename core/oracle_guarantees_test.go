@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // What each algorithm promises about the requests that it allows, whatever came before. The tests look only at these requests,

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // interpreted says that Yaegi runs the tests. A file that Yaegi leaves out sets it to false.

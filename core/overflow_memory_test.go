@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // fewerRounds returns n, or under the interpreter a number that it manages in a second.

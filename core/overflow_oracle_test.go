@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // The oracles of rules with an overflow policy keep lists of all charges, and count them each time. They share no code with the

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/proxyweir/weir/words"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // RuleConfig configures NewRule.

@@ -17,7 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/proxyweir/weir/answer"
+	"github.com/proxyweir/weir/core/answer"
 )
 
 // Desk is the clients' side of a queue. It is safe for concurrent use.

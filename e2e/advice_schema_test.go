@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/advice"
+	"github.com/proxyweir/weir/core/advice"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 )

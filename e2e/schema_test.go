@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/ruleset"
-	rulesyaml "github.com/proxyweir/weir/ruleset/yaml"
+	"github.com/proxyweir/weir/core/ruleset"
+	rulesyaml "github.com/proxyweir/weir/core/ruleset/yaml"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 )

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/core/match"
 )
 
 // Config configures a Store. Only Client is required.

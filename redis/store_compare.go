@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/core/match"
 )
 
 // comparison finds out whether other nodes that share a rule mask the addresses in its key to other networks. Such nodes count apart, and

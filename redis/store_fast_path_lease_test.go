@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/core/answer"
+	"github.com/proxyweir/weir/core/match"
 )
 
 // calm waits until no call aside is under way.

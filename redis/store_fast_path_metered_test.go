@@ -6,8 +6,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/answer"
 )
 
 // A metered fast path allows the same requests as one without metering, and counts exactly those. Of all that it sends to Redis it times one

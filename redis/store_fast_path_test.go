@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/core/answer"
+	"github.com/proxyweir/weir/core/match"
 )
 
 // visit is the result of a request on the fast path: it has passed, with the fields in header, or the Rest has its decision or an error.

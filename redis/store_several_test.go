@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/answer"
+	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/storetest"
-	"github.com/proxyweir/weir/match"
 )
 
 // visitOfSeveral is a visit under several rules.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/core/match"
 )
 
 // parseCommon reads a line of the common or combined format of NCSA's servers, or of Traefik's, which has four columns more:

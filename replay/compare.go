@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/front"
 )
 
 // pairing compares the rules in force with the candidate's, by their names.

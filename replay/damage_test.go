@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // allOverflowPolicies are rules that do whatever rules can do.

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/core/match"
 )
 
 // entry is one request of a log as in its line.

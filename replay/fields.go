@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/proxyweir/weir/match"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // field is a part of a request that a rule needs, and that a log may not have.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // keyTable counts by key. It keeps keys as 64-bit hashes: with n keys the odds that any two share a count are below n²/2⁶⁴. It keeps the text only

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/ruleset"
-	"github.com/proxyweir/weir/ruleset/yaml"
+	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/ruleset/yaml"
 )
 
 // traffic makes lines of access logs: of so many clients, of which some send far more than others, in so many requests a second. The same

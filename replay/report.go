@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // Report is the result of a replay. Its JSON is stable: members may be added, and none changes its meaning.

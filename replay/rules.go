@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/match"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // Rules are the compiled rules of rule files, for one replay.

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // hit is a line of Caddy's log: a request that ended so many seconds after the logs' beginning.

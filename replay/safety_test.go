@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 func TestWhatALogLacksIsSaidOnceForEachRuleAndField(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // Suggestion is the lowest limit that would have touched at most a share of a rule's clients. It touches a client if it would have rejected

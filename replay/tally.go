@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/front"
 )
 
 // side is one set of rules with the outcomes of requests under them.

@@ -3,7 +3,7 @@ package replay
 import (
 	"cmp"
 
-	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/core/match"
 	"github.com/valyala/fastjson"
 )
 

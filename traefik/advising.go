@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/proxyweir/weir/advice"
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/advice"
+	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/redis"
 )
 

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/proxyweir/weir/advice"
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/advice"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // advisorSettings is a middleware's advisor, checked.

@@ -5,8 +5,8 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/match"
 )
 
 // newDescriptors reads the descriptors of a configuration. Each is an object with a list of entries, or that list itself, if

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // isDialect reports whether a middleware is configured in the words of Traefik's RateLimit.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/redis/resp"
-	"github.com/proxyweir/weir/ruleset"
 )
 
 // setDialectRedis reads the settings of a Redis in the words of Traefik's RateLimit.

@@ -24,11 +24,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/match"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/answer"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/ruleset"
 	"go.yaml.in/yaml/v3"
 )
 

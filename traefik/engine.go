@@ -9,13 +9,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/core/answer"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/redis"
-	"github.com/proxyweir/weir/ruleset"
-	"github.com/proxyweir/weir/words"
 )
 
 // engine is a middleware's compiled configuration, the same for all routers that have the middleware. Once the registry has opened it, only

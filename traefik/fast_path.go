@@ -5,11 +5,11 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/answer"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/redis"
-	"github.com/proxyweir/weir/ruleset"
 )
 
 // fastPath returns the handler of a router: if the middleware has one rule, as most have, one that is fast under the interpreter,

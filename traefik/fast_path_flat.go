@@ -5,7 +5,7 @@ package traefik
 import (
 	"net/http"
 
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/front"
 )
 
 // gate passes requests that the only rule does not cover to the next handler.

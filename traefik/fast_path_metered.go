@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/front"
 )
 
 // gateMetered passes requests that the only rule does not cover to the next handler, with a core.Metering.

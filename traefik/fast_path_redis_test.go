@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // kindsInRedis returns each combination that has a fast path in Redis.

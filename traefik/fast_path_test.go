@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // kind is a configuration that is to have a fast path.

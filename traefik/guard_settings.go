@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/guard"
-	"github.com/proxyweir/weir/match"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // guardSettings is a middleware's guard, checked.

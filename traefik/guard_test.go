@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/core/guard"
 )
 
 func TestMistakesInAGuardAreSaid(t *testing.T) {

@@ -34,17 +34,17 @@ func goList(t *testing.T, args ...string) []string {
 
 // mayImport says which of our packages each of those that Traefik loads may import.
 var mayImport = map[string]string{
-	"words":      "",
-	"guard":      "",
-	"advice":     "words",
-	"match":      "words",
-	"core":       "words",
-	"answer":     "core words",
-	"ruleset":    "core match words",
-	"front":      "ruleset answer core match words guard advice",
-	"redis":      "core answer match",
-	"redis/resp": "redis",
-	"traefik":    "front ruleset redis redis/resp answer core match words guard advice",
+	"core/words":   "",
+	"core/guard":   "",
+	"core/advice":  "core/words",
+	"core/match":   "core/words",
+	"core":         "core/words",
+	"core/answer":  "core core/words",
+	"core/ruleset": "core core/match core/words",
+	"core/front":   "core/ruleset core/answer core core/match core/words core/guard core/advice",
+	"redis":        "core core/answer core/match",
+	"redis/resp":   "redis",
+	"traefik":      "core/front core/ruleset redis redis/resp core/answer core core/match core/words core/guard core/advice",
 }
 
 func interpretedFolders() (list []string) {

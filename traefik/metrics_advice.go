@@ -3,8 +3,8 @@ package traefik
 import (
 	"sort"
 
-	"github.com/proxyweir/weir/advice"
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/advice"
+	"github.com/proxyweir/weir/core/front"
 )
 
 // advisedNow is the advice of one middleware, as metrics show it.

@@ -3,8 +3,8 @@ package traefik
 import (
 	"strconv"
 
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/guard"
 )
 
 // guardSeries has what metrics show of one guard.

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/front"
 )
 
 // withMetrics is a configuration whose metrics are at /metrics of each router.

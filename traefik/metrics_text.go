@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/redis"
 )
 

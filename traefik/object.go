@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // Objects inside a configuration arrive here undecoded, as interface{} fields: an empty one comes as an empty text from some of Traefik's

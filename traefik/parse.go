@@ -4,7 +4,7 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // trimmed returns a list without the spaces around its members: lists are often written "a, b".

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/guard"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // guarded is a middleware's guard in one router: the handler of what it stands before. A response writer that is wrapped loses Flush, Hijack

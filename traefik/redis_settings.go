@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/resp"
-	"github.com/proxyweir/weir/ruleset"
 )
 
 // redisSettings are the checked settings of a Redis, of either dialect, with the values of env: and file: filled in.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/core/front"
 )
 
 // registry keeps the state that outlives the handlers which Traefik makes.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/core/guard"
 )
 
 // lingering is how long engines stay that no handler with a living context uses, from when the next ones have been made.

@@ -6,8 +6,8 @@ import (
 	"sort"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/guard"
 )
 
 // sharedGuard is a guard of the process.

@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // noCount is why no rule can have count: a writer that is wrapped loses Flush, Hijack and Unwrap on the way through the interpreter.

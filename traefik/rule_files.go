@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // ruleFiles are the files of an engine's rules. (It does not refer to the engine, which refers to it: see CONTRIBUTING.md.)

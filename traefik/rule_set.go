@@ -4,9 +4,9 @@ import (
 	"sync/atomic"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/guard"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // ruleSet has the compiled rules of a middleware: its own, and those of its files. It is immutable, except for its counts.

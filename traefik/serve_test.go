@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/answer"
 )
 
 func bodyOf(r *http.Response) string {

@@ -3,9 +3,9 @@ package traefik
 import (
 	"net/http"
 
-	"github.com/proxyweir/weir/answer"
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/answer"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // aside answers the middleware's own paths.

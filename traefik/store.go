@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 const maxMaxKeys = 100_000_000

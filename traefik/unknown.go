@@ -6,8 +6,8 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/proxyweir/weir/ruleset"
-	"github.com/proxyweir/weir/words"
+	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // checkFields refuses unknown keys of a configuration. (decodeObject refuses those in objects.)

@@ -13,7 +13,7 @@ import (
 	"github.com/envoyproxy/ratelimit/src/limiter"
 	"github.com/envoyproxy/ratelimit/src/utils"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // How much a test compares: files with two domains each, and requests to them.

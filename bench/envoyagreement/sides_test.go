@@ -17,8 +17,8 @@ import (
 	"github.com/envoyproxy/ratelimit/src/utils"
 	gostats "github.com/lyft/gostats"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/ruleset"
-	"github.com/proxyweir/weir/ruleset/yaml"
+	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/ruleset/yaml"
 	"github.com/sirupsen/logrus"
 )
 

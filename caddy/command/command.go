@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
-	"github.com/proxyweir/weir/ruleset"
-	"github.com/proxyweir/weir/ruleset/yaml"
+	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/ruleset/yaml"
 	"github.com/spf13/cobra"
 )
 

@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/replay"
-	"github.com/proxyweir/weir/ruleset"
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/words"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // VectorDir returns the directory of the vectors: testdata/vectors of the module, or of the nearest directory above the working

@@ -3,8 +3,8 @@ package simulation
 import (
 	"math/rand/v2"
 
-	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/guard"
 )
 
 // Guarded is Weir's guard: the one that both proxies have.

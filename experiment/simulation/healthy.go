@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/core/guard"
 )
 
 // Kind is one kind of requests to a service that has as many workers as come.

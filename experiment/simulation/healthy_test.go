@@ -3,7 +3,7 @@ package simulation
 import (
 	"testing"
 
-	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/core/guard"
 )
 
 // served returns the mean of what is served in a situation, and the least.

@@ -12,7 +12,7 @@ import (
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
 	"github.com/proxyweir/weir/redis/resp"
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // TestConformance and TestConformanceOfHistories run the conformance suite of stores.

@@ -16,7 +16,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // differentialDecisions is how many decisions of Redis are compared with the memory's. WEIR_DIFFERENTIAL sets another number (such as 1e6),

@@ -13,7 +13,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // TestEveryKeyExpiresWhenItMakesNoDifference plays random histories and checks the keys that they leave: every key expires at most two

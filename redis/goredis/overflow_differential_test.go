@@ -12,7 +12,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // TestScriptsBehaveAsMemoryDoes plays random histories of rules with an overflow policy on Redis and on the memory, and compares every

@@ -11,7 +11,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
-	"github.com/proxyweir/weir/underrace"
+	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // Between a charge of three units and its refund others take units of the same key. If they have taken at most 1,024 units, the log then has

@@ -87,7 +87,7 @@ func generate(root string, f file) ([]byte, error) {
 	}
 	f.Paths = pathsOf(f, shortcuts)
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "%s\n\npackage %s\n", generated, path.Dir(f.Name))
+	fmt.Fprintf(&out, "%s\n\npackage %s\n", generated, path.Base(path.Dir(f.Name)))
 	if err := fragments.ExecuteTemplate(&out, f.Page, f); err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/core/guard"
 )
 
 // file is a generated file.
@@ -24,7 +24,7 @@ type file struct {
 
 var files = []file{
 	{Name: "core/set_quota_fields.go", Page: "quota_fields"},
-	{Name: "answer/headers_write.go", Page: "write"},
+	{Name: "core/answer/headers_write.go", Page: "write"},
 	{Name: "core/memory_fast_path_settle.go", Page: "settle"},
 	{Name: "core/memory_fast_path_flat.go", Page: "memory"},
 	{Name: "core/memory_fast_path_metered.go", Page: "memory", Metered: true},

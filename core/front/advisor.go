@@ -1,0 +1,115 @@
+package front
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core/words"
+)
+
+// BuiltinAdvisor is the URL of the advisor that runs inside the proxy.
+const BuiltinAdvisor = "builtin"
+
+// The words of an advisor's settings. The first of each list is the default.
+var (
+	AdvisorModes = []string{"observe", "apply"}
+	AdvisorGates = []string{"full", "bounds"}
+)
+
+// The bounds and defaults of an advisor's durations.
+const (
+	DefaultAdvisorInterval, LeastAdvisorInterval, MostAdvisorInterval = 10 * time.Second, time.Second, time.Hour
+	DefaultAdvisorTimeout, LeastAdvisorTimeout, MostAdvisorTimeout    = 2 * time.Second, 10 * time.Millisecond, time.Minute
+	DefaultAdvisorWarmUp                                              = 24 * time.Hour
+)
+
+// AdvisorConfig has the settings of an advisor, as a proxy's configuration has them; what is not set is zero.
+type AdvisorConfig struct {
+	URL, Mode, Fleet, Token, Gates string
+	Interval, Timeout, WarmUp      time.Duration
+	PublicKey                      string // a file
+	TLS                            bool   // there are settings of TLS
+}
+
+// CheckAdvisor says what is wrong with an advisor's settings. word returns the name that the proxy gives to a setting of Caddy. builtin says whether
+// the proxy has an advisor of its own.
+func CheckAdvisor(c *AdvisorConfig, word func(string) string, builtin bool) error {
+	if err := checkAdvisorURL(c.URL, builtin); err != nil {
+		return fmt.Errorf("advisor: %w", err)
+	}
+	if err := words.CheckWord("mode", c.Mode, AdvisorModes); err != nil {
+		return fmt.Errorf("advisor: %w", err)
+	}
+	if err := words.CheckWord("gates", c.Gates, AdvisorGates); err != nil {
+		return fmt.Errorf("advisor: %w", err)
+	}
+	for _, d := range []struct {
+		word        string
+		value       time.Duration
+		least, most time.Duration
+		text        string
+	}{
+		{"interval", c.Interval, LeastAdvisorInterval, MostAdvisorInterval, "from 1s to 1h"},
+		{"timeout", c.Timeout, LeastAdvisorTimeout, MostAdvisorTimeout, "from 10ms to 1m"},
+		{"warm_up", c.WarmUp, LeastWarmUp, MostWarmUp, "from 10s to 720h"},
+	} {
+		if d.value != 0 && (d.value < d.least || d.value > d.most) {
+			return fmt.Errorf("advisor: %s %s: must be a duration %s", word(d.word), d.value, d.text)
+		}
+	}
+	for _, s := range []struct {
+		word string
+		has  bool
+	}{
+		{"fleet", c.Fleet != ""}, {"token", c.Token != ""}, {"public_key", c.PublicKey != ""}, {"tls", c.TLS}, {"interval", c.Interval != 0}, {"timeout", c.Timeout != 0},
+	} {
+		if s.has && c.URL == BuiltinAdvisor {
+			return fmt.Errorf("advisor: %s: has no effect with advisor builtin, which is asked over no connection; remove it", word(s.word))
+		}
+	}
+	if c.TLS && strings.HasPrefix(strings.ToLower(c.URL), "http:") {
+		return fmt.Errorf("advisor: tls: has no effect with an address of http; write https, or remove it")
+	}
+	if c.Gates == "bounds" && c.WarmUp != 0 {
+		return fmt.Errorf("advisor: %s: has no effect with gates bounds; remove it", word("warm_up"))
+	}
+	return nil
+}
+
+func checkAdvisorURL(text string, builtin bool) error {
+	or := ""
+	if builtin {
+		or = ", or builtin"
+	}
+	const such = "write one such as https://advisor.internal:8787/v1/advice"
+	if text == "" {
+		return fmt.Errorf("url: is missing; %s%s", such, or)
+	}
+	if text == BuiltinAdvisor && builtin {
+		return nil
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil && strings.Contains(text, "@"): // which may be a password
+		return fmt.Errorf("url: is no address of HTTP; %s%s", such, or)
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return fmt.Errorf("url %q: must be an address of HTTP; %s%s", text, such, or)
+	case u.User != nil:
+		return fmt.Errorf("url: has a user or password in it; write token instead")
+	case u.Fragment != "" || strings.Contains(text, "#"):
+		return fmt.Errorf("url %q: has a fragment, which is never sent; remove it", text)
+	case u.RawQuery != "":
+		return fmt.Errorf("url: has a query; the fleet and the token have settings of their own")
+	}
+	return nil
+}
+
+// FleetName returns the name under which the nodes of a fleet agree that ask the same advisor for the same rules.
+func FleetName(fleet, url, digest string) string {
+	sum := sha256.Sum256([]byte(url + "\n" + digest))
+	return fleet + ":" + hex.EncodeToString(sum[:8])
+}

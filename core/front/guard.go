@@ -1,0 +1,183 @@
+package front
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/words"
+)
+
+// MostUnderWay is the greatest max and min of a guard.
+const MostUnderWay = 100_000
+
+// CheckGuard says what is wrong with the name of a guard, "" if it has none, and with its max and min, 0 where they are not set.
+func CheckGuard(name string, most, least int) error {
+	if name != "" {
+		if err := words.CheckName(name); err != nil {
+			return fmt.Errorf("guard: name: %w", err)
+		}
+	}
+	if err := checkUnderWay("max", most); err != nil {
+		return err
+	}
+	if err := checkUnderWay("min", least); err != nil {
+		return err
+	}
+	if most > 0 && least > most {
+		return fmt.Errorf("guard: min %d: must not be above max, which is %d", least, most)
+	}
+	return nil
+}
+
+func checkUnderWay(word string, number int) error {
+	if number < 0 || number > MostUnderWay {
+		return fmt.Errorf("guard: %s %d: must be from 1 to %d", word, number, MostUnderWay)
+	}
+	return nil
+}
+
+// The least and the greatest warm-up of a guard.
+const (
+	LeastWarmUp = 10 * time.Second
+	MostWarmUp  = 720 * time.Hour
+)
+
+// GuardWarmUp returns the guard.Config.WarmUp of settings, or says what is wrong with them: tighten is "on", "off" or "", and warmUp, whose name is
+// word, 0 where it is not set.
+func GuardWarmUp(tighten, word string, warmUp time.Duration) (int64, error) {
+	if err := words.CheckWord("tighten", tighten, []string{"on", "off"}); err != nil {
+		return 0, fmt.Errorf("guard: %w", err)
+	}
+	if warmUp != 0 && (warmUp < LeastWarmUp || warmUp > MostWarmUp) {
+		return 0, fmt.Errorf("guard: %s %s: must be a duration from 10s to 720h", word, warmUp)
+	}
+	if tighten != "off" {
+		return int64(warmUp / time.Microsecond), nil
+	}
+	if warmUp != 0 {
+		return 0, fmt.Errorf("guard: %s: has no effect with tighten off", word)
+	}
+	return -1, nil
+}
+
+// CheckPriority says what is wrong with the source of a guard's priority and the values of it that have priority. fixed says that the source is
+// the same for all requests, and such is one that is not, as an example.
+func CheckPriority(source string, values []string, fixed bool, such string) error {
+	if fixed {
+		return fmt.Errorf("guard: priority %q: is the same for all requests; write %s", source, such)
+	}
+	if len(values) == 0 {
+		return fmt.Errorf("guard: priority %q: has no values; write those that have priority", source)
+	}
+	for _, value := range values {
+		if value == "" {
+			return fmt.Errorf("guard: priority %q: has an empty value, which requests without it have, too", source)
+		}
+	}
+	return nil
+}
+
+// GuardKey returns the key of a client whose request comes under no rule: its address, of IPv6 the /64 network, in which one client usually has
+// all addresses.
+func GuardKey(address string) string {
+	if strings.IndexByte(address, ':') < 0 {
+		return address
+	}
+	networks := match.Prefixes{IPv6: 64}
+	return networks.Mask(address)
+}
+
+// GuardWait returns after how many microseconds a request may come again that guard.Begin or guard.Ask has turned away, with jitter as for Jittered.
+func GuardWait(why int64, jitter float64) int64 {
+	if why == guard.Full {
+		return Jittered(1_000_000, jitter)
+	}
+	return Jittered(guard.Window, jitter)
+}
+
+// The reasons, in metrics and logs, for which a guard turns requests away.
+const (
+	GuardFull      = "full"
+	GuardUnfair    = "unfair"
+	GuardTightened = "tightened"
+)
+
+// GuardReason returns the reason of what guard.Begin has returned, or of guard.Tightened.
+func GuardReason(why int64) string {
+	switch why {
+	case guard.Unfair:
+		return GuardUnfair
+	case guard.Tightened:
+		return GuardTightened
+	}
+	return GuardFull
+}
+
+// GuardChange says what a change of a guard is, with the figures that made it.
+func GuardChange(c guard.Change) string {
+	turns, turned := "turns away", "were turned away"
+	if c.Shadow {
+		turns, turned = "would turn away", "would have been turned away"
+	}
+	if !c.Begins {
+		why := ""
+		if c.Vain {
+			why = ", since the limit made nothing quicker: the service is slow, and does not queue"
+		}
+		return fmt.Sprintf("the guard lets all requests through again%s; %d %s in %s", why, c.Rejected, turned, time.Duration(c.Lasted)*time.Microsecond)
+	}
+	if c.Queue {
+		return fmt.Sprintf("the guard %s what is beyond %d requests under way, since they queue: %d are under way, the quickest fifth of the answers takes up to %s (usually %s), %.2f answers' time longer for each request more, and %.0f requests a second come (usually %.0f)",
+			turns, c.Limit, c.UnderWay, milliseconds(c.Quickest), milliseconds(c.Usually), c.Slope, c.Coming, c.Came)
+	}
+	why := "so many at once are not usual"
+	if c.Limit >= c.Max {
+		why = "that is its max"
+	}
+	return fmt.Sprintf("the guard %s what is beyond %d requests under way: %s, and %.0f requests a second come (usually %.0f)", turns, c.Limit, why, c.Coming, c.Came)
+}
+
+func milliseconds(microseconds float64) time.Duration {
+	return time.Duration(microseconds/1000) * time.Millisecond
+}
+
+// GuardCounts returns how many requests a guard rejected, or would have as a shadow, by reason. shown is false of a guard that never was a shadow.
+func GuardCounts(at *guard.State, shadow bool) (counts map[string]int64, shown bool) {
+	if !shadow {
+		return map[string]int64{GuardFull: at.Full, GuardUnfair: at.Unfair, GuardTightened: at.Tightened}, true
+	}
+	return map[string]int64{GuardFull: at.ShadowFull, GuardUnfair: at.ShadowUnfair, GuardTightened: at.ShadowTightened},
+		at.Shadow || at.ShadowFull+at.ShadowUnfair+at.ShadowTightened > 0
+}
+
+// GuardMetric is one of a guard's metrics, of which each has a label "guard" with its name.
+type GuardMetric struct {
+	Name, Help string
+}
+
+// The metrics of a guard. All but GuardRejected and GuardShadowRejected, which have a label "reason" too, are gauges. GuardShadowRejected is shown of guards
+// that are or were shadows.
+var (
+	GuardLimit    = GuardMetric{"weir_guard_limit", "How many requests may be under way to the service."}
+	GuardUnderWay = GuardMetric{"weir_guard_under_way", "Requests that the service has not begun to answer."}
+	GuardBaseline = GuardMetric{"weir_guard_baseline_seconds", "How long the service takes to begin an answer while it keeps up; 0 if it is not known yet."}
+	GuardFair     = GuardMetric{"weir_guard_fair_share", "Requests in 10 seconds of one key beyond which a part of the limit is closed to it; 0 if there is room for all."}
+	GuardRejected = GuardMetric{"weir_guard_rejected_total", "Requests that the guard rejected, by reason: full if the limit was reached, unfair if the key asked for more than its fair share, tightened if it asked for more than any key over a day."}
+
+	GuardShadowRejected = GuardMetric{"weir_guard_shadow_rejected_total", "Requests that the guard would have rejected, by reason, while it was a shadow."}
+)
+
+// The metrics of what a guard knows of a rule, which have a label "rule" too. KeyDemand and FirstByte are histograms, the others gauges. TopKeys has a
+// label "keys", and UsualDemand a label "share".
+var (
+	KeyDemand      = GuardMetric{"weir_key_demand", "Requests of one key in 10 seconds, rejected ones included."}
+	ActiveKeys     = GuardMetric{"weir_active_keys", "Keys with a request in the last 10 seconds that are over."}
+	RejectedKeys   = GuardMetric{"weir_rejected_keys", "Keys with a rejected request in the last 10 seconds that are over."}
+	TopKeys        = GuardMetric{"weir_top_keys_share", "The part of the requests of the last 10 seconds that are over that the keys with the most made, from 0 to 1."}
+	FirstByte      = GuardMetric{"weir_time_to_first_byte_seconds", "How long the service took to begin its answers."}
+	UsualDemand    = GuardMetric{"weir_key_demand_usual", "Requests in 10 seconds that, over a day, the given part of the keys does not exceed; 0 if it is not known yet."}
+	TightenedLimit = GuardMetric{"weir_guard_tightened_limit", "Requests in 10 seconds that keys get that ask for more than any key over a day; 0 if they are not limited."}
+)

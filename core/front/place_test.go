@@ -1,0 +1,69 @@
+package front
+
+import (
+	"testing"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/advice"
+	"github.com/proxyweir/weir/core/ruleset"
+)
+
+// placeOf returns a place of a rule with that limit, open in a memory of its own.
+func placeOf(t *testing.T, limit, ceiling string) *Place {
+	t.Helper()
+	text := &ruleset.RuleText{Name: "api"}
+	ruleset.SetText(&text.Object, "limit", limit)
+	adapt := &ruleset.Object{}
+	ruleset.SetText(adapt, "ceiling", ceiling)
+	text.Objects = map[string][]*ruleset.Object{"adapt": {adapt}}
+	r, problems := ruleset.Compile(text, ruleset.Context{})
+	if len(problems) > 0 {
+		t.Fatal(problems[0])
+	}
+	p := &Place{Rule: r, Limiter: core.NewLimiter(core.NewMemory(core.MemoryConfig{})), Applies: true}
+	for _, one := range r.Limits.Rules() {
+		if err := p.Limiter.Open(one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+func inForce(p *Place) int64 { return p.Rule.Limits.InForce().Own().Limit().Requests() }
+
+func TestAPlaceGoesOnWithWhatWasInForceBeforeAReload(t *testing.T) {
+	advised := func(requests int64) *advice.Outcome {
+		return &advice.Outcome{Requests: requests, Algorithm: "sliding_window_counter"}
+	}
+	before := placeOf(t, "100/1m", "200/1m")
+	if err := before.Put(advised(150)); err != nil {
+		t.Fatal(err)
+	}
+	untouched := placeOf(t, "100/1m", "200/1m")
+	observing := placeOf(t, "100/1m", "200/1m")
+	observing.Applies = false
+	decided := placeOf(t, "100/1m", "200/1m")
+	if err := decided.Put(advised(100)); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name         string
+		place, after *Place
+		want         int64
+	}{
+		{"the same rule", placeOf(t, "100/1m", "200/1m"), before, 150},
+		{"another limit", placeOf(t, "120/1m", "200/1m"), before, 120},
+		{"another ceiling", placeOf(t, "100/1m", "140/1m"), before, 100},
+		{"advice is only shown", observing, before, 100},
+		{"advice was carried out already", decided, before, 100},
+		{"nothing was advised before", placeOf(t, "100/1m", "200/1m"), untouched, 100},
+		{"a new rule", placeOf(t, "100/1m", "200/1m"), nil, 100},
+	} {
+		if err := test.place.GoOn(test.after); err != nil {
+			t.Fatal(err)
+		}
+		if got := inForce(test.place); got != test.want {
+			t.Errorf("%s: the limit is %d, want %d", test.name, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package ruleset
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/words"
+)
+
+// Adapt says how far advice may move a rule's own limit. Its numbers are requests in the limit's period.
+type Adapt struct {
+	Floor, Ceiling int64 // the rule's own limit is not below the one, and not above the other
+
+	StepPercent int64 // how far the limit moves at once, in per cent of what it is: 1 to 100
+	StepEvery   int64 // how long it stays then, in microseconds
+
+	Algorithms []core.Algorithm // those that it may have: its own, and others; by their words
+
+	config core.RuleConfig
+	more   core.MoreLimits
+	common core.LimitConfig // of the rule's own limit
+}
+
+const (
+	// DefaultStepPercent and DefaultStepEvery are the step of a rule that sets none: 25% 30s.
+	DefaultStepPercent = 25
+	DefaultStepEvery   = 30_000_000
+
+	defaultStep = "25% 30s"
+
+	leastStep, mostStep = time.Second, time.Hour
+)
+
+// OneKey reports whether a rule's key is the same for all requests.
+func OneKey(r *Rule) bool {
+	for i := range r.Parts {
+		if !r.Parts[i].Source.Static() {
+			return false
+		}
+	}
+	return true
+}
+
+// burstFor returns the burst of a bucket of so many requests: the configured one, in proportion; at least 1.
+func burstFor(a *Adapt, requests int64) int64 {
+	own := a.config.Limit
+	burst := own.Requests()
+	if own.IsBucket() {
+		burst = own.Quota()
+	}
+	burst = burst * requests / own.Requests() // at most 10¹⁸
+	if burst < 1 {
+		return 1
+	}
+	if burst > core.MaxRequests {
+		return core.MaxRequests
+	}
+	return burst
+}
+
+// LimitsWith returns a rule's limits with another own limit: of so many requests in the same period, and another algorithm. burst is of buckets
+// alone. Tiers and overrides stay as they are.
+func LimitsWith(a *Adapt, requests, burst int64, algorithm core.Algorithm) (*core.Limits, error) {
+	var none *core.Limits
+	limit, err := adapted(a, requests, burst, algorithm)
+	if err != nil {
+		return none, err
+	}
+	config := a.config
+	config.Limit = limit
+	return core.NewLimits(config, a.more)
+}
+
+// adapted returns the own limit of LimitsWith.
+func adapted(a *Adapt, requests, burst int64, algorithm core.Algorithm) (*core.Limit, error) {
+	c := a.common
+	c.Requests = requests
+	c.Burst = burst
+	// What the rule says of its own algorithm does not apply to others.
+	c.Algorithm = algorithm
+	if algorithm != core.TokenBucket {
+		c.Interval = false
+	}
+	if algorithm != core.LeakyBucket && !c.Delays {
+		c.MaxDelay = 0
+	}
+	if !algorithm.IsBucket() {
+		c.Burst = 0
+	}
+	return core.NewLimit(c)
+}
+
+// setAdapt reads how far advice may move the rule's own limit.
+func (c *compiler) setAdapt(config *core.RuleConfig, more core.MoreLimits) {
+	written := One(c.text, "adapt")
+	if written == nil || c.isAlone() || len(c.errors) > 0 {
+		return
+	}
+	own := config.Limit
+	if own == nil {
+		c.failAdapt("the rule's own limit is unlimited, and has nothing to adapt; write a limit, or leave adapt out")
+		return
+	}
+	if config.Candidate != nil {
+		c.failAdapt("is mutually exclusive with candidate, which is compared with one limit; remove one")
+		return
+	}
+	if len(written.Texts)+len(written.Lists) == 0 {
+		c.failAdapt("is empty; write floor, ceiling or algorithms")
+		return
+	}
+	a := &Adapt{Floor: own.Requests(), Ceiling: own.Requests(), StepPercent: DefaultStepPercent, StepEvery: DefaultStepEvery, config: *config, more: more, common: c.common}
+	if err := core.ParseLimit(c.ownText(), &a.common); err != nil { // not reached: it is read already
+		c.failAdapt(err.Error())
+		return
+	}
+	c.readBound(written, "floor", a, &a.Floor)
+	c.readBound(written, "ceiling", a, &a.Ceiling)
+	if a.Floor > own.Requests() {
+		c.failAdapt(fmt.Sprintf("floor %s: is above the limit, %s", written.Texts["floor"], own), "floor")
+	}
+	if a.Ceiling < own.Requests() {
+		c.failAdapt(fmt.Sprintf("ceiling %s: is below the limit, %s", written.Texts["ceiling"], own), "ceiling")
+	}
+	c.readStep(written, a)
+	c.readAlgorithms(written, a)
+	if len(c.errors) > 0 {
+		return
+	}
+	a.config.Adapt = fmt.Sprint(a.Floor, a.Ceiling, a.StepPercent, a.StepEvery, a.Algorithms)
+	c.checkAdapt(a)
+	c.rule.Adapt = a
+}
+
+// failAdapt notes an error of adapt, or of a field in it.
+func (c *compiler) failAdapt(text string, field ...string) {
+	c.fail("adapt: "+text, append([]string{"adapt"}, field...)...)
+}
+
+// readBound reads the floor or the ceiling.
+func (c *compiler) readBound(o *Object, field string, a *Adapt, bound *int64) {
+	text := strings.TrimSpace(o.Texts[field])
+	if text == "" {
+		return
+	}
+	read := a.common
+	if err := core.ParseLimit(text, &read); err != nil {
+		c.failAdapt(field+": "+err.Error(), field)
+		return
+	}
+	if read.Period != a.common.Period || read.Calendar != a.common.Calendar {
+		c.failAdapt(fmt.Sprintf("%s %q: must have the period of the limit, %s", field, text, a.config.Limit), field)
+		return
+	}
+	*bound = read.Requests
+}
+
+// ownText returns the text of the rule's own limit, which AnyTier may have.
+func (c *compiler) ownText() string {
+	if text := strings.TrimSpace(c.text.Texts["limit"]); text != "" {
+		return text
+	}
+	if tiers := One(c.text, "tiers"); tiers != nil {
+		for _, tier := range tiers.Pairs["limits"] {
+			if tier.Name == AnyTier {
+				return strings.TrimSpace(tier.Value)
+			}
+		}
+	}
+	return ""
+}
+
+// readStep reads how far the limit moves at once, and how long it stays then.
+func (c *compiler) readStep(o *Object, a *Adapt) {
+	text := o.Texts["step"]
+	if text == "" {
+		return
+	}
+	said := strings.Fields(text)
+	if len(said) != 2 {
+		c.failAdapt(fmt.Sprintf("step %q: takes a percentage and a duration, such as %s", text, defaultStep), "step")
+		return
+	}
+	percent, err := words.ParseCount(strings.TrimSuffix(said[0], "%"), 100)
+	if err != nil {
+		c.failAdapt(fmt.Sprintf("step %q: the percentage must be a whole number from 1 to 100, such as 25%%", text), "step")
+		return
+	}
+	every, err := core.ParsePeriod(said[1])
+	if err != nil || every < leastStep || every > mostStep {
+		c.failAdapt(fmt.Sprintf("step %q: the duration must be from 1s to 1h, such as 30s", text), "step")
+		return
+	}
+	a.StepPercent = percent
+	a.StepEvery = every.Microseconds()
+}
+
+// readAlgorithms reads which algorithms the limit may have.
+func (c *compiler) readAlgorithms(o *Object, a *Adapt) {
+	own := a.config.Limit.Algorithm()
+	a.Algorithms = []core.Algorithm{own}
+	for _, word := range SplitWords(o.Lists["algorithms"]) {
+		algorithm, err := core.ParseAlgorithm(word)
+		if err != nil {
+			c.failAdapt("algorithms: "+err.Error(), "algorithms")
+			continue
+		}
+		known := false
+		for _, other := range a.Algorithms {
+			known = known || other == algorithm
+		}
+		if !known {
+			a.Algorithms = append(a.Algorithms, algorithm)
+		}
+	}
+	sort.Slice(a.Algorithms, func(i, j int) bool { return a.Algorithms[i].String() < a.Algorithms[j].String() })
+}
+
+// checkAdapt tries what advice may make of the limit.
+func (c *compiler) checkAdapt(a *Adapt) {
+	for _, algorithm := range a.Algorithms {
+		for i, requests := range []int64{a.Floor, a.Ceiling} {
+			field := []string{"floor", "ceiling"}[i]
+			if algorithm != a.config.Limit.Algorithm() {
+				field = "algorithms"
+			}
+			_, err := LimitsWith(a, requests, burstFor(a, requests), algorithm)
+			if err != nil {
+				c.failAdapt(fmt.Sprintf("%s: %d requests by %s: %s", field, requests, algorithm, errorOf(err, c.rule.Name).Text), field)
+				return
+			}
+			limit, _ := adapted(a, requests, burstFor(a, requests), algorithm)
+			if c.rule.CostFrom == nil && c.rule.Cost > limit.Capacity() {
+				c.failAdapt(fmt.Sprintf("%s: the cost, %d, is more than %s can ever hold, which is %d", field, c.rule.Cost, limit, limit.Capacity()), field)
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,330 @@
+package ruleset
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/match"
+)
+
+// unixPeer is the address of a connection through a Unix socket.
+const unixPeer = "@"
+
+// setKey reads the sources of the key.
+func (c *compiler) setKey() {
+	key := c.text.Lists["key"]
+	if len(key) == 0 {
+		key = []string{"client_ip"}
+	}
+	for i, text := range key {
+		source, err := match.ParseSource(strings.TrimSpace(text))
+		if err != nil {
+			c.fail(err.Error()+placeholderHint(text), "key", strconv.Itoa(i))
+			continue
+		}
+		c.addPart(source)
+	}
+	c.rule.spec = keySpec(c.rule.Parts, c.rule.prefixes)
+}
+
+// addPart adds a part to the key.
+func (c *compiler) addPart(source match.Source) {
+	kind := source.Kind()
+	masked := kind == "client_ip" || kind == "remote_ip" || (kind == "header" || kind == "custom") && !source.Respells() // hosts keep what looks like a port
+	c.rule.Parts = append(c.rule.Parts, Part{Source: source, Address: kind == "client_ip", Masked: masked})
+}
+
+// setTemplate reads the key in the proxy's own language.
+func (c *compiler) setTemplate() {
+	text := strings.Join(c.text.Lists["key"], " ")
+	made, err := c.in.Template(text)
+	if err != nil {
+		c.fail(fmt.Sprintf("key %q: %s", text, err.Error()), "key")
+		return
+	}
+	for _, source := range made.Sources {
+		c.addPart(source)
+	}
+	c.rule.Static = made.Static
+	c.rule.spec = keySpec(c.rule.Parts, c.rule.prefixes)
+	if made.Own {
+		c.rule.spec = text + prefixSpec(c.rule.prefixes)
+	}
+}
+
+// source reads the source of one value. what names it in messages.
+func (c *compiler) source(text string) (match.Source, error) {
+	if c.in.Template == nil {
+		return match.ParseSource(text)
+	}
+	made, err := c.in.Template(text)
+	if err != nil {
+		return match.Source{}, fmt.Errorf("source %q: %w", text, err)
+	}
+	if len(made.Sources) == 0 {
+		return match.Source{}, fmt.Errorf("source %q: has no placeholder, so that it is the same for all; write one such as {http.auth.user.plan}", text)
+	}
+	return made.Source, nil
+}
+
+// placeholderHint says why a placeholder is refused.
+func placeholderHint(text string) string {
+	if !strings.HasPrefix(strings.TrimSpace(text), "{") {
+		return ""
+	}
+	return "; placeholders are Caddy's alone: have request_header set a field to it, and take header:NAME"
+}
+
+// keySpec returns the parts of a key for the rule's identity. It is the same for the same key in all proxies, whose defaults differ. So
+// if no part is an address by itself, it leaves out the standard prefixes.
+func keySpec(parts []Part, p match.Prefixes) string {
+	spec := ""
+	masked := false
+	address := false
+	for i := range parts {
+		if i > 0 {
+			spec += " "
+		}
+		spec += parts[i].Source.String()
+		masked = masked || parts[i].Masked
+		address = address || isAddress(&parts[i])
+	}
+	if p.IPv4 == 0 { // which leaves addresses whole, too
+		p.IPv4 = Standard.IPv4
+	}
+	if !masked || !address && p == Standard {
+		return spec
+	}
+	return spec + prefixSpec(p)
+}
+
+// prefixSpec returns a key's prefixes for the rule's identity. It leaves out a prefix that keeps addresses whole.
+func prefixSpec(p match.Prefixes) string {
+	if p.IPv4 == 32 {
+		p.IPv4 = 0
+	}
+	if p.IPv6 == 128 {
+		p.IPv6 = 0
+	}
+	if p.IPv4+p.IPv6 == 0 {
+		return ""
+	}
+	return " /" + strconv.Itoa(p.IPv4) + " /" + strconv.Itoa(p.IPv6)
+}
+
+// SameKey reports whether two rules have the same key for every request. The same spec is not enough: it leaves out the standard prefixes.
+func SameKey(a, b *Rule) bool {
+	return a.spec == b.spec && a.Static == b.Static && a.bare == b.bare && a.prefixes.IPv4 == b.prefixes.IPv4 && a.prefixes.IPv6 == b.prefixes.IPv6
+}
+
+// isAddress reports whether a part is an address and nothing else.
+func isAddress(part *Part) bool {
+	return part.Address || part.Source.String() == "remote_ip"
+}
+
+// TierFor returns the tier of requests whose tier source has that value, written as in tiers.
+func TierFor(r *Rule, value string) string {
+	if r.tier == nil {
+		return value
+	}
+	spelt, err := r.tier.Spell(value)
+	if err != nil {
+		return value
+	}
+	if r.tierOfAddress {
+		return match.CleanAddress(spelt)
+	}
+	return spelt
+}
+
+// KeyFor returns the key of requests whose parts of it have these values, written as in overrides.
+func KeyFor(r *Rule, values []string) string {
+	spelt := make([]string, len(values))
+	if len(r.Parts) == 0 {
+		return r.Static
+	}
+	for i := range r.Parts {
+		one, err := spell(r, &r.Parts[i], values[i])
+		if err != nil {
+			one = values[i]
+		}
+		spelt[i] = one
+	}
+	return join(spelt)
+}
+
+// Named returns the value of requests for a part of a rule's key, given as a person writes it and not checked yet. The error says why no
+// request has it, and what would be accepted.
+func Named(r *Rule, part int, value string) (string, error) { return spell(r, &r.Parts[part], value) }
+
+// join returns the key of several values.
+func join(values []string) string {
+	if len(values) == 1 {
+		return values[0]
+	}
+	var key []byte
+	for i := range values {
+		key = match.AppendKeyPart(key, values[i])
+	}
+	return string(key)
+}
+
+// NeedsAddress reports whether the rule needs the client's address.
+func NeedsAddress(r *Rule) bool {
+	for i := range r.Parts {
+		if r.Parts[i].Address {
+			return true
+		}
+	}
+	return r.Excepts || r.tier != nil && r.tier.String() == "client_ip"
+}
+
+// OfAddress reports whether the rule's decision depends on the address of the connection.
+func OfAddress(r *Rule) bool {
+	for i := range r.Parts {
+		if r.Parts[i].Source.OfAddress() {
+			return true
+		}
+	}
+	return NeedsAddress(r) || r.tier != nil && r.tier.OfAddress()
+}
+
+// Plain reports whether all of the rule's requests cost 1 under one limit.
+func Plain(r *Rule) bool {
+	return r.Cost == 1 && r.CostFrom == nil && r.Limits.Single()
+}
+
+// Whole reports whether the rule's key is the client's whole IPv4 address.
+func Whole(r *Rule) bool {
+	return len(r.Parts) == 1 && r.Parts[0].Address && r.prefixes.IPv4 == 32
+}
+
+// KeyOf returns a request's key, and whether any part of it was missing. A key of one part is its value; of several, the values
+// with their lengths, so that no client can forge another's key. buffer is for those, and may be nil. address is the client's.
+func KeyOf(rule *Rule, r *http.Request, address string, buffer []byte) (key string, missing bool) {
+	if len(rule.Parts) == 0 {
+		return rule.Static, false
+	}
+	if len(rule.Parts) == 1 {
+		key = ValueOf(rule, &rule.Parts[0], r, address)
+		missing = key == ""
+		return key, missing
+	}
+	buffer = buffer[:0]
+	for i := range rule.Parts {
+		value := ValueOf(rule, &rule.Parts[i], r, address)
+		missing = missing || value == ""
+		buffer = match.AppendKeyPart(buffer, value)
+	}
+	key = string(buffer)
+	return key, missing
+}
+
+// KeyFunc returns a function that returns a request's key as KeyOf does, or "" if a part of it is missing. A function that is made for
+// one rule costs an interpreter less. address returns a function for the client's address, which passes addresses that have a byte of
+// match.Dress through the function dressed; nil: it returns them as match.CleanAddress does.
+func KeyFunc(rule *Rule, address func(dressed func(value string) string) func(r *http.Request) string) func(r *http.Request) string {
+	var dressed func(value string) string
+	if len(rule.Parts) == 1 && !rule.masksIPv4 {
+		part := &rule.Parts[0]
+		if part.Masked && !(part.Address && rule.bare) {
+			dressed = rule.prefixes.Mask
+		}
+		if part.Address {
+			return address(dressed)
+		}
+		return part.Source.Getter(dressed)
+	}
+	whole := address(nil)
+	needs := NeedsAddress(rule)
+	return func(r *http.Request) string {
+		client := ""
+		if needs {
+			client = whole(r)
+		}
+		key, missing := KeyOf(rule, r, client, nil)
+		if missing {
+			return ""
+		}
+		return key
+	}
+}
+
+// ValueOf returns the value of a part of a rule's key, with addresses masked. The client's address is as match.CleanAddress returns it.
+func ValueOf(rule *Rule, part *Part, r *http.Request, address string) string {
+	if part.Address {
+		if !rule.bare && (rule.masksIPv4 || strings.IndexByte(address, ':') >= 0) { // Mask leaves others as they are
+			return rule.prefixes.Mask(address)
+		}
+		return address
+	}
+	value := part.Source.Value(r, address)
+	if part.Masked && (rule.masksIPv4 || strings.ContainsAny(value, match.Dress)) {
+		return rule.prefixes.Mask(value)
+	}
+	return value
+}
+
+// spell returns a value from a configuration for a part of a key as ValueOf spells it. The error says why no request has it.
+func spell(rule *Rule, part *Part, value string) (string, error) {
+	if isAddress(part) {
+		if value == "" || value == unixPeer {
+			return value, nil
+		}
+		return rule.prefixes.Key(value)
+	}
+	spelt, err := part.Source.Spell(value)
+	if err != nil || !part.Masked {
+		return spelt, err
+	}
+	if _, network := match.ParseNetwork(spelt); network == nil {
+		return rule.prefixes.Key(spelt)
+	}
+	return spelt, err
+}
+
+// LimitOf returns the core rule for a request with that key; nil: none, the request is not counted.
+func LimitOf(rule *Rule, r *http.Request, address, key string) *core.Rule {
+	if rule.tier == nil {
+		return rule.Limits.Of("", key)
+	}
+	return rule.Limits.Of(TierOf(rule, r, address), key)
+}
+
+// TierSource returns what the rule's tiers are read from; nil: it has none.
+func TierSource(rule *Rule) *match.Source { return rule.tier }
+
+// TierOf returns the tier of a request; "": the rule has no tiers.
+func TierOf(rule *Rule, r *http.Request, address string) string {
+	if rule.tier == nil {
+		return ""
+	}
+	value := rule.tier.Value(r, address)
+	if rule.tierOfAddress && strings.ContainsAny(value, match.Dress) {
+		return match.CleanAddress(value)
+	}
+	return value
+}
+
+// AppendFormers appends the checks of former limits that the request must pass besides the limit that LimitOf has returned, whose check
+// is among the checks already: see core.Limits.
+func AppendFormers(checks []core.Check, rule *Rule, limit *core.Rule, r *http.Request, address, key string, cost int64) []core.Check {
+	return rule.Limits.AppendFormers(checks, limit, TierOf(rule, r, address), key, cost)
+}
+
+// ofOneAddress says why a single address cannot have a limit: it shares its counter with all of its network. "": it can.
+func ofOneAddress(address string, p match.Prefixes) string {
+	network := p.Shared(address)
+	if network == "" {
+		return ""
+	}
+	field := "ipv6_prefix"
+	if strings.IndexByte(network, ':') < 0 {
+		field = "ipv4_prefix"
+	}
+	bits := network[strings.IndexByte(network, '/')+1:]
+	return fmt.Sprintf("%q: has one counter with all of %s (%s %s), so that this would be their limit, too; write %s if that is meant, else count by addresses", address, network, field, bits, network)
+}

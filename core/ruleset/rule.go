@@ -1,0 +1,592 @@
+package ruleset
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/words"
+)
+
+// Rule is a compiled RuleText. It is immutable, except for the data that stores keep in its core.Rules, so it belongs to one store.
+type Rule struct {
+	Name    string
+	Limits  *core.Limits
+	Matcher *match.Matcher // nil: all requests
+	Excepts bool           // the matcher looks at the client's address
+	Parts   []Part         // of the key
+	Static  string         // the key, if it has no parts
+	Shadow  bool
+
+	// Covering reports whether a proxy's own matchers, besides Matcher, cover a request; nil: there are none. The proxy sets it.
+	Covering func(r *http.Request) (bool, error)
+
+	Cost     int64         // if it is not taken from the request
+	CostFrom *match.Source // nil: it is Cost
+
+	SkipMissing, RejectMissing bool // on_missing_key; neither: share
+
+	Adapt *Adapt // nil: advice cannot touch the rule
+
+	Advice []string // what is valid, but most likely not intended
+
+	tier          *match.Source // nil: no tiers
+	prefixes      match.Prefixes
+	tierOfAddress bool // the tier is an address, in any spelling
+
+	bare      bool   // no prefix is set, and none is the default
+	masksIPv4 bool   // IPv4 addresses are masked
+	spec      string // the parts of the key, for the rule's identity
+
+	like *likeness // all but its name and match; nil: it shares no parts
+}
+
+// Part is one part of a key.
+type Part struct {
+	Source  match.Source
+	Address bool // it is client_ip
+	Masked  bool // it may be an address, in any spelling
+}
+
+// Standard has the default prefixes of rules.
+var Standard = match.Prefixes{IPv4: 32, IPv6: 64}
+
+// Context says for which proxy and configuration a rule is compiled.
+type Context struct {
+	Namespace string
+	Name      string         // of a RuleText without a name
+	Prefixes  match.Prefixes // of a rule that sets none
+	NoCount   string         // why a rule cannot have count, if the proxy does not see statuses; "": it can
+
+	// Template reads a text in the proxy's own language for keys, tiers and costs; nil if the proxy has none.
+	Template func(text string) (*Template, error)
+}
+
+// Template is a compiled text in a proxy's own language.
+type Template struct {
+	Sources []match.Source // of a key
+	Static  string         // the key, if there are no sources
+	Own     bool           // the key's identity is the text, and not that of the list of sources
+	Source  match.Source   // the whole text, as one value
+}
+
+// compiler compiles a rule, and gathers its errors.
+type compiler struct {
+	text   *RuleText
+	rule   *Rule
+	in     Context
+	common core.LimitConfig // what all limits have in common
+	limits []*core.Limit    // the rule's limits, in any order
+	errors []*FieldError
+}
+
+// fail notes an error of a field. The text begins with the field's name.
+func (c *compiler) fail(text string, path ...string) {
+	c.errors = append(c.errors, &FieldError{Path: path, Text: text})
+}
+
+// Compile checks and compiles a rule. If the rule has errors, it returns all of them, and no rule.
+func Compile(t *RuleText, in Context) (*Rule, []*FieldError) {
+	var config core.RuleConfig
+	return compile(t, in, &config)
+}
+
+// compile is Compile, and also fills in the configuration of the rule's limits.
+func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldError) {
+	c := &compiler{text: t, in: in, rule: &Rule{Name: t.Name, Cost: 1}}
+	r := c.rule
+	if r.Name == "" {
+		r.Name = in.Name
+	}
+	if err := words.CheckName(r.Name); err != nil {
+		c.fail(err.Error(), "name")
+	}
+	c.setMatcher()
+	c.setPrefixes(in.Prefixes)
+	if in.Template == nil {
+		c.setKey()
+	} else {
+		c.setTemplate()
+	}
+	config.Namespace = in.Namespace
+	config.Name = r.Name
+	config.KeySpec = r.spec
+	config.Message = t.Texts["message"]
+	more := c.setLimits(config)
+	c.setCandidate(config)
+	c.setCost(config)
+	c.setWords(config)
+	c.setOverflowPolicy(config)
+	if len(c.errors) == 0 && len(c.limits) == 0 {
+		c.checkEffect()
+	}
+	if len(c.errors) > 0 {
+		return nil, c.errors
+	}
+	limits, err := core.NewLimits(*config, more)
+	if err != nil {
+		c.errors = append(c.errors, errorOf(err, r.Name))
+		return nil, c.errors
+	}
+	if r.RejectMissing && len(limits.Rules()) == 0 {
+		c.fail("on_missing_key \"reject\": has no effect on a rule without any limit; write a limit, or leave it out", "on_missing_key")
+		return nil, c.errors
+	}
+	if c.setAdapt(config, more); len(c.errors) > 0 {
+		return nil, c.errors
+	}
+	r.Limits = limits
+	for _, one := range limits.Rules() {
+		if text := one.SyncAdvice(); text != "" {
+			r.Advice = append(r.Advice, text)
+		}
+	}
+	if r.Adapt != nil {
+		if r.Limits, err = LimitsWith(r.Adapt, config.Limit.Requests(), r.Adapt.common.Burst, config.Limit.Algorithm()); err != nil { // not reached: they are those
+			c.failAdapt(err.Error())
+			return nil, c.errors
+		}
+	}
+	r.Shadow = config.Shadow
+	return r, nil
+}
+
+// setMatcher reads which requests the rule covers.
+func (c *compiler) setMatcher() {
+	o := One(c.text, "match")
+	if o == nil || len(o.Lists)+len(o.Pairs) == 0 {
+		return
+	}
+	m := MatchOf(o)
+	matcher, err := m.Compile()
+	if err != nil {
+		text := strings.Replace(strings.Replace(err.Error(), "path prefixes:", "path_prefixes:", 1), "except IPs:", "except_ips:", 1)
+		field, _, _ := strings.Cut(strings.TrimPrefix(text, "match: "), ":")
+		c.fail(text, "match", field)
+		return
+	}
+	c.rule.Matcher = matcher
+	c.rule.Advice = append(c.rule.Advice, m.Advice()...)
+	c.rule.Excepts = len(o.Lists["except_ips"]) > 0
+}
+
+// MatchOf returns a rule's match.
+func MatchOf(o *Object) match.Match {
+	m := match.Match{Methods: o.Lists["methods"], Hosts: o.Lists["hosts"], Paths: o.Lists["paths"], PathPrefixes: o.Lists["path_prefixes"], ExceptIPs: o.Lists["except_ips"]}
+	if len(o.Pairs["headers"]) > 0 {
+		m.Headers = make(map[string]string)
+	}
+	for _, field := range o.Pairs["headers"] {
+		m.Headers[field.Name] = field.Value
+	}
+	return m
+}
+
+// setPrefixes reads the prefixes that addresses are masked to.
+func (c *compiler) setPrefixes(standard match.Prefixes) {
+	ipv4 := c.number("ipv4_prefix", int64(standard.IPv4))
+	ipv6 := c.number("ipv6_prefix", int64(standard.IPv6))
+	c.rule.prefixes = match.Prefixes{IPv4: int(ipv4), IPv6: int(ipv6)}
+	c.rule.masksIPv4 = ipv4 > 0 && ipv4 < 32
+	c.rule.bare = ipv4 == 0 && ipv6 == 0
+}
+
+// setLimits reads the rule's own limit into the configuration, and returns the others.
+func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
+	t := c.text
+	var more core.MoreLimits
+	config.Concurrency = c.number("concurrency", 0)
+	if c.isAlone() {
+		c.setAlone(config)
+		return more
+	}
+	wrong := len(c.errors)
+	c.setCommon(0)
+	if len(c.errors) > wrong { // whether the limits agree with it cannot be said; but whether one can be read
+		if text := strings.TrimSpace(t.Texts["limit"]); text != "" && text != Unlimited {
+			read := c.common
+			if err := core.ParseLimit(text, &read); err != nil {
+				c.fail(err.Error(), "limit")
+			}
+		}
+		return more
+	}
+	hasOwn := strings.TrimSpace(t.Texts["limit"]) != ""
+	if One(t, "tiers") == nil && !hasOwn {
+		c.fail("limit: is missing; write one such as 100/1m", "limit")
+		return more
+	}
+	if hasOwn {
+		config.Limit = c.limit(t.Texts["limit"], "limit", "limit")
+	}
+	if One(t, "tiers") != nil {
+		c.setTier()
+		config.Limit, more.Tiers = c.tiers(config.Limit, hasOwn)
+	}
+	if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) == 0 && c.in.Template != nil && len(c.errors) == 0 {
+		c.fail(fmt.Sprintf("overrides: the key %q is the same for all, and has no other that could have a limit of its own", c.rule.Static), "overrides")
+	} else if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) > 0 && len(c.rule.Parts) >= len(t.Lists["key"]) { // if the key itself is valid
+		c.checkOverrides()
+		more.Overrides = c.overrides()
+	}
+	if c.common.Location != nil && len(c.errors) == wrong && !followsCalendar(c.limits) {
+		c.fail(fmt.Sprintf("time_zone %q: only windows of the calendar have one (limit <requests>/day, /week or /month)", t.Texts["time_zone"]), "time_zone")
+	}
+	return more
+}
+
+// followsCalendar reports whether any of the limits follows the calendar.
+func followsCalendar(limits []*core.Limit) bool {
+	for _, l := range limits {
+		if l.Windows(0) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// checkOverrides refuses overrides that no client could match, and overrides of an address that would apply to its whole network.
+func (c *compiler) checkOverrides() {
+	for i, o := range c.text.Objects["overrides"] {
+		values := o.Lists["key"]
+		if len(values) != len(c.rule.Parts) { // which overrides reports
+			continue
+		}
+		for j := range c.rule.Parts {
+			part := &c.rule.Parts[j]
+			text := ""
+			if _, err := spell(c.rule, part, values[j]); err != nil {
+				text = err.Error()
+				if isAddress(part) {
+					text += "; addresses that are not to be counted are written in match: except_ips"
+				}
+			} else if part.Masked {
+				text = ofOneAddress(values[j], c.rule.prefixes)
+			}
+			if text != "" {
+				c.fail("overrides: "+text, "overrides", strconv.Itoa(i), "key")
+				break
+			}
+		}
+	}
+}
+
+// setCommon reads the settings that all limits of the rule have in common. algorithm is the default.
+func (c *compiler) setCommon(algorithm core.Algorithm) {
+	t := c.text
+	common := &c.common
+	common.Algorithm = algorithm
+	if text := strings.TrimSpace(t.Texts["algorithm"]); text != "" {
+		a, err := core.ParseAlgorithm(text)
+		if err != nil {
+			c.fail(err.Error(), "algorithm")
+		}
+		common.Algorithm = a
+	}
+	common.Burst = c.number("burst", 0)
+	refill, right := c.word("refill")
+	if right && refill != "" && common.Algorithm != core.TokenBucket {
+		c.fail(fmt.Sprintf("refill %q: only token_bucket is refilled", refill), "refill")
+	}
+	common.Interval = refill == "interval"
+	onLimit, _ := c.word("on_limit")
+	common.Delays = onLimit == "delay"
+	if onLimit == "reject" && common.Algorithm == core.LeakyBucket {
+		c.fail("on_limit \"reject\": leaky_bucket makes requests wait, and rejects those that do not fit in its burst; choose another algorithm, or leave it out", "on_limit")
+	}
+	common.MaxDelay = c.duration("max_delay")
+	if t.Texts["time_zone"] != "" {
+		location, err := locationOf(t.Texts["time_zone"], time.LoadLocation)
+		if err != nil {
+			c.fail(err.Error(), "time_zone")
+		} else {
+			common.Location = location
+		}
+	}
+}
+
+// locationOf returns the time zone of that name; load is time.LoadLocation. Its error is the same for a name that is wrong and for a machine without
+// a time zone database, so a second name tells them apart. The error begins with the field.
+func locationOf(name string, load func(name string) (*time.Location, error)) (*time.Location, error) {
+	location, err := load(name)
+	if err == nil && name != "Local" {
+		return location, nil
+	}
+	if _, missing := load("Europe/London"); missing != nil {
+		return nil, fmt.Errorf("time_zone %q: this machine has no time zone database, so that only UTC is known; install the package tzdata, or set the environment variable ZONEINFO to the path of a zoneinfo.zip", name)
+	}
+	return nil, fmt.Errorf("time_zone %q: must be a name of the time zone database, such as UTC or Europe/Berlin", name)
+}
+
+// limit reads one limit. It returns nil for Unlimited, and after an error, which it reports under name.
+func (c *compiler) limit(text, name string, path ...string) *core.Limit {
+	common := c.common
+	text = strings.TrimSpace(text)
+	if text == Unlimited {
+		return nil
+	}
+	in := "" // where a limit is that is not the rule's own
+	if name != "limit" {
+		in = name + ": "
+	}
+	if err := core.ParseLimit(text, &common); err != nil {
+		hint := ""
+		if near := words.Nearest(text, []string{Unlimited}); near != "" {
+			hint = " (did you mean unlimited?)"
+		}
+		c.fail(in+err.Error()+hint, path...)
+		return nil
+	}
+	if common.Calendar == core.Epoch && in != "" { // which has a time zone only where it is a calendar's
+		common.Location = nil
+	}
+	limit, err := core.NewLimit(common)
+	if err == nil {
+		c.limits = append(c.limits, limit)
+		return limit
+	}
+	reported := err.Error()
+	if field, _, _ := strings.Cut(reported, " "); field != "requests" && field != "period" {
+		c.fail(in+reported, strings.TrimSuffix(field, ":"))
+		return nil
+	}
+	c.fail(fmt.Sprintf("%slimit %q: %s", in, text, reported), path...)
+	return nil
+}
+
+// setTier reads the source of tiers.
+func (c *compiler) setTier() {
+	text := strings.TrimSpace(One(c.text, "tiers").Texts["source"])
+	if text == "" {
+		return
+	}
+	source, err := c.source(text)
+	if err != nil {
+		c.fail("tiers: "+strings.Replace(err.Error(), "key ", "source ", 1)+placeholderHint(text), "tiers", "source")
+		return
+	}
+	kind := source.Kind()
+	if kind == "static" {
+		c.fail("tiers: source "+strconv.Quote(text)+": is the same for all requests; write what their tier is read from, such as header:X-Plan", "tiers", "source")
+		return
+	}
+	for _, tier := range One(c.text, "tiers").Pairs["limits"] {
+		if tier.Name == AnyTier {
+			continue
+		}
+		_, err := source.Spell(tier.Name)
+		isAddress := match.ReadAddress(tier.Name).IsValid()
+		_, notNetwork := match.ParseNetwork(tier.Name)
+		if !isAddress && (kind == "client_ip" || kind == "remote_ip" || notNetwork == nil) {
+			err = fmt.Errorf("%q: must be an address, since the tier is one; overrides with a prefix beside them are for networks", tier.Name)
+		}
+		if err != nil {
+			c.fail("tiers: "+err.Error(), "tiers", "limits", tier.Name)
+		}
+		c.rule.tierOfAddress = c.rule.tierOfAddress || isAddress && !source.Respells()
+	}
+	c.rule.tier = &source
+	if kind == "header" || kind == "cookie" || kind == "query" {
+		_, name, _ := strings.Cut(source.String(), ":")
+		c.rule.Advice = append(c.rule.Advice, fmt.Sprintf("tiers: the %s %s is what the client sends, so that it can choose its own limit; have the proxy set it to what it knows, or delete it from requests", kind, name))
+	}
+}
+
+// tiers reads the limits by tier. It also returns the rule's own limit, which AnyTier may set.
+func (c *compiler) tiers(own *core.Limit, hasOwn bool) (*core.Limit, map[string]*core.Limit) {
+	t := One(c.text, "tiers")
+	if strings.TrimSpace(t.Texts["source"]) == "" {
+		c.fail("tiers: source: is missing; write what the tier is read from, such as header:X-Plan", "tiers")
+	}
+	limits := make(map[string]*core.Limit, len(t.Pairs["limits"]))
+	for _, tier := range t.Pairs["limits"] {
+		name := fmt.Sprintf("tiers: %q", tier.Name)
+		limit := c.limit(tier.Value, name, "tiers", "limits", tier.Name)
+		value := tier.Name
+		if value != AnyTier {
+			value = TierFor(c.rule, value)
+		}
+		if _, twice := limits[value]; twice {
+			c.fail(name+": duplicate value; keep one", "tiers", "limits", tier.Name)
+		}
+		limits[value] = limit
+	}
+	if len(limits) == 0 {
+		c.fail("tiers: limits: is missing; write a limit for each value, such as pro: 1000/1m", "tiers")
+		return own, limits
+	}
+	other, said := limits[AnyTier]
+	if said && hasOwn {
+		c.fail("tiers: \"*\" and limit are mutually exclusive: both are for all values without a tier; remove one", "tiers", "limits", AnyTier)
+	} else if !said && !hasOwn {
+		c.fail("tiers: say nothing of other values; write \"*\": 50/1m, or limit beside the tiers", "tiers", "limits")
+	}
+	if said {
+		own = other
+		delete(limits, AnyTier)
+	}
+	return own, limits
+}
+
+// overrides reads the limits of single keys.
+func (c *compiler) overrides() map[string]*core.Limit {
+	limits := make(map[string]*core.Limit, len(c.text.Objects["overrides"]))
+	for i, o := range c.text.Objects["overrides"] {
+		values := o.Lists["key"]
+		place := strconv.Itoa(i)
+		name := fmt.Sprintf("overrides: %q", strings.Join(values, " "))
+		if len(values) == 0 || len(values) == 1 && values[0] == "" {
+			c.fail("overrides: key: is missing; write the key whose limit it is", "overrides", place)
+			continue
+		}
+		if len(values) != len(c.rule.Parts) {
+			c.fail(fmt.Sprintf("%s: has %d values, and the rule's key %d parts", name, len(values), len(c.rule.Parts)), "overrides", place, "key")
+			continue
+		}
+		if o.Texts["limit"] == "" {
+			c.fail(name+": limit: is missing; write one such as 1000/1m", "overrides", place)
+			continue
+		}
+		limit := c.limit(o.Texts["limit"], name, "overrides", place, "limit")
+		key := KeyFor(c.rule, values)
+		if _, twice := limits[key]; twice {
+			c.fail(name+": duplicate key; keep one", "overrides", place, "key")
+		}
+		limits[key] = limit
+	}
+	return limits
+}
+
+// setCost reads what a request costs.
+func (c *compiler) setCost(config *core.RuleConfig) {
+	text := strings.TrimSpace(c.text.Texts["cost"])
+	if text == "" || c.isAlone() {
+		return
+	}
+	if c.in.Template != nil && strings.HasPrefix(text, "{") {
+		made, err := c.in.Template(text)
+		if err == nil && len(made.Sources) != 1 {
+			err = fmt.Errorf("must be a whole number from 1 to %d, or one placeholder", core.MaxRequests)
+		}
+		if err != nil {
+			c.fail(fmt.Sprintf("cost %q: %s", text, err.Error()), "cost")
+			return
+		}
+		c.rule.CostFrom = &made.Source
+		return
+	}
+	kind, _, named := strings.Cut(text, ":")
+	if named && c.in.Template == nil && (kind == "header" || kind == "query" || kind == "cookie") {
+		source, err := match.ParseSource(text)
+		if err != nil {
+			c.fail(fmt.Sprintf("cost %q: write %s:NAME", c.text.Texts["cost"], kind), "cost")
+		}
+		c.rule.CostFrom = &source
+		return
+	}
+	n, err := words.ParseCount(text, core.MaxRequests)
+	if err != nil {
+		or := "header:NAME, query:NAME or cookie:NAME that has one"
+		if c.in.Template != nil {
+			or = "one placeholder"
+		}
+		c.fail("cost "+err.Error()+", or "+or, "cost")
+		return
+	}
+	var smallest *core.Limit
+	for _, l := range c.limits {
+		smallest = smaller(smallest, l)
+	}
+	if smallest != nil && n > smallest.Capacity() {
+		c.fail(fmt.Sprintf("cost %d: is more than the limit %s can ever hold, which is %d, so that every request would be rejected", n, smallest, smallest.Capacity()), "cost")
+	}
+	if l := config.Candidate; l != nil && n > l.Capacity() {
+		c.fail(fmt.Sprintf("cost %d: is more than the candidate %s can ever hold, which is %d, so that it would reject every request", n, l, l.Capacity()), "cost")
+	}
+	c.rule.Cost = n
+}
+
+// smaller returns the limit that can hold less; if two hold the same, the first by name. a may be nil.
+func smaller(a, b *core.Limit) *core.Limit {
+	if a == nil || b.Capacity() < a.Capacity() || b.Capacity() == a.Capacity() && b.String() < a.String() {
+		return b
+	}
+	return a
+}
+
+// setWords reads the fields whose values are words.
+func (c *compiler) setWords(config *core.RuleConfig) {
+	missing, _ := c.word("on_missing_key")
+	c.rule.SkipMissing = missing == "skip"
+	c.rule.RejectMissing = missing == "reject"
+	onError, err := core.ParseOnError(c.text.Texts["on_error"])
+	if err != nil {
+		c.fail(err.Error(), "on_error")
+	}
+	config.OnError = onError
+	config.Consistency, config.SyncEvery, err = core.ParseConsistency(c.text.Texts["consistency"])
+	if err != nil {
+		c.fail(err.Error(), "consistency")
+	}
+	config.Strictly = c.text.Texts["consistency"] != "" && config.Consistency == core.Strict
+	var s Settings
+	config.CountRejected = s.Truth("count_rejected", c.text.Texts["count_rejected"])
+	if s.Err != nil {
+		c.fail(s.Err.Error(), "count_rejected")
+	}
+}
+
+// word returns the value of a field whose values are words, and reports whether it is valid; "" is the default.
+func (c *compiler) word(field string) (word string, right bool) {
+	word = c.text.Texts[field]
+	if word == "" {
+		return word, true
+	}
+	if err := CheckWord(fieldOf(field), word); err != nil {
+		c.fail(err.Error(), field)
+		return word, false
+	}
+	return word, true
+}
+
+// CheckWord says why a word is not a value of a field. The error begins with the field.
+func CheckWord(f *Field, word string) error {
+	if word == f.Zones && word != "" {
+		return fmt.Errorf("%s %q: is only for zones of Caddy; use %s", f.Name, word, strings.Join(f.Words, " or "))
+	}
+	return words.CheckWord(f.Name, word, f.Words)
+}
+
+// number reads a whole number; standard is the default.
+func (c *compiler) number(field string, standard int64) int64 {
+	text := c.text.Texts[field]
+	if text == "" {
+		return standard
+	}
+	f := fieldOf(field)
+	var s Settings
+	n := s.Number(field, text, f.Least, f.Most, standard)
+	if s.Err != nil {
+		c.fail(s.Err.Error(), field)
+	}
+	return n
+}
+
+// duration reads a duration, 0 if there is none.
+func (c *compiler) duration(field string) time.Duration {
+	text := c.text.Texts[field]
+	if text == "" {
+		return 0
+	}
+	f := fieldOf(field)
+	var s Settings
+	d := s.Duration(field, text, time.Duration(f.Least), time.Duration(f.Most), 0)
+	if s.Err != nil {
+		c.fail(s.Err.Error(), field)
+	}
+	return d
+}
