@@ -1,7 +1,5 @@
 package core
 
-import "fmt"
-
 // A key that is blocked by hand has, in place of its limit's state, a state that no algorithm makes: B is the end of the block,
 // and A is blockMark plus its duration. As a time, A is one that no clock shows before the year 2253. So blocks cost other
 // requests nothing: take allows no request of a key whose time is in the future, and the general path then looks for the mark.
@@ -46,43 +44,4 @@ func decideBlocked(l *Limit, left, cost int64, d *Decision) {
 	} else if cost == 0 {
 		d.RetryAfter = 0
 	}
-}
-
-// Block blocks a key of a rule for that many microseconds, up to 366 days. It replaces a penalty or an earlier block. All
-// requests of the key are rejected (a shadow rule only counts them as rejected). When the time is over, the key starts afresh.
-// The error is the store's; the memory that takes the store's place when it fails blocks the key even then.
-//
-// The key is compared byte by byte with those of requests. Nobody here can say whether requests have such a key; a key that no
-// request has blocks nobody. Convert what a person has written with Prefixes.Key and Source.Spell first.
-func (l *Limiter) Block(r *Rule, key string, duration int64) error {
-	if duration <= 0 || duration > int64(MaxPeriod/1000) {
-		return fmt.Errorf("a key is blocked for 1µs to 366d, not for %d µs", duration)
-	}
-	return l.block(r, key, duration)
-}
-
-// Unblock ends a block or a penalty, and forgets the key's offences. The error is the store's.
-func (l *Limiter) Unblock(r *Rule, key string) error { return l.block(r, key, 0) }
-
-func (l *Limiter) block(r *Rule, key string, duration int64) error {
-	err := l.store.Block(r, key, duration)
-	if r.local != nil {
-		_ = l.local.Block(r.local, key, duration) // used while the store has failed
-	}
-	return err
-}
-
-// Reset forgets the state of a key under a rule and the rules beside it: counters, tolerance, penalties and blocks, as
-// Store.Reset does. The error is the first of the store's.
-func (l *Limiter) Reset(r *Rule, key string) error {
-	err := l.store.Reset(r, key)
-	if r.local != nil {
-		_ = l.local.Reset(r.local, key)
-	}
-	for _, other := range r.beside {
-		if failure := l.Reset(other, key); err == nil {
-			err = failure
-		}
-	}
-	return err
 }

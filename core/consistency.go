@@ -131,3 +131,11 @@ func (r *Rule) consistencyText() string {
 	}
 	return ConsistencyNames[Strict]
 }
+
+// SyncAdvice returns what is unwise about the interval at which replicas of the rule are synchronised: see SyncTerms.Advice. "" means nothing.
+func (r *Rule) SyncAdvice() string {
+	if r.sync == nil {
+		return ""
+	}
+	return r.sync.Advice(r.limit)
+}

@@ -25,3 +25,22 @@ type State struct {
 
 // mostCounted is the most that a window's count can be: four times the largest limit.
 const mostCounted = 1<<32 - 1
+
+// blocked turns a decision into one on a key that is blocked for that much longer. If the limit makes it wait longer than that,
+// RetryAfter stays.
+func (d *Decision) blocked(wait int64) {
+	if d.Allowed {
+		d.RetryAfter = 0
+	}
+	d.Allowed = false
+	d.Soft = false
+	d.Delay = 0
+	d.Remaining = 0
+	d.MoreAfter = 0
+	if d.RetryAfter != Never && d.RetryAfter < wait {
+		d.RetryAfter = wait
+	}
+	if d.ResetAfter < wait {
+		d.ResetAfter = wait
+	}
+}

@@ -29,21 +29,3 @@ func takeInFlight(l *Limit, s *State, now int64) (remaining, reset, more int64) 
 func chargeInFlight(l *Limit, s *State, cost int64) {}
 
 func inFlightSpent(l *Limit, s *State, elapsed int64) (isSpent, known bool) { return true, true }
-
-// weighInFlight evaluates a check of a limit on requests in flight.
-func weighInFlight(c *Check, a *account) {
-	l := c.Rule.limit
-	used := int64(0)
-	if a != nil {
-		used = a.underWay
-	}
-	c.Decision = Decision{Allowed: used < l.requests && c.Cost <= MaxRequests, Limit: l.quota}
-	if c.Decision.Allowed {
-		c.Decision.Remaining = l.requests - used - 1
-		return
-	}
-	c.Decision.RetryAfter = reservedRetry
-	if c.Cost > MaxRequests { // such a cost marks a request that must be rejected because it has no key
-		c.Decision.RetryAfter = Never
-	}
-}

@@ -588,3 +588,32 @@ func digitsOr(s, fallback string) string {
 	}
 	return s
 }
+
+// memory returns the longest time for which the limit makes a promise, in microseconds: its period, or the time in which a full bucket drains,
+// if that is longer. The latter is how long a bucket's burst may stay used.
+func (l *Limit) memory() int64 {
+	if !l.isBucket {
+		return l.period
+	}
+	hi, lo := addUnits(l, 0, 0, l.capacity)
+	drained := drainTime(l, hi, lo)
+	if l.interval {
+		drained = ((l.capacity+l.requests-1)/l.requests + 1) * l.period
+	}
+	return latest(l.period, drained)
+}
+
+func latest(a, b int64) int64 {
+	if a > b {
+		return a
+	}
+	return b
+}
+
+// hasWindows reports whether units count by the window that they were admitted in, and not by their time.
+func (l *Limit) hasWindows() bool {
+	return l.algorithm == FixedWindow || l.algorithm == SlidingWindowCounter || l.interval && l.capacity <= l.requests
+}
+
+// Unaffordable is a cost that no limit can hold.
+const Unaffordable int64 = 2 * MaxRequests

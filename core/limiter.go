@@ -281,9 +281,6 @@ func waitsIn(checks []Check, in *room) bool {
 // unavailableFor is the RetryAfter when the store has failed, in microseconds. By then the store may be asked again.
 const unavailableFor int64 = 1_000_000
 
-// Unaffordable is a cost that no limit can hold.
-const Unaffordable int64 = 2 * MaxRequests
-
 // conclude makes a verdict from the decisions.
 func conclude(checks []Check, v *Verdict) {
 	*v = Verdict{Outcome: Allow, Reported: -1}

@@ -496,18 +496,6 @@ func (r *Rule) memory() int64 {
 	return longest
 }
 
-func (l *Limit) memory() int64 {
-	if !l.isBucket {
-		return l.period
-	}
-	hi, lo := addUnits(l, 0, 0, l.capacity)
-	drained := drainTime(l, hi, lo)
-	if l.interval {
-		drained = ((l.capacity+l.requests-1)/l.requests + 1) * l.period
-	}
-	return latest(l.period, drained)
-}
-
 // mergeFormers combines the decision of each check with those of the former rules behind it. It then is that of a limit as strict
 // as the two: the request passes if both allow it, as many units are left as the one with fewer has, and the wait is the longer.
 // Its quota stays that of the rule itself.

@@ -145,7 +145,7 @@ func (m *Memory) Open(r *Rule) error {
 	}
 	sp.rules = append(sp.rules, r)
 	sp.limits.Store(stricter(sp.limits.Load().([]*Limit), r.limit))
-	r.space = sp
+	r.kept = sp
 	m.mu.Unlock()
 	return nil
 }
@@ -172,7 +172,7 @@ func (m *Memory) newSpace(r *Rule) *space {
 // Release implements Store.
 func (m *Memory) Release(r *Rule) {
 	m.mu.Lock()
-	sp := r.space
+	sp := r.kept.(*space)
 	for i := range sp.rules {
 		if sp.rules[i] == r {
 			sp.rules = append(sp.rules[:i:i], sp.rules[i+1:]...)
@@ -247,7 +247,7 @@ func (m *Memory) Stats() MemoryStats {
 
 // Keys returns how many keys of the rule the store holds.
 func (m *Memory) Keys(r *Rule) int64 {
-	return r.space.keys.Load()
+	return r.kept.(*space).keys.Load()
 }
 
 // Decide implements Store. It never fails.
@@ -271,7 +271,8 @@ func (m *Memory) Decide(checks []Check, peek bool) error {
 // decideOne is decideAll for a single check, as most requests have.
 func decideOne(m *Memory, c *Check, peek bool) {
 	r := c.Rule
-	h := (maphash.String(m.seed, c.Key)^r.space.salt)&^kindBit | r.space.kind
+	sp := r.kept.(*space)
+	h := (maphash.String(m.seed, c.Key)^sp.salt)&^kindBit | sp.kind
 	if h == 0 {
 		h = 1
 	}
@@ -285,7 +286,7 @@ func decideOne(m *Memory, c *Check, peek bool) {
 	} else if at, ok := s.index[h]; ok {
 		i = at
 	}
-	if r.space.isLog {
+	if r.limit.isLog {
 		decideInLog(s, i, r.limit, now, c.Cost, &c.Decision)
 	} else {
 		c.state = State{}
@@ -324,7 +325,7 @@ func (m *Memory) decideAll(checks []Check, peek bool) {
 			slot = at
 		}
 		c.slot = slot
-		if c.Rule.space.isLog {
+		if c.Rule.limit.isLog {
 			decideInLog(s, slot, c.Rule.limit, now, c.Cost, &c.Decision)
 		} else {
 			c.state = State{}
@@ -345,12 +346,12 @@ func (m *Memory) decideAll(checks []Check, peek bool) {
 			c.slot = find(s, c.hash)
 		}
 		allowed := c.Decision.Allowed
-		if allowed && admit && !peek && c.slot >= 0 && !c.Rule.space.isLog { // as charge does
+		if allowed && admit && !peek && c.slot >= 0 && !c.Rule.limit.isLog { // as charge does
 			s.slots[c.slot].state = c.next
 			continue
 		}
 		if allowed && !admit { // the state of a rule that would have allowed what another rejects
-			if c.Rule.space.isLog {
+			if c.Rule.limit.isLog {
 				decideInLog(s, c.slot, c.Rule.limit, now, 0, &c.Decision)
 			} else {
 				decide(c.Rule.limit, &c.state, now, 0, &c.next, &c.Decision)
@@ -380,7 +381,8 @@ func (m *Memory) decideAll(checks []Check, peek bool) {
 func lockAll(m *Memory, checks []Check) {
 	for i := range checks {
 		c := &checks[i]
-		c.hash = (maphash.String(m.seed, c.Key)^c.Rule.space.salt)&^kindBit | c.Rule.space.kind
+		sp := c.Rule.kept.(*space)
+		c.hash = (maphash.String(m.seed, c.Key)^sp.salt)&^kindBit | sp.kind
 		if c.hash == 0 {
 			c.hash = 1
 		}
@@ -410,10 +412,10 @@ func lockAll(m *Memory, checks []Check) {
 func chargeKey(m *Memory, s *shard, c *Check, i int, now int64) {
 	allowed := c.Decision.Allowed
 	if i < 0 {
-		i = insertKey(m, s, c.Rule.space, c.hash, now)
+		i = insertKey(m, s, c.Rule.kept.(*space), c.hash, now)
 	}
-	if c.Rule.space.isLog {
-		chargeInLog(m, s, i, c.Rule.space, c.Rule.limit, c.Cost, c.Rule.limit.requests)
+	if c.Rule.limit.isLog {
+		chargeInLog(m, s, i, c.Rule.kept.(*space), c.Rule.limit, c.Cost, c.Rule.limit.requests)
 		if !allowed {
 			decideInLog(s, i, c.Rule.limit, now, c.Cost, &c.Decision)
 		}
@@ -457,4 +459,26 @@ func chargeInLog(m *Memory, s *shard, i int, sp *space, l *Limit, cost, most int
 	if !isBlocked(&slot.state) {
 		m.countTimes(sp, chargeLog(l, &s.logs[slot.state.A], slot.state.B, cost, int(most)))
 	}
+}
+
+// readyLog makes the log of the key in slot i ready for take: it drops what has expired, and makes room for an entry. It returns false if take
+// would give up even then: if the request is rejected, or if there would be more times in logs than there may be, among other rare cases.
+func readyLog(m *Memory, s *shard, i int, sp *space, l *Limit, now int64) bool {
+	state := &s.slots[i].state
+	if state.A >= blockMark || state.B > now {
+		return false
+	}
+	var d Decision
+	decideInLog(s, i, l, now, 0, &d)
+	log := &s.logs[state.A]
+	if d.Remaining == 0 {
+		return false
+	}
+	if log.n == len(log.times) {
+		if m.logTimes.Load()+l.requests > logBudgetFloor {
+			return false
+		}
+		m.countTimes(sp, growLog(log, 1, int(l.requests)))
+	}
+	return true
 }

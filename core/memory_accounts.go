@@ -28,7 +28,7 @@ func (m *Memory) chargeWhole(s *shard, i int, l *Limit, at, cost, now int64) boo
 func (m *Memory) accountOf(s *shard, c *Check, now int64) *account {
 	c.slot = find(s, c.hash)
 	if c.slot < 0 {
-		c.slot = insertKey(m, s, c.Rule.space, c.hash, now)
+		c.slot = insertKey(m, s, c.Rule.kept.(*space), c.hash, now)
 	}
 	if s.owners[c.slot]&accounted != 0 {
 		return s.accounts[c.hash]
@@ -137,13 +137,6 @@ func (m *Memory) appraiseAccount(s *shard, i int, now int64, st *standing) {
 	}
 }
 
-func latest(a, b int64) int64 {
-	if a > b {
-		return a
-	}
-	return b
-}
-
 // Settle implements Store.
 func (m *Memory) Settle(reservations []Reservation) error {
 	for i := range reservations {
@@ -162,7 +155,7 @@ func (m *Memory) settle(r *Reservation) {
 	}
 	a := s.accounts[c.hash]
 	m.fallDue(s, c.slot, a, r.Rule.limit, now)
-	if before, restore := a.leave(r.Ticket, now, s.slots[c.slot].state); restore && !r.Rule.space.isLog {
+	if before, restore := a.leave(r.Ticket, now, s.slots[c.slot].state); restore && !r.Rule.limit.isLog {
 		s.slots[c.slot].state = before
 	} else if r.Rule.reserves() && a.underWay > 0 {
 		a.underWay -= unitsUnderWay(r.Rule, r.Cost)
@@ -179,7 +172,7 @@ func (m *Memory) settle(r *Reservation) {
 // dropIdle forgets the account of the key in the check's slot if it no longer has any effect.
 func (m *Memory) dropIdle(s *shard, c *Check, a *account, now int64) {
 	if a.kept && !a.isUnderWay() {
-		m.countKept(c.Rule.space, a)
+		m.countKept(c.Rule.kept.(*space), a)
 	}
 	if a.idle(now) {
 		delete(s.accounts, c.hash)
@@ -191,7 +184,8 @@ func (m *Memory) dropIdle(s *shard, c *Check, a *account, now int64) {
 
 // lockKey locks the shard of a check's key, sets the check's slot, and returns the shard.
 func (m *Memory) lockKey(c *Check) *shard {
-	c.hash = (maphash.String(m.seed, c.Key)^c.Rule.space.salt)&^kindBit | c.Rule.space.kind
+	sp := c.Rule.kept.(*space)
+	c.hash = (maphash.String(m.seed, c.Key)^sp.salt)&^kindBit | sp.kind
 	if c.hash == 0 {
 		c.hash = 1
 	}

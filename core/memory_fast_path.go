@@ -28,7 +28,8 @@ func NewFastPath(m *Memory, r *Rule) *FastPath {
 	if m.shards[0].index == nil || !r.limit.fastPath || r.overflow != nil {
 		return nil
 	}
-	return &FastPath{shards: m.ways, mask: m.mask, seed: m.seed, salt: r.space.salt, clock: m.ownClock, limit: r.limit, algorithm: r.limit.algorithm, memory: m, space: r.space, countRejected: r.countRejected}
+	sp := r.kept.(*space)
+	return &FastPath{shards: m.ways, mask: m.mask, seed: m.seed, salt: sp.salt, clock: m.ownClock, limit: r.limit, algorithm: r.limit.algorithm, memory: m, space: sp, countRejected: r.countRejected}
 }
 
 // ServeConfig says what Serve does with requests.

@@ -110,7 +110,7 @@ func (m *Memory) weigh(s *shard, c *Check, w *weighing, now int64) {
 		m.fallDue(s, c.slot, w.account, r.limit, now)
 	}
 	a := w.account
-	if c.slot >= 0 && s.slots[c.slot].state.A >= blockMark && stillBlocked(s, c.slot, r.space.isLog, now) {
+	if c.slot >= 0 && s.slots[c.slot].state.A >= blockMark && stillBlocked(s, c.slot, r.limit.isLog, now) {
 		w.blocked = true
 		decideBlocked(r.limit, blockedFor(&s.slots[c.slot].state, now), c.Cost, &c.Decision)
 		return
@@ -133,28 +133,27 @@ func (m *Memory) weigh(s *shard, c *Check, w *weighing, now int64) {
 	}
 }
 
-// blocked turns a decision into one on a key that is blocked for that much longer. If the limit makes it wait longer than that,
-// RetryAfter stays.
-func (d *Decision) blocked(wait int64) {
-	if d.Allowed {
-		d.RetryAfter = 0
+// weighInFlight evaluates a check of a limit on requests in flight.
+func weighInFlight(c *Check, a *account) {
+	l := c.Rule.limit
+	used := int64(0)
+	if a != nil {
+		used = a.underWay
 	}
-	d.Allowed = false
-	d.Soft = false
-	d.Delay = 0
-	d.Remaining = 0
-	d.MoreAfter = 0
-	if d.RetryAfter != Never && d.RetryAfter < wait {
-		d.RetryAfter = wait
+	c.Decision = Decision{Allowed: used < l.requests && c.Cost <= MaxRequests, Limit: l.quota}
+	if c.Decision.Allowed {
+		c.Decision.Remaining = l.requests - used - 1
+		return
 	}
-	if d.ResetAfter < wait {
-		d.ResetAfter = wait
+	c.Decision.RetryAfter = reservedRetry
+	if c.Cost > MaxRequests { // such a cost marks a request that must be rejected because it has no key
+		c.Decision.RetryAfter = Never
 	}
 }
 
 // evaluate writes the decision of a limit on a check, at a time and cost that may differ from the check's.
 func (m *Memory) evaluate(s *shard, c *Check, l *Limit, at, cost int64) {
-	if c.Rule.space.isLog {
+	if c.Rule.limit.isLog {
 		decideInLog(s, c.slot, l, at, cost, &c.Decision)
 		return
 	}
@@ -243,7 +242,7 @@ func (m *Memory) weighDelay(s *shard, c *Check, w *weighing, now, reserved int64
 	l := w.limit
 	a := w.account
 	d := &c.Decision
-	if c.Rule.space.isLog {
+	if c.Rule.limit.isLog {
 		m.evaluate(s, c, l, now, 0)
 		log := &eventLog{}
 		looked := now
@@ -398,7 +397,7 @@ func (m *Memory) reject(s *shard, c *Check, w *weighing, now int64) {
 // chargeRejected charges a request to the rule that rejects it, and decides again by the new state, as charge does.
 func (m *Memory) chargeRejected(s *shard, c *Check, w *weighing, now int64) {
 	if c.slot < 0 {
-		c.slot = insertKey(m, s, c.Rule.space, c.hash, now)
+		c.slot = insertKey(m, s, c.Rule.kept.(*space), c.hash, now)
 	}
 	quota := c.Decision.Limit
 	m.evaluate(s, c, w.limit, now, c.Cost)
@@ -415,8 +414,8 @@ func (m *Memory) chargeRejected(s *shard, c *Check, w *weighing, now int64) {
 
 // write charges the key in the check's slot what evaluate found at that time.
 func (m *Memory) write(s *shard, c *Check, l *Limit, at int64) {
-	if c.Rule.space.isLog {
-		chargeInLog(m, s, c.slot, c.Rule.space, l, c.Cost, l.requests)
+	if c.Rule.limit.isLog {
+		chargeInLog(m, s, c.slot, c.Rule.kept.(*space), l, c.Cost, l.requests)
 		return
 	}
 	s.slots[c.slot].state = c.next
@@ -434,7 +433,7 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 		m.accountOf(s, c, now).exceed(r, w.begins, w.hardWait, now)
 	}
 	shows := r.shadow && r.limit.delays // nobody waits, and so nobody leaves before the charge is due
-	if depart > now && (w.depart < depart || r.space.isLog || w.behind) && !shows {
+	if depart > now && (w.depart < depart || r.limit.isLog || w.behind) && !shows {
 		a := reserve(m, s, c, now)
 		a.wait(c.Ticket, depart, c.Cost)
 		a.last = now
@@ -451,7 +450,7 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	}
 	c.slot = find(s, c.hash)
 	if c.slot < 0 {
-		c.slot = insertKey(m, s, c.Rule.space, c.hash, now)
+		c.slot = insertKey(m, s, c.Rule.kept.(*space), c.hash, now)
 	}
 	decision := c.Decision
 	at := now
@@ -460,7 +459,7 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	}
 	m.evaluate(s, c, w.limit, at, c.Cost)
 	decision.ResetAfter = at - now + c.Decision.ResetAfter
-	if r.limit.delays && r.space.isLog && depart == now { // weighDelay has asked a log how it stood before the request
+	if r.limit.delays && r.limit.isLog && depart == now { // weighDelay has asked a log how it stood before the request
 		decision.MoreAfter = c.Decision.MoreAfter
 	}
 	c.Decision = decision
@@ -491,7 +490,7 @@ func reserve(m *Memory, s *shard, c *Check, now int64) *account {
 	a := m.accountOf(s, c, now)
 	c.Ticket = m.tickets.Add(1)
 	if !a.kept {
-		m.countKept(c.Rule.space, a)
+		m.countKept(c.Rule.kept.(*space), a)
 	}
 	return a
 }

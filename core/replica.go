@@ -84,14 +84,13 @@ func SyncTermsOf(l *Limit, every time.Duration) (SyncTerms, error) {
 	return t, nil
 }
 
-// SyncAdvice returns what is unwise about the interval at which replicas of the rule are synchronised: it is long for the limit. "" means nothing.
-func (r *Rule) SyncAdvice() string {
-	t := r.sync
-	if t == nil || t.Every*wholes <= t.Whole {
+// Advice returns what is unwise about the interval at which replicas of a limit are synchronised: it is long for the limit. "" means nothing.
+func (t *SyncTerms) Advice(l *Limit) string {
+	if t.Every*wholes <= t.Whole {
 		return ""
 	}
 	return fmt.Sprintf("consistency eventual %s: is long for the limit %s, which is whole again after %s: in that time nodes can admit a large part of the limit more; an interval of at most %s is better",
-		formatMicroseconds(t.Every), r.limit, formatMicroseconds(t.Whole), formatMicroseconds(t.Whole/wholes))
+		formatMicroseconds(t.Every), l, formatMicroseconds(t.Whole), formatMicroseconds(t.Whole/wholes))
 }
 
 func formatMicroseconds(n int64) string { return formatPeriod(time.Duration(n) * time.Microsecond) }

@@ -196,25 +196,3 @@ func rejectFromSlidingWindowLog(l *Limit, s *State, log *eventLog, now int64) (r
 	s.B = now
 	return retry, (tick-int64(uint32(tick)-log.times[(log.head+log.n-1)%len(log.times)])+l.window)*l.quantum - now
 }
-
-// readyLog makes the log of the key in slot i ready for take: it drops what has expired, and makes room for an entry. It returns false if take
-// would give up even then: if the request is rejected, or if there would be more times in logs than there may be, among other rare cases.
-func readyLog(m *Memory, s *shard, i int, sp *space, l *Limit, now int64) bool {
-	state := &s.slots[i].state
-	if state.A >= blockMark || state.B > now {
-		return false
-	}
-	var d Decision
-	decideInLog(s, i, l, now, 0, &d)
-	log := &s.logs[state.A]
-	if d.Remaining == 0 {
-		return false
-	}
-	if log.n == len(log.times) {
-		if m.logTimes.Load()+l.requests > logBudgetFloor {
-			return false
-		}
-		m.countTimes(sp, growLog(log, 1, int(l.requests)))
-	}
-	return true
-}
