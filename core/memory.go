@@ -145,7 +145,7 @@ func (m *Memory) Open(r *Rule) error {
 	}
 	sp.rules = append(sp.rules, r)
 	sp.limits.Store(stricter(sp.limits.Load().([]*Limit), r.limit))
-	r.kept = sp
+	r.inMemory = sp
 	m.mu.Unlock()
 	return nil
 }
@@ -172,7 +172,7 @@ func (m *Memory) newSpace(r *Rule) *space {
 // Release implements Store.
 func (m *Memory) Release(r *Rule) {
 	m.mu.Lock()
-	sp := r.kept.(*space)
+	sp := r.inMemory.(*space)
 	for i := range sp.rules {
 		if sp.rules[i] == r {
 			sp.rules = append(sp.rules[:i:i], sp.rules[i+1:]...)
@@ -247,7 +247,7 @@ func (m *Memory) Stats() MemoryStats {
 
 // Keys returns how many keys of the rule the store holds.
 func (m *Memory) Keys(r *Rule) int64 {
-	return r.kept.(*space).keys.Load()
+	return r.inMemory.(*space).keys.Load()
 }
 
 // Decide implements Store. It never fails.
@@ -271,7 +271,7 @@ func (m *Memory) Decide(checks []Check, peek bool) error {
 // decideOne is decideAll for a single check, as most requests have.
 func decideOne(m *Memory, c *Check, peek bool) {
 	r := c.Rule
-	sp := r.kept.(*space)
+	sp := r.inMemory.(*space)
 	h := (maphash.String(m.seed, c.Key)^sp.salt)&^kindBit | sp.kind
 	if h == 0 {
 		h = 1
@@ -381,7 +381,7 @@ func (m *Memory) decideAll(checks []Check, peek bool) {
 func lockAll(m *Memory, checks []Check) {
 	for i := range checks {
 		c := &checks[i]
-		sp := c.Rule.kept.(*space)
+		sp := c.Rule.inMemory.(*space)
 		c.hash = (maphash.String(m.seed, c.Key)^sp.salt)&^kindBit | sp.kind
 		if c.hash == 0 {
 			c.hash = 1
@@ -412,10 +412,10 @@ func lockAll(m *Memory, checks []Check) {
 func chargeKey(m *Memory, s *shard, c *Check, i int, now int64) {
 	allowed := c.Decision.Allowed
 	if i < 0 {
-		i = insertKey(m, s, c.Rule.kept.(*space), c.hash, now)
+		i = insertKey(m, s, c.Rule.inMemory.(*space), c.hash, now)
 	}
 	if c.Rule.limit.isLog {
-		chargeInLog(m, s, i, c.Rule.kept.(*space), c.Rule.limit, c.Cost, c.Rule.limit.requests)
+		chargeInLog(m, s, i, c.Rule.inMemory.(*space), c.Rule.limit, c.Cost, c.Rule.limit.requests)
 		if !allowed {
 			decideInLog(s, i, c.Rule.limit, now, c.Cost, &c.Decision)
 		}

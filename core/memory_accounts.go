@@ -28,7 +28,7 @@ func (m *Memory) chargeWhole(s *shard, i int, l *Limit, at, cost, now int64) boo
 func (m *Memory) accountOf(s *shard, c *Check, now int64) *account {
 	c.slot = find(s, c.hash)
 	if c.slot < 0 {
-		c.slot = insertKey(m, s, c.Rule.kept.(*space), c.hash, now)
+		c.slot = insertKey(m, s, c.Rule.inMemory.(*space), c.hash, now)
 	}
 	if s.owners[c.slot]&accounted != 0 {
 		return s.accounts[c.hash]
@@ -172,7 +172,7 @@ func (m *Memory) settle(r *Reservation) {
 // dropIdle forgets the account of the key in the check's slot if it no longer has any effect.
 func (m *Memory) dropIdle(s *shard, c *Check, a *account, now int64) {
 	if a.kept && !a.isUnderWay() {
-		m.countKept(c.Rule.kept.(*space), a)
+		m.countKept(c.Rule.inMemory.(*space), a)
 	}
 	if a.idle(now) {
 		delete(s.accounts, c.hash)
@@ -184,7 +184,7 @@ func (m *Memory) dropIdle(s *shard, c *Check, a *account, now int64) {
 
 // lockKey locks the shard of a check's key, sets the check's slot, and returns the shard.
 func (m *Memory) lockKey(c *Check) *shard {
-	sp := c.Rule.kept.(*space)
+	sp := c.Rule.inMemory.(*space)
 	c.hash = (maphash.String(m.seed, c.Key)^sp.salt)&^kindBit | sp.kind
 	if c.hash == 0 {
 		c.hash = 1

@@ -10,7 +10,7 @@ func (m *Memory) Block(r *Rule, key string, duration int64) error {
 		if duration <= 0 {
 			return nil
 		}
-		c.slot = insertKey(m, s, c.Rule.kept.(*space), c.hash, now)
+		c.slot = insertKey(m, s, c.Rule.inMemory.(*space), c.hash, now)
 	}
 	if s.owners[c.slot]&accounted != 0 {
 		a := s.accounts[c.hash]
@@ -23,7 +23,7 @@ func (m *Memory) Block(r *Rule, key string, duration int64) error {
 		m.dropIdle(s, &c, a, now)
 	}
 	if duration > 0 {
-		m.dropLog(s, c.slot, r.kept.(*space))
+		m.dropLog(s, c.slot, r.inMemory.(*space))
 		s.slots[c.slot].state = blockState(now, duration)
 		m.markHand(s, c.slot)
 	} else if isBlocked(&s.slots[c.slot].state) {
@@ -52,7 +52,7 @@ func (m *Memory) Reset(r *Rule, key string) error {
 		countKeys(m, removeKey(m, s, c.slot), -1)
 		return nil
 	}
-	m.dropLog(s, c.slot, r.kept.(*space))
+	m.dropLog(s, c.slot, r.inMemory.(*space))
 	m.unmarkHand(s, c.slot)
 	startAfresh(s, c.slot, r.limit.isLog, now)
 	return nil

@@ -16,7 +16,7 @@ type carried struct {
 // alone, and in the bit of a log. It holds the lock of one shard at a time.
 func (m *Memory) Carry(from, to *Rule, done func()) {
 	defer done()
-	if from.kept.(*space) == to.kept.(*space) || from.kept.(*space).kept.Load() == 0 && !hasPenalties(from) {
+	if from.inMemory.(*space) == to.inMemory.(*space) || from.inMemory.(*space).kept.Load() == 0 && !hasPenalties(from) {
 		return
 	}
 	for i := range m.shards {
@@ -35,7 +35,7 @@ func hasPenalties(r *Rule) bool { return r.overflow != nil && len(r.overflow.pen
 // blockedIn returns what blocks keys of a rule in a shard.
 func (m *Memory) blockedIn(s *shard, r *Rule, now int64) []carried {
 	var list []carried
-	sp := r.kept.(*space)
+	sp := r.inMemory.(*space)
 	if sp.kept.Load() > 0 {
 		for i := range s.owners {
 			if s.owners[i]&handMark == 0 || s.owners[i]&^marks != sp.number || s.slots[i].hash == 0 {
@@ -65,7 +65,7 @@ func (m *Memory) blockedIn(s *shard, r *Rule, now int64) []carried {
 // bring blocks a key under a rule, by what has blocked it under another.
 func (m *Memory) bring(b *carried, to *Rule) {
 	c := Check{Rule: to}
-	sp := to.kept.(*space)
+	sp := to.inMemory.(*space)
 	c.hash = (b.hash^sp.salt)&^kindBit | sp.kind
 	if c.hash == 0 {
 		c.hash = 1
@@ -90,7 +90,7 @@ func (m *Memory) bring(b *carried, to *Rule) {
 		return
 	}
 	if c.slot < 0 {
-		c.slot = insertKey(m, s, c.Rule.kept.(*space), c.hash, now)
+		c.slot = insertKey(m, s, c.Rule.inMemory.(*space), c.hash, now)
 	}
 	if blockedFor(&s.slots[c.slot].state, now) >= b.hand.B-now {
 		return
@@ -101,7 +101,7 @@ func (m *Memory) bring(b *carried, to *Rule) {
 		a.yield(to.overflow, b.hand.B, now)
 		m.dropIdle(s, &c, a, now)
 	}
-	m.dropLog(s, c.slot, to.kept.(*space))
+	m.dropLog(s, c.slot, to.inMemory.(*space))
 	s.slots[c.slot].state = b.hand
 	m.markHand(s, c.slot)
 }

@@ -99,7 +99,7 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 
 // noteCost notes the cost of a rejected request: a key with less left than that is exhausted.
 func noteCost(c *Check) {
-	sp := c.Rule.kept.(*space)
+	sp := c.Rule.inMemory.(*space)
 	if c.Cost > 1 && c.Decision.RetryAfter != Never && c.Cost > sp.cost.Load() {
 		sp.cost.Store(c.Cost)
 	}
@@ -257,7 +257,7 @@ func payerOfKeys(checks []Check, spaces []*space, before int64) (payer, most int
 		most = spaces[payer].population()
 	}
 	for i := range checks {
-		sp := checks[i].Rule.kept.(*space)
+		sp := checks[i].Rule.inMemory.(*space)
 		if p := sp.population(); p > most {
 			payer = int64(sp.number)
 			most = p
@@ -441,7 +441,7 @@ func payerOfLogs(checks []Check, spaces []*space, before, share int64) (payer, m
 		most = spaces[payer].excess(share)
 	}
 	for i := range checks {
-		sp := checks[i].Rule.kept.(*space)
+		sp := checks[i].Rule.inMemory.(*space)
 		if e := sp.excess(share); sp.isLog && e > most {
 			payer = int64(sp.number)
 			most = e

@@ -28,7 +28,7 @@ func NewFastPath(m *Memory, r *Rule) *FastPath {
 	if m.shards[0].index == nil || !r.limit.fastPath || r.overflow != nil {
 		return nil
 	}
-	sp := r.kept.(*space)
+	sp := r.inMemory.(*space)
 	return &FastPath{shards: m.ways, mask: m.mask, seed: m.seed, salt: sp.salt, clock: m.ownClock, limit: r.limit, algorithm: r.limit.algorithm, memory: m, space: sp, countRejected: r.countRejected}
 }
 

@@ -163,7 +163,7 @@ func TestTheStrictestFollowWhatIsOpen(t *testing.T) {
 			for _, rule := range open {
 				limits = append(limits, rule.limit)
 			}
-			checkStrictest(t, limits, keeper.kept.(*space).limits.Load().([]*Limit))
+			checkStrictest(t, limits, keeper.inMemory.(*space).limits.Load().([]*Limit))
 		}
 	}
 }

@@ -9,7 +9,7 @@ func (m *Memory) ChargeSlot(r *Rule, key string, slot Slot, units int64) {
 	if units > 0 && slot.End > now {
 		i := c[0].slot
 		if i < 0 {
-			i = insertKey(m, s, r.kept.(*space), c[0].hash, now)
+			i = insertKey(m, s, r.inMemory.(*space), c[0].hash, now)
 		}
 		if r.limit.isLog {
 			m.chargeSlotInLog(s, i, r, atMost(slot.End-r.limit.period, now), units, now)
@@ -42,7 +42,7 @@ func (m *Memory) chargeSlotInLog(s *shard, i int, r *Rule, at, units, now int64)
 		return
 	}
 	log := &s.logs[s.slots[i].state.A]
-	m.countTimes(r.kept.(*space), chargeLogAt(r.limit, log, s.slots[i].state.B, at, units))
+	m.countTimes(r.inMemory.(*space), chargeLogAt(r.limit, log, s.slots[i].state.B, at, units))
 }
 
 // chargeLogAt adds entries at a time before now, the time of the last look. It returns by how much the ring has grown.

@@ -41,7 +41,7 @@ func (tt *tableTest) insert(h uint64) {
 		tt.t.Fatalf("%x is found at %d before it was inserted", h, i)
 	}
 	c := Check{Rule: tt.rule, Cost: 1, hash: h}
-	i := insertKey(tt.m, tt.s, c.Rule.kept.(*space), c.hash, tt.now)
+	i := insertKey(tt.m, tt.s, c.Rule.inMemory.(*space), c.hash, tt.now)
 	used := int64(len(tt.model) + 1) // never 0, which would be an expired key
 	tt.s.slots[i].state.A = tt.now - tt.now%int64(time.Hour/time.Microsecond)
 	tt.s.slots[i].state.B = used
@@ -63,12 +63,12 @@ func (tt *tableTest) check() {
 	t, s := tt.t, tt.s
 	t.Helper()
 	n := int64(len(tt.model))
-	if int64(s.n) != n || tt.m.keys.Load() != n || tt.rule.kept.(*space).keys.Load() != n {
-		t.Fatalf("%d keys in the shard, %d in the store, %d of the rule; want %d", s.n, tt.m.keys.Load(), tt.rule.kept.(*space).keys.Load(), n)
+	if int64(s.n) != n || tt.m.keys.Load() != n || tt.rule.inMemory.(*space).keys.Load() != n {
+		t.Fatalf("%d keys in the shard, %d in the store, %d of the rule; want %d", s.n, tt.m.keys.Load(), tt.rule.inMemory.(*space).keys.Load(), n)
 	}
 	for h, used := range tt.model {
 		i := find(s, h)
-		if i < 0 || s.slots[i].hash != h || s.slots[i].state.B != used || s.owners[i] != tt.rule.kept.(*space).number {
+		if i < 0 || s.slots[i].hash != h || s.slots[i].state.B != used || s.owners[i] != tt.rule.inMemory.(*space).number {
 			t.Fatalf("%x is found at %d; want it, with what was put there", h, i)
 		}
 		if _, there := tt.model[h+1]; !there && h+1 != 0 {

@@ -397,7 +397,7 @@ func (m *Memory) reject(s *shard, c *Check, w *weighing, now int64) {
 // chargeRejected charges a request to the rule that rejects it, and decides again by the new state, as charge does.
 func (m *Memory) chargeRejected(s *shard, c *Check, w *weighing, now int64) {
 	if c.slot < 0 {
-		c.slot = insertKey(m, s, c.Rule.kept.(*space), c.hash, now)
+		c.slot = insertKey(m, s, c.Rule.inMemory.(*space), c.hash, now)
 	}
 	quota := c.Decision.Limit
 	m.evaluate(s, c, w.limit, now, c.Cost)
@@ -415,7 +415,7 @@ func (m *Memory) chargeRejected(s *shard, c *Check, w *weighing, now int64) {
 // write charges the key in the check's slot what evaluate found at that time.
 func (m *Memory) write(s *shard, c *Check, l *Limit, at int64) {
 	if c.Rule.limit.isLog {
-		chargeInLog(m, s, c.slot, c.Rule.kept.(*space), l, c.Cost, l.requests)
+		chargeInLog(m, s, c.slot, c.Rule.inMemory.(*space), l, c.Cost, l.requests)
 		return
 	}
 	s.slots[c.slot].state = c.next
@@ -450,7 +450,7 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	}
 	c.slot = find(s, c.hash)
 	if c.slot < 0 {
-		c.slot = insertKey(m, s, c.Rule.kept.(*space), c.hash, now)
+		c.slot = insertKey(m, s, c.Rule.inMemory.(*space), c.hash, now)
 	}
 	decision := c.Decision
 	at := now
@@ -490,7 +490,7 @@ func reserve(m *Memory, s *shard, c *Check, now int64) *account {
 	a := m.accountOf(s, c, now)
 	c.Ticket = m.tickets.Add(1)
 	if !a.kept {
-		m.countKept(c.Rule.kept.(*space), a)
+		m.countKept(c.Rule.inMemory.(*space), a)
 	}
 	return a
 }

@@ -396,7 +396,7 @@ func (h *history) reject(cost int64) (retry, reset int64) {
 	if h.fastPath == nil || cost != 1 || h.countRejected {
 		return -1, 0
 	}
-	hash := (maphash.String(h.store.seed, "k")^h.rule.kept.(*space).salt)&^kindBit | h.rule.kept.(*space).kind
+	hash := (maphash.String(h.store.seed, "k")^h.rule.inMemory.(*space).salt)&^kindBit | h.rule.inMemory.(*space).kind
 	s := &h.store.shards[hash&h.store.mask]
 	i := find(s, hash)
 	if i < 0 {

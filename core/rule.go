@@ -102,7 +102,8 @@ type Rule struct {
 	StateText  string // the beginning of its member of RateLimit
 	Message    string // the text of its rejections; "": none of its own
 
-	kept        interface{} // what its store keeps of the rule; set by Keep
+	inMemory    interface{} // what a Memory keeps of the rule; set by Memory.Open
+	kept        interface{} // what another store keeps of the rule; set by Keep
 	noted       interface{} // what an adapter keeps of it; set by Note
 	onAccompany func()      // called by Accompany; set by OnAccompany
 
