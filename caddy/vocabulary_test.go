@@ -139,7 +139,7 @@ func TestFormerWordsDoNotComeBack(t *testing.T) {
 	}
 	// These must be among the files, so that a change of folders cannot make the test read nothing.
 	for _, name := range []string{
-		"core/memory.go", "redis/testdata/overflow.lua", "caddy/page/page.html", "tools/flatten/fragments/gate.tmpl", "README.md", "docs/rules.md", "docs/grafana/alerts.yaml",
+		"core/memory.go", "redis/scripts/overflow.lua", "caddy/page/page.html", "tools/flatten/fragments/gate.tmpl", "README.md", "docs/rules.md", "docs/grafana/alerts.yaml",
 		"examples/rules/Caddyfile", "scripts/test", "Makefile", "testdata/vectors/token_bucket.txt", "caddy/testdata/adapt/zone_limit.caddyfiletest", "replay/report.css", ".github/workflows/test.yml",
 	} {
 		if !read[name] {

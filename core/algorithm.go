@@ -70,9 +70,9 @@ type algorithmRow struct {
 //
 //  1. Name it in the constants above, before inFlight, and write its row here, in the same order.
 //  2. Write its functions in a file of its own, as in fixed_window.go.
-//  3. Run go generate ./...: it writes a call for each row into algorithm_dispatch.go. A call through the row would make its arguments
-//     escape to the heap, and costs an interpreter a reflect.MakeFunc.
-//  4. Write its Lua in a file of package redis, as lua_fixed_window.go, and its row in redis/algorithms.go.
+//  3. Write its Lua in a file of redis/scripts, as fixed_window.lua, and its row in redis/algorithms.go.
+//  4. Run go generate ./...: it writes the Lua into redis/lua.go, and a call for each row into algorithm_dispatch.go. A call through the row would
+//     make its arguments escape to the heap, and costs an interpreter a reflect.MakeFunc.
 //  5. Describe it in docs/algorithms.md and in the README's table, and add examples to testdata/vectors.
 //
 // No algorithm takes the place of another: if a part is missing, the program fails when it starts, and so does a test.

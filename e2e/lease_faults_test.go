@@ -224,7 +224,7 @@ func (sum *tally) count(n *int) int {
 func charges(t *testing.T, server *redistest.Server) int {
 	t.Helper()
 	for _, key := range server.MustDo(t, "KEYS", "weir:*").Strings() {
-		if state := server.MustDo(t, "GET", key).Text; len(state) == 11 { // the window's start, and the units: see redis.luaLeaseBegin
+		if state := server.MustDo(t, "GET", key).Text; len(state) == 11 { // the window's start, and the units: see redis/scripts/fixed_window.lua
 			return int(binary.LittleEndian.Uint32([]byte(state[7:])))
 		}
 	}

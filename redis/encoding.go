@@ -7,7 +7,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// appendArgument appends a rule's part of a script's argument, for a request that costs 1: see luaRule. windows are the bounds of the
+// appendArgument appends a rule's part of a script's argument, for a request that costs 1: see rule in scripts/decision.lua. windows are the bounds of the
 // calendar's windows, of a limit that has a calendar.
 func appendArgument(b []byte, r *core.Rule, peek bool, windows []int64) []byte {
 	l := r.Limit()

@@ -10,7 +10,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// lessee has what this node holds of rules with consistency lease: package core's Lease says how that works, and luaLeaseBegin what Redis does.
+// lessee has what this node holds of rules with consistency lease: package core's Lease says how that works, and scripts/lease.lua what Redis does.
 //
 // A request whose units are held does not call Redis. Any other calls it once. If it is under a single rule that only rejects, that call can take a lease at
 // the same time; otherwise the call about the lease is made aside. No request waits for calls that are made aside. One is

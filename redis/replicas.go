@@ -9,7 +9,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// replicas has what this node knows of keys of rules with consistency eventual: package core's Replica says how that works, and luaReplicaBegin what Redis
+// replicas has what this node knows of keys of rules with consistency eventual: package core's Replica says how that works, and scripts/replicas.lua what Redis
 // does.
 //
 // A request whose replica is fresh does not call Redis. For any other, Redis is called once: it decides, if the request is under no other rule, and brings

@@ -14,11 +14,10 @@ type Script struct {
 	Source string
 	SHA1   string // in hexadecimal, for EVALSHA
 
-	name string // of its file in testdata
+	name string
 }
 
-// The scripts. Each is put together from parts, the constants whose names begin with lua, in the order in which they are listed here. The
-// parts of an algorithm are in its row; choice puts them in. The files in testdata are the whole scripts, as Redis gets them.
+// The scripts. Each is put together from parts of the files in scripts, of which go generate makes lua.go: see put.
 //
 // A request under one rule, as most are, runs the script of the rule's algorithm. A request under several rules runs the script that has
 // all algorithms. A script gets the keys, and one argument with a part for each key, which appendArgument makes. (There is only one, since
@@ -39,85 +38,107 @@ type Script struct {
 var (
 	scripts []*Script // all that newScript has made; declared first, since the interpreter sets variables in the order of the source
 
-	scriptsOfOne        = makeScriptsOfOne("", luaOneEnd)
-	scriptsOfOneLine    = makeScriptsOfOne("_line", luaOneLineEnd)
-	scriptOfSeveral     = newScript("several", luaBegin, luaSeveralBegin, luaRule, choice(decides), luaSeveralEnd)
-	scriptOfSeveralLine = newScript("several_line", luaBegin, luaSeveralBegin, luaRule, choice(decides), luaSeveralLineEnd)
-	scriptOfRefund      = newScript("refund", luaBegin, luaRefundBegin, luaRule, luaRead, luaRefund, choice(refunds), luaRefundEnd)
+	scriptsOfOne        = makeScriptsOfOne("one")
+	scriptsOfOneLine    = makeScriptsOfOne("one_line")
+	scriptOfSeveral     = newScript("several")
+	scriptOfSeveralLine = newScript("several_line")
+	scriptOfRefund      = newScript("refund")
 
 	// For requests under rules with an overflow policy.
-	scriptOfOverflow = newOverflowScript("overflow", luaOverflowEnd)
-	scriptOfSettle   = newOverflowScript("settle", luaSettleEnd)
-	scriptOfRenewal  = newScript("renewal", luaBegin, luaRenew)
-	scriptOfRelease  = newScript("release", luaBegin, luaRelease)
+	scriptOfOverflow = newScript("overflow")
+	scriptOfSettle   = newScript("settle")
+	scriptOfRenewal  = newScript("renewal")
+	scriptOfRelease  = newScript("release")
 
-	scriptOfLease = newScript("lease", luaBegin, luaLeaseBegin, luaRule, choice(luaLeaseDecide), luaLeaseEnd) // see lessee
-
-	scriptOfReplicas = newScript("replicas", luaBegin, luaReplicaBegin, luaRule, choice(luaReplicaDecide), luaReplicaEnd) // see replicas
-
-	scriptOfMark    = newScript("mark", luaMark)              // see comparison
-	scriptOfCarry   = newScript("carry", luaBegin, luaCarry)  // see Carry
-	scriptOfFleet   = newScript("fleet", luaFleet)            // see Agree
-	scriptOfNothing = newScript("nothing", "return {0, 0}\n") // see runMoving
+	scriptOfLease    = newScript("lease")    // see lessee
+	scriptOfReplicas = newScript("replicas") // see replicas
+	scriptOfMark     = newScript("mark")     // see comparison
+	scriptOfCarry    = newScript("carry")    // see Carry
+	scriptOfFleet    = newScript("fleet")    // see Agree
+	scriptOfNothing  = newScript("nothing")  // see runMoving
 
 	// For keys that somebody blocks, unblocks or resets by hand, whatever their rule.
-	scriptOfBlock = newOverflowScript("block", luaBlockEnd)
-	scriptOfReset = newOverflowScript("reset", luaResetEnd)
+	scriptOfBlock = newScript("block")
+	scriptOfReset = newScript("reset")
 )
 
-// newScript makes a script of parts, in their order, and adds it to scripts.
-func newScript(name string, parts ...string) *Script {
-	source := "-- weir: " + name + "\n" + strings.Join(parts, "")
-	sum := sha1.Sum([]byte(source)) //nolint:gosec // not a secret
-	s := &Script{Source: source, SHA1: hex.EncodeToString(sum[:]), name: name}
-	scripts = append(scripts, s)
-	return s
-}
+// lineNumbers is how many numbers are in the line with which one_line.lua replies: those of any reply, and two in seconds.
+const lineNumbers = 6
 
-// makeScriptsOfOne returns the scripts of requests under one rule, by core.Algorithm.
-func makeScriptsOfOne(suffix, end string) []*Script {
+// newScript makes the script of a file.
+func newScript(file string) *Script { return newScriptFor(nil, file, file) }
+
+// makeScriptsOfOne makes the script of a file for each algorithm, and returns them by core.Algorithm.
+func makeScriptsOfOne(file string) []*Script {
 	list := make([]*Script, len(algorithms))
 	for i := 1; i <= len(core.AlgorithmNames); i++ {
-		a := algorithms[i]
-		list[i] = newScript(a.name+suffix, luaBegin, luaOneBegin, luaRule, decides(a), luaOneKeep, end)
+		list[i] = newScriptFor(algorithms[i], file, algorithms[i].name+strings.TrimPrefix(file, "one"))
 	}
 	return list
 }
 
-// newOverflowScript makes a script in which the algorithms are a function, evaluate, since it decides at times and costs other than the
-// request's, too.
-func newOverflowScript(name, end string) *Script {
-	return newScript(name, luaBegin, luaOverflowBegin, choice(decidesWithOverflow), luaOverflow, end)
-}
-
-// decision returns the Lua that reads a key and decides: by the algorithm, unless the key is blocked by hand.
-func decision(a *algorithm, decide string) string {
-	if decide == "" {
-		return ""
+// newScriptFor makes the script of a file, with the parts of algorithm a if it is not nil, and adds it to scripts. It panics if a part is missing.
+func newScriptFor(a *algorithm, file, name string) *Script {
+	var source strings.Builder
+	source.WriteString("-- weir: " + name + "\n")
+	if missing := put(&source, file, a); missing != "" {
+		panic("redis: scripts/" + file + ".lua needs the part " + missing + ", which no file has")
 	}
-	return a.read + luaBlock + "\tif cost > " + a.most + " then wait = -1 end\nelse\n" + decide + "end\n"
+	sum := sha1.Sum([]byte(source.String())) //nolint:gosec // not a secret
+	s := &Script{Source: source.String(), SHA1: hex.EncodeToString(sum[:]), name: name}
+	scripts = append(scripts, s)
+	return s
 }
 
-// choice returns the Lua that runs the part of the rule's algorithm: decides, decidesWithOverflow or refunds. For an algorithm without that part
-// the script ends with an error.
-func choice(part func(a *algorithm) string) string {
-	source := ""
-	word := "\nif"
-	for i := 1; i < len(algorithms); i++ {
-		if text := part(algorithms[i]); text != "" {
-			source += word + " algorithm == " + strconv.Itoa(i) + " then -- " + algorithms[i].name + "\n" + text
-			word = "\nelseif"
+// put writes a part. If its name begins with a period, it is algorithm a's: that of a's file, or else of algorithm.lua. In place of the part's lines
+// that begin with --# it writes other parts:
+//
+//	--#put name   that part
+//	--#each name  a choice by the rule's algorithm, with that part for each
+//	--#some name  the same, for those algorithms that have all that the part needs; with any other the script ends with an error
+//
+// It returns the name of a part that is missing, or "".
+func put(b *strings.Builder, name string, a *algorithm) (missing string) {
+	text, ok := lua[name]
+	if strings.HasPrefix(name, ".") {
+		if text, ok = lua[a.name+name]; !ok {
+			text, ok = lua["algorithm"+name]
+			name = a.name + name
 		}
 	}
-	return source + "\nelse\n\terror('no algorithm ' .. algorithm)\nend\n"
+	if !ok {
+		return name
+	}
+	pieces := strings.Split(text, "--#")
+	b.WriteString(pieces[0])
+	for _, piece := range pieces[1:] {
+		line, rest, _ := strings.Cut(piece, "\n")
+		word, of, _ := strings.Cut(line, " ")
+		if word == "put" {
+			missing = put(b, of, a)
+		} else {
+			missing = putChoice(b, of, word == "each")
+		}
+		if missing != "" {
+			return missing
+		}
+		b.WriteString(rest)
+	}
+	return ""
 }
 
-func decides(a *algorithm) string { return decision(a, a.decide) }
-func refunds(a *algorithm) string { return a.refund }
-
-func decidesWithOverflow(a *algorithm) string {
-	if a.overflow == "" {
-		return decides(a)
+// putChoice writes a choice by the rule's algorithm. each says that no algorithm that counts may lack the part.
+func putChoice(b *strings.Builder, name string, each bool) (missing string) {
+	word := "\nif"
+	for i := 1; i < len(algorithms); i++ {
+		var text strings.Builder
+		if missing = put(&text, name, algorithms[i]); missing == "" {
+			b.WriteString(word + " algorithm == " + strconv.Itoa(i) + " then -- " + algorithms[i].name + "\n" + text.String())
+			word = "\nelseif"
+		} else if each && i <= len(core.AlgorithmNames) {
+			return missing
+		}
 	}
-	return decision(a, a.overflow)
+	b.WriteString("\nelse\n\terror('no algorithm ' .. algorithm)\nend\n")
+	return ""
 }

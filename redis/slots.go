@@ -110,7 +110,7 @@ func (s *Store) runAgain(server *Server, c *Call, err error) error {
 	return err
 }
 
-// isOverflowScript reports whether a script begins with luaOverflowBegin.
+// isOverflowScript reports whether a script begins with scripts/accounts.lua.
 func isOverflowScript(script *Script) bool {
 	return script == scriptOfOverflow || script == scriptOfSettle || script == scriptOfBlock || script == scriptOfReset
 }

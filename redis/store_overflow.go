@@ -8,7 +8,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// Bits of a reply of scriptOfOverflow (see luaOverflowEnd), and of a rule's kind (see luaOverflowBegin).
+// Bits of a reply of scriptOfOverflow (see scripts/overflow.lua), and of a rule's kind (see scripts/accounts.lua).
 const (
 	isSoft     = 1
 	isReserved = 2
@@ -31,7 +31,7 @@ const (
 	ticketAt   = 1 + 6*8
 )
 
-// appendOverflow appends what follows a rule's part of the argument in scripts of rules with an overflow policy: see luaOverflowBegin. lease
+// appendOverflow appends what follows a rule's part of the argument in scripts of rules with an overflow policy: see scripts/accounts.lua. lease
 // is in microseconds.
 func appendOverflow(b []byte, r *core.Rule, lease int64) []byte {
 	t, _ := r.Terms()
@@ -72,7 +72,7 @@ func furtherOf(s *Store, o *openRule, c *core.Check) string {
 	return string(b)
 }
 
-// furtherKeys appends the six keys of a check: see luaOverflowBegin. name is the first.
+// furtherKeys appends the six keys of a check: see scripts/accounts.lua. name is the first.
 func furtherKeys(keys []string, name string) []string {
 	return append(keys, name, name+":a", name+":h", name+":m", name+":p", name+":l")
 }

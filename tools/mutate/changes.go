@@ -88,13 +88,6 @@ func (f *finder) visit(n ast.Node) bool {
 		}
 	case *ast.ImportSpec, *ast.ArrayType:
 		return false
-	case *ast.ValueSpec:
-		if len(n.Names) > 0 && strings.HasPrefix(n.Names[0].Name, "lua") {
-			for _, value := range n.Values {
-				ast.Inspect(value, f.visitLua)
-			}
-			return false
-		}
 	case *ast.Field:
 		return false // a tag, or a type
 	case *ast.BinaryExpr:
@@ -185,15 +178,4 @@ func (f *finder) leave(n *ast.FuncDecl) {
 	at := f.file.Offset(n.Body.Lbrace) + 1
 	// In a condition, so that the compiler accepts the code behind it.
 	f.add(at, at, " if true { "+text+" };", "returns at once: "+n.Name.Name)
-}
-
-// visitLua adds the changes of Lua in the texts of an expression.
-func (f *finder) visitLua(n ast.Node) bool {
-	if text, ok := n.(*ast.BasicLit); ok && text.Kind == token.STRING && strings.HasPrefix(text.Value, "`") {
-		from := f.file.Offset(text.Pos())
-		for _, c := range changesInLua(text.Value) {
-			f.add(from+c.from, from+c.to, c.text, c.what)
-		}
-	}
-	return true
 }

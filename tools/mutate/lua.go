@@ -2,8 +2,11 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/proxyweir/weir/tools/luaparts"
 )
 
 // swappedInLua has the replacement of each operator and word of Lua.
@@ -12,8 +15,26 @@ var swappedInLua = map[string]string{
 	"and": "or", "or": "and", "not": "", "true": "false", "false": "true",
 }
 
-// changesInLua returns the changes of a piece of Lua. Their offsets are into it.
-func changesInLua(text string) []change {
+// changesInLua returns the changes of a file: of its parts.
+func changesInLua(name string, contents []byte) ([]change, error) {
+	text := string(contents)
+	parts, err := luaparts.Parts(filepath.Base(name), text)
+	var changes []change
+	for _, p := range parts {
+		for _, c := range changesInPart(text[p.From:p.To]) {
+			c.from += p.From
+			c.to += p.From
+			c.file = name
+			c.line = 1 + strings.Count(text[:c.from], "\n")
+			c.column = c.from - strings.LastIndexByte(text[:c.from], '\n')
+			changes = append(changes, c)
+		}
+	}
+	return changes, err
+}
+
+// changesInPart returns the changes of a piece of Lua. Their offsets are into it.
+func changesInPart(text string) []change {
 	var changes []change
 	was := "" // the token before
 	add := func(from, to int, becomes, what string) {
@@ -115,7 +136,7 @@ func isStatementInLua(line string) bool {
 	for i := 0; i < len(line); {
 		to := luaToken(line, i)
 		switch token := line[i:to]; token {
-		case "local", "function", "if", "then", "else", "elseif", "for", "while", "repeat", "until", "do", "end", "`":
+		case "local", "function", "if", "then", "else", "elseif", "for", "while", "repeat", "until", "do", "end":
 			return false
 		case "return":
 			if !first {

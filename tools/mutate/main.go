@@ -7,7 +7,7 @@
 //
 // Changes in Go: an operator is replaced by its opposite, a comparison gains or loses its boundary, a number changes by one, true
 // and false are swapped, a condition is negated, a statement is removed, and a function returns at its beginning. Changes in Lua,
-// in constants whose names begin with lua: operators, numbers, true and false, and whole statements.
+// in the files of package luaparts: operators, numbers, true and false, and whole statements.
 //
 // A change is caught if a test fails, or if the tests take longer than -timeout. A change that does not compile is not counted.
 // The exit code is 1 if a change has survived, and 2 if mutate could not work, for example because the tests fail without any
@@ -29,6 +29,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/proxyweir/weir/tools/luaparts"
 )
 
 // options are the values of the flags.
@@ -170,12 +172,20 @@ func (o *options) try(c *change, folder string) (*outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	changed := filepath.Join(folder, filepath.Base(c.path))
-	if err := os.WriteFile(changed, c.applied(contents), 0o600); err != nil {
+	path, applied := c.path, c.applied(contents)
+	if filepath.Ext(path) == ".lua" {
+		dir := filepath.Dir(filepath.Dir(path))
+		path = filepath.Join(dir, luaparts.Written)
+		if applied, err = luaparts.Generate(dir, map[string]string{filepath.Base(c.path): string(applied)}); err != nil {
+			return nil, err
+		}
+	}
+	changed := filepath.Join(folder, filepath.Base(path))
+	if err := os.WriteFile(changed, applied, 0o600); err != nil {
 		return nil, err
 	}
 	overlay := filepath.Join(folder, "overlay.json")
-	text, err := json.Marshal(map[string]interface{}{"Replace": map[string]string{c.path: changed}})
+	text, err := json.Marshal(map[string]interface{}{"Replace": map[string]string{path: changed}})
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +284,7 @@ func appendResult(name string, r *outcome) error {
 
 // changesOf returns all changes of the packages' files.
 func changesOf(o options) ([]change, error) {
-	out, err := exec.Command("go", append([]string{"list", "-f", "{{$d := .Dir}}{{range .GoFiles}}{{$d}}\t{{.}}\n{{end}}"}, o.packages...)...).Output()
+	out, err := exec.Command("go", append([]string{"list", "-f", "{{$d := .Dir}}{{range .GoFiles}}{{$d}}\t{{.}}\n{{end}}{{$d}}\t\n"}, o.packages...)...).Output()
 	if err != nil {
 		if exit, ok := err.(*exec.ExitError); ok {
 			err = fmt.Errorf("go list: %s", strings.TrimSpace(string(exit.Stderr)))
@@ -292,15 +302,24 @@ func changesOf(o options) ([]change, error) {
 		}
 		file = name
 	}
-	var changes []change
+	var paths []string
 	for _, row := range strings.Split(strings.TrimSpace(string(out)), "\n") {
 		folder, name, _ := strings.Cut(row, "\t")
-		path := filepath.Join(folder, name)
+		scripts := []string{filepath.Join(folder, name)}
+		if name == "" {
+			if scripts, err = filepath.Glob(filepath.Join(folder, luaparts.Folder, "*.lua")); err != nil {
+				return nil, err
+			}
+		}
+		paths = append(paths, scripts...)
+	}
+	var changes []change
+	for _, path := range paths {
 		shown, err := filepath.Rel(here, path)
 		if err != nil {
 			return nil, err
 		}
-		if matches, err := filepath.Match(o.files, name); err != nil {
+		if matches, err := filepath.Match(o.files, filepath.Base(path)); err != nil {
 			return nil, fmt.Errorf("-files %q: %w", o.files, err)
 		} else if !matches || file != "" && filepath.Clean(file) != shown {
 			continue
@@ -309,7 +328,11 @@ func changesOf(o options) ([]change, error) {
 		if err != nil {
 			return nil, err
 		}
-		found, err := changesIn(shown, contents)
+		in := changesIn
+		if filepath.Ext(path) == ".lua" {
+			in = changesInLua
+		}
+		found, err := in(shown, contents)
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,5 @@
+-- Does nothing: see runMoving.
+
+--#part
+return {0, 0}
+--#end

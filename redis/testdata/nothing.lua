@@ -1,2 +1,0 @@
--- weir: nothing
-return {0, 0}
