@@ -2,8 +2,7 @@ package redis
 
 import "github.com/proxyweir/weir/core"
 
-// algorithm is one of core's algorithms as Redis runs it. Its Lua is in the file of scripts with its name: rule in scripts/decision.lua says which
-// variables it reads and sets.
+// algorithm is one of core's algorithms as Redis runs it. Its Lua is in the file of scripts with its name: scripts/algorithm.lua says in which parts.
 type algorithm struct {
 	name     string // as in core
 	kind     int64  // bits of a rule's kind: see scripts/accounts.lua

@@ -36,7 +36,7 @@ type Script struct {
 // Numbers are exact. Scripts keep and send them as packed integers or doubles, never as Lua's decimal text. A division whose dividend
 // could exceed the 2⁵³ of a double takes several steps.
 var (
-	scripts []*Script // all that newScript has made; declared first, since the interpreter sets variables in the order of the source
+	scripts []*Script // all that newScriptFor has made; declared first, since the interpreter sets variables in the order of the source
 
 	scriptsOfOne        = makeScriptsOfOne("one")
 	scriptsOfOneLine    = makeScriptsOfOne("one_line")

@@ -1,4 +1,12 @@
--- The parts that the file of an algorithm may leave out.
+-- The file of an algorithm has these parts, and may leave out those that stand here:
+--
+-- read: reads the key's value into v.
+-- most: rejects for good a request that costs more than any may.
+-- decide: decides by the state in v. rule in decision.lua says which variables it reads and sets.
+-- evaluate: as decide, in scripts of rules with an overflow policy.
+-- refund: sets value to the state in v without a charge of that cost, made at the time charged.
+-- settle, window, lend: see lease.lua. An algorithm without them has no leases.
+-- late, state: see replicas.lua. An algorithm without state has no replicas.
 
 --#part read
 
@@ -7,11 +15,9 @@ local v = pcall('GET', key)
 if v and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GET', key) end
 --#end
 
--- Decides in scripts of rules with an overflow policy.
 --#part evaluate
 --#put .decide
 --#end
 
--- Charges units to the window before the present one, in the script of replicas.
 --#part late
 --#end

@@ -1,6 +1,9 @@
 -- By this script nodes synchronise the replicas of rules with consistency eventual: see replicas. Package core's Replica has the node's part.
 
--- Decides or charges. The algorithm's part state sets one, two and three to the state that is left: see core's ReplicaState.
+-- Decides or charges.
+--
+-- The algorithm's parts: late charges units to the window before the present one; state sets one, two and three to the state that is left: see
+-- core's ReplicaState.
 --#part decide
 --#put .read
 --#put decision.block
