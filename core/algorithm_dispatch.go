@@ -2,11 +2,7 @@
 
 package core
 
-import (
-	"hash/maphash"
-	"net/http"
-	"time"
-)
+import "net/http"
 
 // decide is what all algorithms have in common. It writes the decision of limit l on a request of that cost at time now, in state
 // s, into d, and the new state into next. If the request is allowed, that is the state after it. If not, it is the state that a
@@ -149,56 +145,9 @@ func unused(l *Limit, s *State, now int64) bool {
 	return d.ResetAfter == 0
 }
 
-// Take decides on a request of that key at a cost of 1, as Memory.Decide does, and charges it. If the request is allowed at once,
-// Take returns how much remains, and in how many microseconds the quota is whole again and more is left. Else remaining is -1,
-// and nothing has changed: the caller must ask Decide. That is also so in rare cases, such as a new key.
-//
-// It is written for the interpreter: a variable that is declared before it is set, and set only once, is allocated once; a call
-// of a function takes half the time of a call of a method.
-func Take(e *FastPath, key string) (remaining, reset, more int64) {
-	var (
-		s     *shard
-		hash  uint64
-		i     int
-		ok    bool
-		now   int64
-		state *State
-	)
-	hash = (maphash.String(e.seed, key)^e.salt)&^kindBit | e.space.kind
-	s = e.shards[hash&e.mask]
-	s.mu.Lock()
-	if e.clock == nil { // under the lock, so that the clock does not go back for a key
-		now = time.Now().UnixMicro()
-	} else {
-		now = e.clock()
-	}
-	i, ok = s.index[hash]
-	if !ok {
-		s.mu.Unlock()
-		return -1, 0, 0
-	}
-	state = &s.slots[i].state
-	remaining, reset, more = takeIn(s, e.limit, state, now)
-	s.mu.Unlock()
-	return remaining, reset, more
-}
-
-// Serve returns a handler that does the work of Take and SetQuotaFields in one function, and what c says besides. Requests that are
+// Serve returns a handler that decides, charges, counts and sets the quota fields in one function, and what c says besides. Requests that are
 // allowed at once go on, and plain rejections are answered as c.Refusal says. All others go to c.Rest, uncharged, uncounted and untimed.
 func Serve(e *FastPath, c *ServeConfig) http.Handler {
-	if c.Metering == nil && c.Guarding == nil {
-		return serveFlat(e, c)
-	}
-	if c.Guarding == nil {
-		return serveMetered(e, c)
-	}
-	if c.Metering == nil {
-		return serveGuarded(e, c)
-	}
-	return serveBoth(e, c)
-}
-
-func serveFlat(e *FastPath, c *ServeConfig) http.Handler {
 	switch e.algorithm {
 	case TokenBucket:
 		return newFlatTokenBucket(e, c)
@@ -210,54 +159,6 @@ func serveFlat(e *FastPath, c *ServeConfig) http.Handler {
 		return newFlatSlidingWindowLog(e, c)
 	case SlidingWindowCounter:
 		return newFlatSlidingWindowCounter(e, c)
-	}
-	panic(noFunction(e.algorithm, "fast path"))
-}
-
-func serveMetered(e *FastPath, c *ServeConfig) http.Handler {
-	switch e.algorithm {
-	case TokenBucket:
-		return newMeteredTokenBucket(e, c)
-	case LeakyBucket:
-		return newMeteredLeakyBucket(e, c)
-	case FixedWindow:
-		return newMeteredFixedWindow(e, c)
-	case SlidingWindowLog:
-		return newMeteredSlidingWindowLog(e, c)
-	case SlidingWindowCounter:
-		return newMeteredSlidingWindowCounter(e, c)
-	}
-	panic(noFunction(e.algorithm, "fast path"))
-}
-
-func serveGuarded(e *FastPath, c *ServeConfig) http.Handler {
-	switch e.algorithm {
-	case TokenBucket:
-		return newGuardedTokenBucket(e, c)
-	case LeakyBucket:
-		return newGuardedLeakyBucket(e, c)
-	case FixedWindow:
-		return newGuardedFixedWindow(e, c)
-	case SlidingWindowLog:
-		return newGuardedSlidingWindowLog(e, c)
-	case SlidingWindowCounter:
-		return newGuardedSlidingWindowCounter(e, c)
-	}
-	panic(noFunction(e.algorithm, "fast path"))
-}
-
-func serveBoth(e *FastPath, c *ServeConfig) http.Handler {
-	switch e.algorithm {
-	case TokenBucket:
-		return newBothTokenBucket(e, c)
-	case LeakyBucket:
-		return newBothLeakyBucket(e, c)
-	case FixedWindow:
-		return newBothFixedWindow(e, c)
-	case SlidingWindowLog:
-		return newBothSlidingWindowLog(e, c)
-	case SlidingWindowCounter:
-		return newBothSlidingWindowCounter(e, c)
 	}
 	panic(noFunction(e.algorithm, "fast path"))
 }

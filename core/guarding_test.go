@@ -38,9 +38,9 @@ func TestAGuardedFastPathTakesTickets(t *testing.T) {
 					}
 				})
 			}
-			g := &Guarding{Word: word, Ticketed: to("ticketed"), Unticketed: to("unticketed"), Any: to("any")}
+			g := &Guarding{Word: word, Ticketed: to("ticketed"), Unticketed: to("unticketed")}
 			way := NewFastPath(m, r)
-			c := &ServeConfig{QuotaFields: allQuotaFields(r), Guarding: g, Rest: to("rest")}
+			c := &ServeConfig{QuotaFields: allQuotaFields(r), Guarding: g, Next: to("next"), Rest: to("rest")}
 			if metered {
 				c.Metering = &Metering{Allowed: new(int64), Durations: NewDurations(), Path: NoPath, Other: NoPath, Aside: to("aside")}
 			}
@@ -76,7 +76,7 @@ func TestAGuardedFastPathTakesTickets(t *testing.T) {
 			ask("one that finds too many under way", "unticketed", begin+wordTake, plain)
 			if metered {
 				now -= now%TimedShare + TimedShare
-				ask("one that is timed", "any", begin, plain)
+				ask("one that is timed", "next", begin, plain)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"net/http"
 	"sync/atomic"
+	"time"
 )
 
 // FastPath decides on requests under one rule in a Memory, in as few steps as possible. It is for interpreted programs, which pay
@@ -32,6 +33,40 @@ func NewFastPath(m *Memory, r *Rule) *FastPath {
 	return &FastPath{shards: m.ways, mask: m.mask, seed: m.seed, salt: sp.salt, clock: m.ownClock, limit: r.limit, algorithm: r.limit.algorithm, memory: m, space: sp, countRejected: r.countRejected}
 }
 
+// Take decides on a request of that key at a cost of 1, as Memory.Decide does, and charges it. If the request is allowed at once,
+// Take returns how much remains, and in how many microseconds the quota is whole again and more is left. Else remaining is -1,
+// and nothing has changed: the caller must ask Decide. That is also so in rare cases, such as a new key.
+//
+// It is written for the interpreter: a variable that is declared before it is set, and set only once, is allocated once; a call
+// of a function takes half the time of a call of a method.
+func Take(e *FastPath, key string) (remaining, reset, more int64) {
+	var (
+		s     *shard
+		hash  uint64
+		i     int
+		ok    bool
+		now   int64
+		state *State
+	)
+	hash = (maphash.String(e.seed, key)^e.salt)&^kindBit | e.space.kind
+	s = e.shards[hash&e.mask]
+	s.mu.Lock()
+	if e.clock == nil { // under the lock, so that the clock does not go back for a key
+		now = time.Now().UnixMicro()
+	} else {
+		now = e.clock()
+	}
+	i, ok = s.index[hash]
+	if !ok {
+		s.mu.Unlock()
+		return -1, 0, 0
+	}
+	state = &s.slots[i].state
+	remaining, reset, more = takeIn(s, e.limit, state, now)
+	s.mu.Unlock()
+	return remaining, reset, more
+}
+
 // ServeConfig says what Serve does with requests.
 type ServeConfig struct {
 	// Key returns the key of a request; "" leaves the request to Rest. If Key is nil, the key is the client's whole IPv4 address, as the
@@ -48,6 +83,6 @@ type ServeConfig struct {
 	Watched string
 	Noticed *atomic.Bool
 
-	Next http.Handler // gets the requests that are allowed; with a Guarding, the handlers there do
+	Next http.Handler // gets the requests that are allowed; those that ask for a ticket go where the Guarding says
 	Rest http.Handler // gets those that Serve leaves
 }

@@ -6,11 +6,23 @@ import (
 	"hash/maphash"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
-// newFlatFixedWindow returns Take, takeFromFixedWindow and SetQuotaFields in one.
+// What is added to a guard's word, and what says that there was no ticket: Take, -Place and NoTicket of package guard.
+const takesTicket, leavesPlace, noTicket int64 = -281474959933439, -16777217, -9223231299366420480
+
+// newFlatFixedWindow returns Take, takeFromFixedWindow and SetQuotaFields in one, with what a Metering and a Guarding ask for.
 func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
+	m := c.Metering
+	metered := m != nil
+	if !metered {
+		m = &Metering{}
+	}
+	own := m.Path
+	other := m.Other
+	aside := m.Aside
 	made := c.Key != nil
 	keyOf := c.Key
 	shards := e.shards
@@ -23,15 +35,28 @@ func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 	period := e.limit.period
 	requests := e.limit.requests
 	calendar := e.limit.calendar
+	timed := &timedFastPath{fastPath: e, config: c}
+	allowed := m.Allowed
 	t := c.QuotaFields
 	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
 	stateText := t.State
+	g := c.Guarding
+	guarded := g != nil
+	if !guarded {
+		g = &Guarding{}
+	}
+	word := g.Word
+	unready := g.Unticketed
 	next := c.Next
+	if guarded {
+		next = g.Ticketed
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
+			path             string
 			key              string
 			i                int
 			ok               bool
@@ -44,6 +69,13 @@ func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 			start, count     int64
 			h                http.Header
 		)
+		if metered {
+			path = r.URL.Path
+			if path == own || path == other {
+				aside.ServeHTTP(w, r)
+				return
+			}
+		}
 		if made {
 			key = keyOf(r)
 			if key == "" {
@@ -66,6 +98,11 @@ func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 			now = time.Now().UnixMicro()
 		} else {
 			now = clock()
+		}
+		if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
+			s.mu.Unlock()
+			timed.ServeHTTP(w, r)
+			return
 		}
 		i, ok = s.index[hash]
 		if !ok {
@@ -89,6 +126,9 @@ func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 		remaining = requests - count
 
 		s.mu.Unlock()
+		if metered {
+			atomic.AddInt64(allowed, 1)
+		}
 		if wanted {
 			reset = (reset + 999_999) / 1_000_000
 			more = (more + 999_999) / 1_000_000
@@ -103,6 +143,18 @@ func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 				h[HeaderPolicy] = policyField
 			}
 		}
+		if guarded {
+			if r.ContentLength < 0 {
+				goto unticketed
+			}
+			if r.Header["Upgrade"] != nil {
+				goto unticketed
+			}
+			if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
+				goto unticketed
+			}
+			defer atomic.AddInt64(word, leavesPlace)
+		}
 		next.ServeHTTP(w, r)
 		return
 	rare:
@@ -110,11 +162,22 @@ func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 		if i >= 0 {
 			goto again
 		}
+		return
+	unticketed:
+		unready.ServeHTTP(w, r)
 	})
 }
 
-// newFlatLeakyBucket returns Take, takeFromLeakyBucket and SetQuotaFields in one.
+// newFlatLeakyBucket returns Take, takeFromLeakyBucket and SetQuotaFields in one, with what a Metering and a Guarding ask for.
 func newFlatLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
+	m := c.Metering
+	metered := m != nil
+	if !metered {
+		m = &Metering{}
+	}
+	own := m.Path
+	other := m.Other
+	aside := m.Aside
 	made := c.Key != nil
 	keyOf := c.Key
 	shards := e.shards
@@ -129,15 +192,28 @@ func newFlatLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 	requests := e.limit.requests
 	period := e.limit.period
 	quota := e.limit.quota
+	timed := &timedFastPath{fastPath: e, config: c}
+	allowed := m.Allowed
 	t := c.QuotaFields
 	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
 	stateText := t.State
+	g := c.Guarding
+	guarded := g != nil
+	if !guarded {
+		g = &Guarding{}
+	}
+	word := g.Word
+	unready := g.Unticketed
 	next := c.Next
+	if guarded {
+		next = g.Ticketed
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
+			path             string
 			key              string
 			i                int
 			ok               bool
@@ -150,6 +226,13 @@ func newFlatLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 			elapsed          int64
 			h                http.Header
 		)
+		if metered {
+			path = r.URL.Path
+			if path == own || path == other {
+				aside.ServeHTTP(w, r)
+				return
+			}
+		}
 		if made {
 			key = keyOf(r)
 			if key == "" {
@@ -172,6 +255,11 @@ func newFlatLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 			now = time.Now().UnixMicro()
 		} else {
 			now = clock()
+		}
+		if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
+			s.mu.Unlock()
+			timed.ServeHTTP(w, r)
+			return
 		}
 		i, ok = s.index[hash]
 		if !ok {
@@ -191,6 +279,9 @@ func newFlatLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 		remaining = quota
 
 		s.mu.Unlock()
+		if metered {
+			atomic.AddInt64(allowed, 1)
+		}
 		if wanted {
 			reset = (reset + 999_999) / 1_000_000
 			more = (more + 999_999) / 1_000_000
@@ -205,6 +296,18 @@ func newFlatLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 				h[HeaderPolicy] = policyField
 			}
 		}
+		if guarded {
+			if r.ContentLength < 0 {
+				goto unticketed
+			}
+			if r.Header["Upgrade"] != nil {
+				goto unticketed
+			}
+			if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
+				goto unticketed
+			}
+			defer atomic.AddInt64(word, leavesPlace)
+		}
 		next.ServeHTTP(w, r)
 		return
 	rare:
@@ -212,11 +315,22 @@ func newFlatLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 		if i >= 0 {
 			goto again
 		}
+		return
+	unticketed:
+		unready.ServeHTTP(w, r)
 	})
 }
 
-// newFlatSlidingWindowCounter returns Take, takeFromSlidingWindowCounter and SetQuotaFields in one.
+// newFlatSlidingWindowCounter returns Take, takeFromSlidingWindowCounter and SetQuotaFields in one, with what a Metering and a Guarding ask for.
 func newFlatSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
+	m := c.Metering
+	metered := m != nil
+	if !metered {
+		m = &Metering{}
+	}
+	own := m.Path
+	other := m.Other
+	aside := m.Aside
 	made := c.Key != nil
 	keyOf := c.Key
 	shards := e.shards
@@ -229,15 +343,28 @@ func newFlatSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 	period := e.limit.period
 	weighable := e.limit.weighable
 	requests := e.limit.requests
+	timed := &timedFastPath{fastPath: e, config: c}
+	allowed := m.Allowed
 	t := c.QuotaFields
 	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
 	stateText := t.State
+	g := c.Guarding
+	guarded := g != nil
+	if !guarded {
+		g = &Guarding{}
+	}
+	word := g.Word
+	unready := g.Unticketed
 	next := c.Next
+	if guarded {
+		next = g.Ticketed
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
+			path                  string
 			key                   string
 			i                     int
 			ok                    bool
@@ -250,6 +377,13 @@ func newFlatSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 			left, current, weight int64
 			h                     http.Header
 		)
+		if metered {
+			path = r.URL.Path
+			if path == own || path == other {
+				aside.ServeHTTP(w, r)
+				return
+			}
+		}
 		if made {
 			key = keyOf(r)
 			if key == "" {
@@ -272,6 +406,11 @@ func newFlatSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 			now = time.Now().UnixMicro()
 		} else {
 			now = clock()
+		}
+		if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
+			s.mu.Unlock()
+			timed.ServeHTTP(w, r)
+			return
 		}
 		i, ok = s.index[hash]
 		if !ok {
@@ -298,6 +437,9 @@ func newFlatSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 		reset = left + period + 1 - (period+current-1)/current // reset and more are as leftBehind has them
 
 		s.mu.Unlock()
+		if metered {
+			atomic.AddInt64(allowed, 1)
+		}
 		if wanted {
 			reset = (reset + 999_999) / 1_000_000
 			more = (more + 999_999) / 1_000_000
@@ -312,6 +454,18 @@ func newFlatSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 				h[HeaderPolicy] = policyField
 			}
 		}
+		if guarded {
+			if r.ContentLength < 0 {
+				goto unticketed
+			}
+			if r.Header["Upgrade"] != nil {
+				goto unticketed
+			}
+			if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
+				goto unticketed
+			}
+			defer atomic.AddInt64(word, leavesPlace)
+		}
 		next.ServeHTTP(w, r)
 		return
 	rare:
@@ -319,11 +473,200 @@ func newFlatSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 		if i >= 0 {
 			goto again
 		}
+		return
+	unticketed:
+		unready.ServeHTTP(w, r)
 	})
 }
 
-// newFlatTokenBucket returns Take, takeFromTokenBucket and SetQuotaFields in one.
+// newFlatSlidingWindowLog returns Take, takeFromSlidingWindowLog and SetQuotaFields in one, with what a Metering and a Guarding ask for.
+func newFlatSlidingWindowLog(e *FastPath, c *ServeConfig) http.Handler {
+	m := c.Metering
+	metered := m != nil
+	if !metered {
+		m = &Metering{}
+	}
+	own := m.Path
+	other := m.Other
+	aside := m.Aside
+	made := c.Key != nil
+	keyOf := c.Key
+	shards := e.shards
+	mask := e.mask
+	seed := e.seed
+	salt := e.salt
+	clock := e.clock
+	rest := c.Rest
+	settling := newSettling(e, c)
+	quantum := e.limit.quantum
+	window := e.limit.window
+	requests := e.limit.requests
+	timed := &timedFastPath{fastPath: e, config: c}
+	allowed := m.Allowed
+	t := c.QuotaFields
+	wanted := t.XRateLimit || t.IETF
+	ready := t.Ready
+	limitField := t.Limit
+	policyField := t.Policy
+	stateText := t.State
+	g := c.Guarding
+	guarded := g != nil
+	if !guarded {
+		g = &Guarding{}
+	}
+	word := g.Word
+	unready := g.Unticketed
+	next := c.Next
+	if guarded {
+		next = g.Ticketed
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			path             string
+			key              string
+			i                int
+			ok               bool
+			hash             uint64
+			s                *shard
+			state            *State
+			log              *eventLog
+			now              int64
+			remaining, reset int64
+			more             int64
+			tick, age, entry int64
+			h                http.Header
+		)
+		if metered {
+			path = r.URL.Path
+			if path == own || path == other {
+				aside.ServeHTTP(w, r)
+				return
+			}
+		}
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
+		}
+		hash = (maphash.String(seed, key) ^ salt) | kindBit
+		s = shards[hash&mask]
+		s.mu.Lock()
+		if clock == nil {
+			now = time.Now().UnixMicro()
+		} else {
+			now = clock()
+		}
+		if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
+			s.mu.Unlock()
+			timed.ServeHTTP(w, r)
+			return
+		}
+		i, ok = s.index[hash]
+		if !ok {
+			i = -1
+			goto rare
+		}
+	again:
+		state = &s.slots[i].state
+		if state.A >= blockMark {
+			goto rare
+		}
+		log = &s.logs[state.A]
+		tick = now / quantum
+		age = state.B // of the oldest entry; at first, the time of the last look
+		if age > now || tick-age/quantum > window {
+			goto rare
+		}
+		tick++
+		for log.n > 0 {
+			age = int64(uint32(tick) - log.times[log.head])
+			if age <= window {
+				break
+			}
+			log.head++
+			if log.head == len(log.times) {
+				log.head = 0
+			}
+			log.n--
+		}
+		entry = (now + quantum - 1) / quantum
+		remaining = requests - int64(log.n)
+		if remaining <= 0 || log.n == len(log.times) {
+			goto rare
+		}
+		if log.n == 0 {
+			age = tick - entry
+		}
+		log.times[(log.head+log.n)%len(log.times)] = uint32(entry)
+		log.n++
+		state.B = now
+		more = (tick-age+window)*quantum - now
+		reset = (entry+window)*quantum - now
+		remaining = remaining - 1
+
+		s.mu.Unlock()
+		if metered {
+			atomic.AddInt64(allowed, 1)
+		}
+		if wanted {
+			reset = (reset + 999_999) / 1_000_000
+			more = (more + 999_999) / 1_000_000
+			h = w.Header()
+			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+				setLarge(t, h, remaining, reset, more)
+			} else {
+				h[HeaderLimit] = limitField
+				h[HeaderRemaining] = numberValues[remaining]
+				h[HeaderReset] = numberValues[reset]
+				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+				h[HeaderPolicy] = policyField
+			}
+		}
+		if guarded {
+			if r.ContentLength < 0 {
+				goto unticketed
+			}
+			if r.Header["Upgrade"] != nil {
+				goto unticketed
+			}
+			if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
+				goto unticketed
+			}
+			defer atomic.AddInt64(word, leavesPlace)
+		}
+		next.ServeHTTP(w, r)
+		return
+	rare:
+		i = settleSlidingWindowLog(settling, s, i, now, hash, key, w, r)
+		if i >= 0 {
+			goto again
+		}
+		return
+	unticketed:
+		unready.ServeHTTP(w, r)
+	})
+}
+
+// newFlatTokenBucket returns Take, takeFromTokenBucket and SetQuotaFields in one, with what a Metering and a Guarding ask for.
 func newFlatTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
+	m := c.Metering
+	metered := m != nil
+	if !metered {
+		m = &Metering{}
+	}
+	own := m.Path
+	other := m.Other
+	aside := m.Aside
 	made := c.Key != nil
 	keyOf := c.Key
 	shards := e.shards
@@ -337,15 +680,28 @@ func newFlatTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 	emptied := e.limit.emptied
 	requests := e.limit.requests
 	period := e.limit.period
+	timed := &timedFastPath{fastPath: e, config: c}
+	allowed := m.Allowed
 	t := c.QuotaFields
 	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
 	stateText := t.State
+	g := c.Guarding
+	guarded := g != nil
+	if !guarded {
+		g = &Guarding{}
+	}
+	word := g.Word
+	unready := g.Unticketed
 	next := c.Next
+	if guarded {
+		next = g.Ticketed
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
+			path                 string
 			key                  string
 			i                    int
 			ok                   bool
@@ -358,6 +714,13 @@ func newFlatTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 			elapsed, level, room int64
 			h                    http.Header
 		)
+		if metered {
+			path = r.URL.Path
+			if path == own || path == other {
+				aside.ServeHTTP(w, r)
+				return
+			}
+		}
 		if made {
 			key = keyOf(r)
 			if key == "" {
@@ -380,6 +743,11 @@ func newFlatTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 			now = time.Now().UnixMicro()
 		} else {
 			now = clock()
+		}
+		if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
+			s.mu.Unlock()
+			timed.ServeHTTP(w, r)
+			return
 		}
 		i, ok = s.index[hash]
 		if !ok {
@@ -413,6 +781,9 @@ func newFlatTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 		remaining = room / period
 
 		s.mu.Unlock()
+		if metered {
+			atomic.AddInt64(allowed, 1)
+		}
 		if wanted {
 			reset = (reset + 999_999) / 1_000_000
 			more = (more + 999_999) / 1_000_000
@@ -427,6 +798,18 @@ func newFlatTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 				h[HeaderPolicy] = policyField
 			}
 		}
+		if guarded {
+			if r.ContentLength < 0 {
+				goto unticketed
+			}
+			if r.Header["Upgrade"] != nil {
+				goto unticketed
+			}
+			if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
+				goto unticketed
+			}
+			defer atomic.AddInt64(word, leavesPlace)
+		}
 		next.ServeHTTP(w, r)
 		return
 	rare:
@@ -434,5 +817,8 @@ func newFlatTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 		if i >= 0 {
 			goto again
 		}
+		return
+	unticketed:
+		unready.ServeHTTP(w, r)
 	})
 }

@@ -77,11 +77,10 @@ func ServeSeveral(rules []*ServedRule, c *ServeConfig) http.Handler {
 		policies += ", " + p.policy
 	}
 	f.policies = []string{policies[2:]}
-	if c.Metering == nil {
-		return newSeveralFlat(f, c)
+	if c.Metering != nil {
+		f.durations = c.Metering.Durations
 	}
-	f.durations = c.Metering.Durations
-	return newSeveralMetered(f, c)
+	return newSeveral(f, c)
 }
 
 func newSeveralRule(rule *ServedRule) *severalRule {
@@ -115,6 +114,22 @@ func covering(f *several, r *http.Request) (list []*severalRule, policies []stri
 		policies = []string{text[2:]}
 	}
 	return list, policies
+}
+
+// beginTimed unlocks what is locked, as unlockSeveral does, so that a decision can be timed from its beginning, and returns the time since started.
+func beginTimed(f *several, s *shard, hashes []uint64) int64 {
+	unlockSeveral(f, s, hashes)
+	return int64(time.Since(started))
+}
+
+// countSeveral counts a request that all rules have allowed. begun is not 0 if the decision is timed.
+func countSeveral(f *several, list []*severalRule, begun int64) {
+	if begun != 0 {
+		Observe(f.durations, time.Since(started)-time.Duration(begun))
+	}
+	for _, p := range list {
+		atomic.AddInt64(p.allowed, 1)
+	}
 }
 
 // memberOf returns a rule's member of RateLimit, behind another, with seconds until more is left; 0: that is left out.

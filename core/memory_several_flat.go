@@ -9,8 +9,16 @@ import (
 	"time"
 )
 
-// newSeveralFlat returns the path of several rules: it finds and charges each rule's state in turn, and sets the quota fields for all of them.
-func newSeveralFlat(f *several, c *ServeConfig) http.Handler {
+// newSeveral returns the path of several rules: it finds and charges each rule's state in turn, and sets the quota fields for all of them, with what a Metering asks for.
+func newSeveral(f *several, c *ServeConfig) http.Handler {
+	m := c.Metering
+	metered := m != nil
+	if !metered {
+		m = &Metering{}
+	}
+	own := m.Path
+	other := m.Other
+	aside := m.Aside
 	rest := c.Rest
 	all := f.rules
 	whole := f.policies
@@ -28,6 +36,7 @@ func newSeveralFlat(f *several, c *ServeConfig) http.Handler {
 	next := c.Next
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
+			path                   string
 			h                      http.Header
 			list                   []*severalRule
 			policies               []string
@@ -46,7 +55,15 @@ func newSeveralFlat(f *several, c *ServeConfig) http.Handler {
 			left, quota, wait      int64
 			failed                 int
 			texts                  string
+			begun                  int64 // since started, in nanoseconds; 0: it is not timed
 		)
+		if metered {
+			path = r.URL.Path
+			if path == own || path == other {
+				aside.ServeHTTP(w, r)
+				return
+			}
+		}
 		h = w.Header()
 		if len(h) > 1 && EarlierFields(h) { // Traefik's responses always have one field
 			rest.ServeHTTP(w, r)
@@ -61,6 +78,7 @@ func newSeveralFlat(f *several, c *ServeConfig) http.Handler {
 				return
 			}
 		}
+	begin:
 		if apart {
 			hashes = lockApart(f, list, r)
 			if hashes == nil {
@@ -92,6 +110,10 @@ func newSeveralFlat(f *several, c *ServeConfig) http.Handler {
 			now = time.Now().UnixMicro()
 		} else {
 			now = clock()
+		}
+		if metered && now%TimedShare == 0 && begun == 0 { // microseconds are random enough; it is timed from the beginning
+			begun = beginTimed(f, s, hashes)
+			goto begin
 		}
 		before = make([]State, len(list))
 	again:
@@ -149,6 +171,9 @@ func newSeveralFlat(f *several, c *ServeConfig) http.Handler {
 		} else {
 			s.mu.Unlock()
 		}
+		if metered {
+			countSeveral(f, list, begun)
+		}
 		if xRateLimit {
 			wait = (wait + 999_999) / 1_000_000
 			if left|wait < tabled {
@@ -166,7 +191,7 @@ func newSeveralFlat(f *several, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		if settleSeveral(f, list, policies, before[:failed], s, base, hashes, now, 0, key, w, r) {
+		if settleSeveral(f, list, policies, before[:failed], s, base, hashes, now, begun, key, w, r) {
 			goto again
 		}
 	})

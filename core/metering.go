@@ -28,7 +28,6 @@ const NoPath = "no path"
 type timedFastPath struct {
 	fastPath *FastPath
 	config   *ServeConfig
-	next     http.Handler
 }
 
 // ServeHTTP implements http.Handler.
@@ -52,5 +51,5 @@ func (e *timedFastPath) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	Observe(c.Metering.Durations, time.Since(begun))
 	atomic.AddInt64(c.Metering.Allowed, 1)
 	SetQuotaFields(c.QuotaFields, w.Header(), remaining, (reset+999_999)/1_000_000, (more+999_999)/1_000_000)
-	e.next.ServeHTTP(w, r)
+	c.Next.ServeHTTP(w, r)
 }

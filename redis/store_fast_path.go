@@ -90,10 +90,7 @@ func Serve(s *Store, r *core.Rule, c *core.ServeConfig, conclude Concluder) http
 	e.script = scriptsOfOneLine[r.Limit().Algorithm()]
 	e.all = groupOf(e, e.rules)
 	e.refuses = one.refuser != nil
-	if c.Metering == nil {
-		return newOne(e, c)
-	}
-	return newOneMetered(e, c)
+	return newOne(e, c)
 }
 
 // leasedHandler returns the handler of a leased rule's fast path.
@@ -102,10 +99,7 @@ func leasedHandler(e *fastPath, c *core.ServeConfig) http.Handler {
 		e.lent = append(e.lent, &e.store.lessee.shards[i])
 	}
 	e.all = &ruleGroup{rules: e.rules}
-	if c.Metering == nil {
-		return newLeased(e, c)
-	}
-	return newLeasedMetered(e, c)
+	return newLeased(e, c)
 }
 
 // replicatedHandler returns the handler of the fast path of a rule with replicas.
@@ -114,10 +108,7 @@ func replicatedHandler(e *fastPath, c *core.ServeConfig) http.Handler {
 		e.copied = append(e.copied, &e.store.replicas.shards[i])
 	}
 	e.all = &ruleGroup{rules: e.rules}
-	if c.Metering == nil {
-		return newReplicated(e, c)
-	}
-	return newReplicatedMetered(e, c)
+	return newReplicated(e, c)
 }
 
 // ServeSeveral is Serve for several rules, each with its core.ServedRule in the same place. They are charged together, in one call. Requests that an earlier handler has set quota fields for are left to c.Rest.
@@ -145,10 +136,7 @@ func ServeSeveral(s *Store, rules []*core.Rule, served []*core.ServedRule, c *co
 		e.matched = e.matched || one.covers != nil
 		e.apart = e.apart || one.keyOf != nil
 	}
-	if c.Metering == nil {
-		return newSeveral(e, c)
-	}
-	return newSeveralMetered(e, c)
+	return newSeveral(e, c)
 }
 
 // newFastRule prepares a rule. It returns nil if the rule is not open, or has an overflow policy.

@@ -9,13 +9,22 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/proxyweir/weir/core"
 )
 
-// newOne returns the fast path of one rule.
+// newOne returns the fast path of one rule, with what a core.Metering asks for.
 func newOne(e *fastPath, c *core.ServeConfig) http.Handler {
+	m := c.Metering
+	metered := m != nil
+	if !metered {
+		m = &core.Metering{}
+	}
+	own := m.Path
+	other := m.Other
+	aside := m.Aside
 	made := c.Key != nil
 	keyOf := c.Key
 	shards := e.shards
@@ -28,6 +37,8 @@ func newOne(e *fastPath, c *core.ServeConfig) http.Handler {
 	head := e.all.head
 	tail := e.all.tail
 	quota := e.rules[0].quota
+	durations := e.durations
+	allowed := m.Allowed
 	t := c.QuotaFields
 	ready := t.Ready != 0
 	limitField := t.Limit
@@ -36,6 +47,7 @@ func newOne(e *fastPath, c *core.ServeConfig) http.Handler {
 	next := c.Next
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
+			path         string
 			key          string
 			i            int
 			hash         uint64
@@ -56,6 +68,13 @@ func newOne(e *fastPath, c *core.ServeConfig) http.Handler {
 			h            http.Header
 			end          string
 		)
+		if metered {
+			path = r.URL.Path
+			if path == own || path == other {
+				aside.ServeHTTP(w, r)
+				return
+			}
+		}
 		if made {
 			key = keyOf(r)
 			if key == "" {
@@ -131,6 +150,12 @@ func newOne(e *fastPath, c *core.ServeConfig) http.Handler {
 		k.line = line
 		k.limit = quota
 		shard.mu.Unlock()
+		if metered {
+			if number%core.TimedShare == 0 {
+				core.Observe(durations, time.Since(Started)-began)
+			}
+			atomic.AddInt64(allowed, 1)
+		}
 		h = w.Header()
 		if len(h) > 1 || !ready { // Traefik's responses always have one field
 			setOtherFields(t, h, words)
@@ -154,8 +179,16 @@ func newOne(e *fastPath, c *core.ServeConfig) http.Handler {
 	})
 }
 
-// newLeased returns the fast path of a leased rule.
+// newLeased returns the fast path of a leased rule, with what a core.Metering asks for.
 func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
+	m := c.Metering
+	metered := m != nil
+	if !metered {
+		m = &core.Metering{}
+	}
+	own := m.Path
+	other := m.Other
+	aside := m.Aside
 	made := c.Key != nil
 	keyOf := c.Key
 	shards := e.lent
@@ -165,6 +198,8 @@ func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 	rest := c.Rest
 	none := &holding{}
 	quota := e.rules[0].quota
+	durations := e.durations
+	allowed := m.Allowed
 	t := c.QuotaFields
 	ready := t.Ready
 	limitField := t.Limit
@@ -175,6 +210,7 @@ func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 	next := c.Next
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
+			path             string
 			key              string
 			i                int
 			hash             uint64
@@ -187,6 +223,13 @@ func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 			left             []string
 			h                http.Header
 		)
+		if metered {
+			path = r.URL.Path
+			if path == own || path == other {
+				aside.ServeHTTP(w, r)
+				return
+			}
+		}
 		if made {
 			key = keyOf(r)
 			if key == "" {
@@ -235,6 +278,12 @@ func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 		if reset < 0 {
 			reset = 0
 		}
+		if metered {
+			if mono%core.TimedShare == 0 { // microseconds are random enough
+				core.Observe(durations, time.Since(at))
+			}
+			atomic.AddInt64(allowed, 1)
+		}
 		reset = (reset + 999_999) / 1_000_000
 		h = w.Header()
 		if len(h) > 1 || reset >= ready { // Traefik's responses always have one field
@@ -257,8 +306,16 @@ func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 	})
 }
 
-// newReplicated returns the fast path of a rule with replicas.
+// newReplicated returns the fast path of a rule with replicas, with what a core.Metering asks for.
 func newReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
+	m := c.Metering
+	metered := m != nil
+	if !metered {
+		m = &core.Metering{}
+	}
+	own := m.Path
+	other := m.Other
+	aside := m.Aside
 	made := c.Key != nil
 	keyOf := c.Key
 	shards := e.copied
@@ -270,6 +327,8 @@ func newReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
 	terms := open.sync
 	clock := e.clock
 	rest := c.Rest
+	durations := e.durations
+	allowed := m.Allowed
 	t := c.QuotaFields
 	ready := t.Ready
 	limitField := t.Limit
@@ -281,6 +340,7 @@ func newReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
 	next := c.Next
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
+			path                   string
 			key                    string
 			i                      int
 			hash                   uint64
@@ -292,6 +352,13 @@ func newReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
 			left                   []string
 			h                      http.Header
 		)
+		if metered {
+			path = r.URL.Path
+			if path == own || path == other {
+				aside.ServeHTTP(w, r)
+				return
+			}
+		}
 		if made {
 			key = keyOf(r)
 			if key == "" {
@@ -325,6 +392,12 @@ func newReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
 		if remaining < 0 {
 			decideUnheld(e, w, r, key)
 			return
+		}
+		if metered {
+			if mono%core.TimedShare == 0 { // microseconds are random enough
+				core.Observe(durations, time.Since(at))
+			}
+			atomic.AddInt64(allowed, 1)
 		}
 		reset = (reset + 999_999) / 1_000_000
 		more = (more + 999_999) / 1_000_000

@@ -9,13 +9,22 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/proxyweir/weir/core"
 )
 
-// newSeveral returns the fast path of several rules.
+// newSeveral returns the fast path of several rules, with what a core.Metering asks for.
 func newSeveral(e *fastPath, c *core.ServeConfig) http.Handler {
+	m := c.Metering
+	metered := m != nil
+	if !metered {
+		m = &core.Metering{}
+	}
+	own := m.Path
+	other := m.Other
+	aside := m.Aside
 	made := c.Key != nil
 	keyOf := c.Key
 	shards := e.shards
@@ -29,10 +38,12 @@ func newSeveral(e *fastPath, c *core.ServeConfig) http.Handler {
 	p := e.pipeline
 	xRateLimit := e.xRateLimit
 	ietf := e.ietf
+	durations := e.durations
 	next := c.Next
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
-			h http.Header
+			path string
+			h    http.Header
 
 			key                    string
 			i                      int
@@ -61,6 +72,13 @@ func newSeveral(e *fastPath, c *core.ServeConfig) http.Handler {
 			at, place              int
 			texts                  string
 		)
+		if metered {
+			path = r.URL.Path
+			if path == own || path == other {
+				aside.ServeHTTP(w, r)
+				return
+			}
+		}
 		h = w.Header()
 		if len(h) > 1 && core.EarlierFields(h) { // Traefik's responses always have one field
 			rest.ServeHTTP(w, r)
@@ -201,6 +219,14 @@ func newSeveral(e *fastPath, c *core.ServeConfig) http.Handler {
 		if ietf {
 			h[core.HeaderRateLimit] = []string{texts[2:]}
 			h[core.HeaderPolicy] = group.policies
+		}
+		if metered {
+			if number%core.TimedShare == 0 {
+				core.Observe(durations, time.Since(Started)-began)
+			}
+			for _, one := range list {
+				atomic.AddInt64(one.allowed, 1)
+			}
 		}
 		next.ServeHTTP(w, r)
 		return

@@ -13,8 +13,8 @@ import (
 )
 
 // fastPath returns the handler of a router: if the middleware has one rule, as most have, one that is fast under the interpreter,
-// and leaves all other requests to h. Interpreted, a handler in front of another costs several times as much as some more lines in it,
-// so tools/flatten writes a second variant for middlewares that count or answer paths of their own. The others pay nothing for it.
+// and leaves all other requests to h. Interpreted, a handler in front of another costs several times as much as some more lines in it. So the
+// fast paths themselves count, and answer paths of their own, if the middleware does.
 //
 // If requests must pass a former limit, too, since a change of the configuration has changed the algorithm, then they take the general path
 // until that is over. If advice may change the limit, there is a fast path for each limit that is in force.
@@ -77,7 +77,7 @@ func serveAdapted(t *transitional, moved int32, w http.ResponseWriter, r *http.R
 // generalPath returns the handler of a router without a fast path.
 func generalPath(h *handler, metering *core.Metering) http.Handler {
 	if metering != nil {
-		return newAllMetered(h, metering)
+		return newAll(h, metering)
 	}
 	if h.guarded != nil && h.engine.limitsNothing() {
 		return h.guarded
@@ -213,10 +213,7 @@ func pathOfRule(h *handler, r *front.Rule) http.Handler {
 	if r.Ruled.Matcher == nil {
 		return quick
 	}
-	if metering == nil {
-		return newGate(h, r, quick)
-	}
-	return newGateMetered(h, r, quick, metering)
+	return newGate(h, r, quick, metering)
 }
 
 // meteringOf returns what a handler counts, and which paths it answers itself; nil: nothing. r is the engine's only rule; nil: there are several.
@@ -292,7 +289,7 @@ func refusalOf(h *handler, r *front.Rule) *core.Refusal {
 
 // guardingOf returns what core's fast paths do for a guard.
 func guardingOf(g *guarded) *core.Guarding {
-	return &core.Guarding{Word: g.word, Ticketed: g.next, Unticketed: &unticketed{guarded: g}, Any: g}
+	return &core.Guarding{Word: g.word, Ticketed: g.next, Unticketed: &unticketed{guarded: g}}
 }
 
 // onlyPlain returns the rule of a middleware that has only one, and which only rejects; nil otherwise.

@@ -37,7 +37,7 @@ var algorithms = mustTabulate([]algorithmRow{
 		t.Fatal(err)
 	}
 	for text, n := range map[string]int{
-		"case One:": 0, "case Two:\n\t\tdecideTwo(l, s, now, cost, next, d)\n": 1, "case Two:\n\t\treturn takeFromTwo(l, s, now)\n": 1, "case ": 7, "return rejectFromTwo(l, s, now)\n": 1, "return newFlatTwo(e, c)": 1, "return newBothTwo(e, c)": 1, "panic(": 9,
+		"case One:": 0, "case Two:\n\t\tdecideTwo(l, s, now, cost, next, d)\n": 1, "case Two:\n\t\treturn takeFromTwo(l, s, now)\n": 1, "case ": 4, "return rejectFromTwo(l, s, now)\n": 1, "return newFlatTwo(e, c)": 1, "panic(": 6,
 	} {
 		if got := strings.Count(string(source), text); got != n {
 			t.Errorf("%q occurs %d times, want %d:\n%s", text, got, n, source)

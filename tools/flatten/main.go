@@ -1,6 +1,7 @@
 // Command flatten generates the fast paths. A fast path is one function that does all that a request needs if it is decided at
-// once. There is one for each combination of algorithm, store, source of the key, metering, and guard. Under an interpreter, each call
-// allocates all variables of the called function. So the code of the functions is inlined here, as a compiler would do.
+// once: the key, the decision, metering, the header fields, and what a guard needs. There is one for each algorithm in a Memory, one for each
+// consistency of a rule in Redis, and in both stores one for several rules. Under an interpreter, each call allocates all variables of the called
+// function. So the code of the functions is inlined here, as a compiler would do.
 //
 // A path is a list of fragments, one behind the other. They are in the folder fragments:
 //
@@ -10,8 +11,8 @@
 //	several  covering, store_several, fields_several, counted_several, rare_several   the same for several rules, whose algorithms are called
 //	         known_several, learned_several, unusual_several   and in Redis
 //	outcome  fields_words, fields_captured, fields_held, fields_decided, next, rare   what happens to the request: its header fields, and who serves it
-//	metering aside, timed_call, timed_held, counted   what a middleware with metrics or paths of its own does besides
-//	guarding ticket, unticketed                  what it does before a guard
+//	metering aside, timed_call, timed_held, counted   what a middleware with metrics or paths of its own does besides, if it is one
+//	guarding ticket, unticketed                  what it does before a guard, if there is one
 //
 // A fragment is a template of its name, with statements, and one of its name and ".variables", with the declarations that these
 // need at the beginning of the function, and in core one of its name and ".captured", with variables that are set once for a handler: a variable that is declared before it is set, and set only once, costs an interpreter
@@ -24,10 +25,8 @@
 // The rows of fields.go describe the header fields. The paths, core.SetQuotaFields and answer.WriteHeaders are generated from
 // them.
 //
-// To add a fragment, write its file. To add a path, add a row to paths in paths.go. A new combination of key, store, algorithm,
-// metering and guard needs a type, whose fields and constructor are in the template of its package (memory, redis, traefik), and code
-// that chooses it: core.Serve for a Memory, which tools/dispatch generates, redis.Serve for Redis, and fastPath in traefik around
-// both. To add a file, add a row to files.
+// To add a fragment, write its file. To add a path, add a row to paths in paths.go. It needs code that chooses it:
+// core.Serve for a Memory, which tools/dispatch generates, redis.Serve for Redis, and fastPath in traefik around both. To add a file, add a row to files.
 //
 // It is run by go generate, in its own folder. A test finds files that are not up to date.
 package main

@@ -13,11 +13,8 @@ import (
 
 // file is a generated file.
 type file struct {
-	Name    string // its path from the root
-	Page    string // the template of the whole file
-	Metered bool   // its paths have a core.Metering
-	Guarded bool   // and a core.Guarding
-	Logs    bool   // it has the paths of algorithms with logs, with and without these two; no other file of its page has any
+	Name string // its path from the root
+	Page string // the template of the whole file
 
 	Paths []fastPath // set by generate
 }
@@ -27,58 +24,32 @@ var files = []file{
 	{Name: "core/answer/headers_write.go", Page: "write"},
 	{Name: "core/memory_fast_path_settle.go", Page: "settle"},
 	{Name: "core/memory_fast_path_flat.go", Page: "memory"},
-	{Name: "core/memory_fast_path_metered.go", Page: "memory", Metered: true},
-	{Name: "core/memory_fast_path_guarded.go", Page: "memory", Guarded: true},
-	{Name: "core/memory_fast_path_both.go", Page: "memory", Metered: true, Guarded: true},
-	{Name: "core/memory_fast_path_logs.go", Page: "memory", Metered: true, Guarded: true, Logs: true},
 	{Name: "core/memory_several_flat.go", Page: "several"},
-	{Name: "core/memory_several_metered.go", Page: "several", Metered: true},
 	{Name: "redis/store_fast_path_flat.go", Page: "redis"},
-	{Name: "redis/store_fast_path_metered.go", Page: "redis", Metered: true},
 	{Name: "redis/store_several_flat.go", Page: "redis_several"},
-	{Name: "redis/store_several_metered.go", Page: "redis_several", Metered: true},
-	{Name: "traefik/fast_path_flat.go", Page: "traefik"},
-	{Name: "traefik/fast_path_metered.go", Page: "traefik", Metered: true},
 }
 
 // fastPath is one function.
 type fastPath struct {
-	Page    string
-	Name    string // the name of its type, without algorithm and Metered
-	Metered bool
-	Guarded bool
-	Self    string // the name of its receiver; e has what the key, the store and the outcome need
-
-	// Parts are the names of its fragments. Without Metered, those in ofMetering are left out, and without Guarded those in ofGuarding.
-	Parts []string
-
-	// OnlyMetered says that the path exists only with Metered.
-	OnlyMetered bool
+	Page  string
+	Name  string   // of its constructor, without new and the algorithm
+	Parts []string // the names of its fragments
 
 	Algorithm shortcut // for a Memory: pathsOf makes one path for each
 
 	Algorithms []shortcut // all of them
 }
 
-// ofMetering are the fragments that only paths with Metered have.
-var ofMetering = []string{"aside", "timed_call", "timed_held", "counted", "counted_several"}
-
-// ofGuarding are those that only paths with Guarded have.
-var ofGuarding = []string{"ticket", "unticketed"}
-
-// paths are all paths. Each is generated twice, with Metered and without; those of a Memory once for each algorithm, and again with Guarded.
+// paths are all paths. Those of a Memory are generated once for each algorithm.
 var paths = []fastPath{
-	{Page: "memory", Parts: []string{"aside", "key_address", "store_memory", "counted", "fields_captured", "ticket", "next", "rare", "unticketed"}},
+	{Page: "memory", Name: "Flat", Parts: []string{"aside", "key_address", "store_memory", "counted", "fields_captured", "ticket", "next", "rare", "unticketed"}},
 
-	{Page: "several", Parts: []string{"aside", "covering", "store_several", "counted_several", "fields_several", "next", "rare_several"}},
+	{Page: "several", Name: "Several", Parts: []string{"aside", "covering", "store_several", "counted_several", "fields_several", "next", "rare_several"}},
 
-	{Page: "redis", Name: "one", Parts: []string{"aside", "key_address", "known", "call", "learned", "timed_call", "counted", "fields_words", "next", "unusual"}},
+	{Page: "redis", Name: "one", Parts: []string{"aside", "key_address", "known", "call", "learned", "timed_call", "fields_words", "next", "unusual"}},
 	{Page: "redis_several", Name: "several", Parts: []string{"aside", "known_several", "call", "learned_several", "timed_call", "next", "unusual_several"}},
-	{Page: "redis", Name: "leased", Parts: []string{"aside", "key_address", "store_lease", "timed_held", "counted", "fields_held", "next"}},
-	{Page: "redis", Name: "replicated", Parts: []string{"aside", "key_address", "store_replica", "timed_held", "counted", "fields_decided", "next"}},
-
-	{Page: "traefik", Name: "gate", Self: "g", Parts: []string{"aside", "gate"}},
-	{Page: "traefik", Name: "all", Self: "a", Parts: []string{"aside", "all"}, OnlyMetered: true},
+	{Page: "redis", Name: "leased", Parts: []string{"aside", "key_address", "store_lease", "timed_held", "fields_held", "next"}},
+	{Page: "redis", Name: "replicated", Parts: []string{"aside", "key_address", "store_replica", "timed_held", "fields_decided", "next"}},
 }
 
 // pathsOf returns the paths of a file.
@@ -91,34 +62,19 @@ func pathsOf(f file, shortcuts []shortcut) []fastPath {
 		return list
 	}
 	for _, p := range paths {
-		if p.Page != f.Page || p.OnlyMetered && !f.Metered {
+		if p.Page != f.Page {
 			continue
 		}
 		p.Algorithms = shortcuts
 		if p.Page != "memory" {
-			list = append(list, p.with(f.Metered, f.Guarded))
+			list = append(list, p)
 			continue
 		}
 		for _, p.Algorithm = range shortcuts {
-			if p.Algorithm.IsLog != f.Logs {
-				continue
-			}
-			if f.Logs {
-				list = append(list, p.with(false, false), p.with(true, false), p.with(false, true))
-			}
-			list = append(list, p.with(f.Metered, f.Guarded))
+			list = append(list, p)
 		}
 	}
 	return list
-}
-
-// with returns the path with or without a core.Metering and a core.Guarding.
-func (p fastPath) with(metered, guarded bool) fastPath {
-	p.Metered, p.Guarded = metered, guarded
-	p.Parts = slices.DeleteFunc(slices.Clone(p.Parts), func(part string) bool {
-		return !metered && slices.Contains(ofMetering, part) || !guarded && slices.Contains(ofGuarding, part)
-	})
-	return p
 }
 
 // Replicated reports whether the path decides by replicas.
@@ -127,31 +83,15 @@ func (p fastPath) Replicated() bool { return slices.Contains(p.Parts, "store_rep
 // Leased reports whether the path spends units that are held.
 func (p fastPath) Leased() bool { return slices.Contains(p.Parts, "store_lease") }
 
-// Type returns the name of the path's type.
-func (p fastPath) Type() string {
-	if p.Page == "several" {
-		return "Several" + map[bool]string{false: "Flat", true: "Metered"}[p.Metered]
-	}
-	if p.Page == "memory" {
-		prefix := "Flat"
-		switch {
-		case p.Metered && p.Guarded:
-			prefix = "Both"
-		case p.Metered:
-			prefix = "Metered"
-		case p.Guarded:
-			prefix = "Guarded"
-		}
-		return prefix + p.Algorithm.Type
-	}
-	return typeOf(p.Name, p.Metered)
-}
+// Type returns the name of the path's constructor, without new.
+func (p fastPath) Type() string { return strings.ToUpper(p.Name[:1]) + p.Name[1:] + p.Algorithm.Type }
 
-func typeOf(name string, metered bool) string {
-	if metered {
-		return name + "Metered"
+// Core returns the qualifier of core's names.
+func (p fastPath) Core() string {
+	if strings.HasPrefix(p.Page, "redis") {
+		return "core."
 	}
-	return name
+	return ""
 }
 
 // ReadyOf returns Ready of a field in core, where variables have what is prepared.
@@ -175,8 +115,6 @@ func init() {
 		"part":      part,
 		"captured":  captured,
 		"variables": func(name string, p fastPath) (string, error) { return part(name+".variables", p) },
-		"title":     func(name string) string { return strings.ToUpper(name[:1]) + name[1:] },
-		"type":      typeOf,
 		"more":      func() string { return more },
 		"fields":    func() []field { return fields },
 		"family":    func(name string) []field { return fieldsThat(func(f field) bool { return f.Family == name }) },
