@@ -6,7 +6,7 @@
 # make bench  the benchmarks of docs/performance.md, beside the peers
 # make experiment         a small run of the experiment, with its report; FULL=1 runs all of it
 # make experiment-report  the chapter docs/experiment.md, from the data in the repository
-# make lint   format, vet and staticcheck alone
+# make lint   format, vet, staticcheck, and the bounds on lines and files alone
 
 .PHONY: run demo advisor test bench experiment experiment-report lint
 
@@ -32,4 +32,4 @@ experiment-report:
 	./scripts/experiment report
 
 lint:
-	./scripts/test format vet staticcheck
+	./scripts/test format vet house staticcheck
