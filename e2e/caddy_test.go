@@ -65,12 +65,17 @@ func runCaddy(t testing.TB, addr, path, global, sites string) *caddy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
+	return runProgram(t, binary, t.TempDir(), addr, path, global, sites)
+}
+
+// runProgram is runCaddy with another program, in a folder.
+func runProgram(t testing.TB, binary, dir, addr, path, global, sites string) *caddy {
+	t.Helper()
 	c := &caddy{addr: addr, client: new(http.Client)}
 	c.client.Transport = &http.Transport{MaxIdleConnsPerHost: 256}
 	config := "{\npersist_config off\ndefault_bind 127.0.0.1\nstorage file_system " + dir + "\n" + global + "\n}\n" + sites
 	file := filepath.Join(dir, "Caddyfile")
-	if err = os.WriteFile(file, []byte(config), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	output, err := os.Create(filepath.Join(dir, "caddy.log"))
