@@ -35,7 +35,7 @@
 //
 // All keys of a queue have one hash tag, so they are in one slot of a Cluster: <prefix>{defer:<namespace>/<rule>}: and then
 //
-//	job:<id>       hash    one job: see the fields in queue.go
+//	job:<id>       hash    one job: see the fields in scripts/describe.lua
 //	queue:<key>    list    the ids of a key's jobs, in order; the first may be running
 //	due            zset    keys that nobody has claimed, by the time of their next turn
 //	held           zset    keys that a worker has claimed, by the end of the lease

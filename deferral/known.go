@@ -105,16 +105,7 @@ func (k *Known) some(most int) []string {
 }
 
 // linesScript returns the keys of jobs that were accepted from a time on, at most so many, and the time of the last; and which of some keys have no jobs.
-var linesScript = script(`
-local from, most = ARGV[1], tonumber(ARGV[2])
-local fresh, gone = {}, {}
-local found = redis.call('ZRANGE', P .. 'open', from, '+inf', 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
-for i = 1, #found, 2 do fresh[#fresh + 1] = redis.call('HGET', job(found[i]), 'q') or '' end
-for i = 3, #ARGV do
-  if redis.call('EXISTS', queue(ARGV[i])) == 0 then gone[#gone + 1] = ARGV[i] end
-end
-return {fresh, text(tonumber(found[#found] or 0)), gone}
-`)
+var linesScript = script("lines")
 
 // Bounds of following.
 const (
