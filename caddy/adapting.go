@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/redis"
 	"go.uber.org/zap"
@@ -29,6 +30,20 @@ type adapting struct {
 	stop    chan struct{}  // ends the ticks; nil: there are none
 	ended   chan struct{}
 	builtin builtin
+}
+
+// metrics returns the advice of an app, as metrics show it; none without an advisor, or before it begins.
+func (g *adapting) metrics(a *App) []metrics.Advice {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if a.Advisor == nil || g.app != a || g.board == nil {
+		return nil
+	}
+	polls := int64(0)
+	if g.poller != nil {
+		polls = g.poller.Health().Polls
+	}
+	return []metrics.Advice{{Board: g.board, Polls: polls, Applies: a.Advisor.Mode == "apply"}}
 }
 
 // adaptedRule is an adaptable rule: where it decides, and what the guards before its services know of it.
@@ -198,7 +213,7 @@ func (a *App) adaptedRules() map[string]adaptedRule {
 		if p == nil {
 			return
 		}
-		label := labelOf(h.Namespace, name)
+		label := metrics.LabelOf(h.Namespace, name)
 		r := rules[label]
 		for _, other := range r.places {
 			if other == p { // a set that several handlers share

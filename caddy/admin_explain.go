@@ -306,7 +306,7 @@ func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
 	for i := range q.Checks {
 		c := &q.Checks[i]
 		d := &c.Decision
-		label := reporterOf(c).stats.label
+		label := reporterOf(c).stats.Label
 		one := ruleCoverage{Rule: label, Covers: true, Key: subjects[label].keys.show(c.Key), Limit: c.Rule.Limit().String(), Candidate: c.Rule.IsCandidate(), Former: c.Rule.IsFormer(),
 			Shadow: c.Rule.Shadow() && !c.Rule.IsCandidate(), Allowed: d.Allowed, Soft: d.Soft, Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter)}
 		if d.Allowed && q.Verdict.Outcome != core.Reject && d.Delay == 0 && !c.Uncounted { // Remaining is as if the request had been charged
@@ -320,7 +320,7 @@ func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
 	}
 	for _, zone := range h.zones {
 		if !slices.ContainsFunc(q.Checks, func(c core.Check) bool { return reporterOf(&c) == zone.reporter }) {
-			answer.Rules = append(answer.Rules, ruleCoverage{Rule: zone.reporter.stats.label, Allowed: true})
+			answer.Rules = append(answer.Rules, ruleCoverage{Rule: zone.reporter.stats.Label, Allowed: true})
 		}
 	}
 	for _, text := range h.expected.missing(r) {

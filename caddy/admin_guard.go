@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/metrics"
 )
 
 // guardAnswer is the state of a guard.
@@ -35,9 +36,10 @@ func (g *guarded) answer() guardAnswer {
 		Name: g.label, UnderWay: at.UnderWay, Limit: at.Limit, Max: at.Max, Min: at.Min, Baseline: float64(at.Baseline) / 1e6,
 		FairShare: float64(at.Fair) / 1e3, Shadow: at.Shadow, Learning: at.WarmUp >= 0,
 	}
-	a.Rejected, _ = front.GuardCounts(&at, false)
+	rejected, _ := front.GuardCounts(&at, false)
+	a.Rejected = metrics.ByValue(metrics.GuardRejected, rejected)
 	if spared, shown := front.GuardCounts(&at, true); shown {
-		a.Spared = spared
+		a.Spared = metrics.ByValue(metrics.GuardShadowRejected, spared)
 	}
 	g.each(func(label string, r *guard.Rule) {
 		of := guard.LookAt(r, now)

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
+	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/redis"
 )
 
@@ -51,7 +51,7 @@ func showHealth(a *App, r *http.Request) (any, error) {
 	stats := a.memory.store.Stats()
 	answer := healthAnswer{
 		Stores:      []storeAnswer{{Store: memoryName, Keys: &stats.Keys, MaxKeys: stats.MaxKeys, LogBytes: &stats.LogBytes, Evictions: &stats.Evictions}},
-		StoreErrors: make(map[string]int64),
+		StoreErrors: metrics.ByValue(metrics.StoreErrors, metrics.Read(storeErrors)),
 	}
 	for _, store := range a.redisStores() {
 		for _, server := range store.Servers() {
@@ -67,16 +67,13 @@ func showHealth(a *App, r *http.Request) (any, error) {
 		age := float64(st.Age) / 1e6
 		answer.Stores = append(answer.Stores, storeAnswer{Store: "storage", Keys: &st.Keys, Storage: s.name, Instances: &st.Instances, Damaged: &st.Damaged, Age: &age, Failing: st.Failing})
 	}
-	for _, kind := range storeErrorKinds {
-		answer.StoreErrors[kind] = int64(storeErrorsOf(kind))
-	}
 	answer.Guards = a.guards()
 	answer.Advisor = a.memory.adapting.health(a)
 	for _, d := range a.queues() {
 		answer.Deferred = append(answer.Deferred, d.queueAnswer(d.worker.Sums()))
 	}
 	if len(a.files.inUse()) > 0 {
-		answer.RuleFiles = filesNow()
+		answer.RuleFiles = &filesAnswer{!rulesRefused.Load(), time.UnixMilli(rulesLoaded.Load() / 1000).UTC()}
 	}
 	return answer, nil
 }
@@ -92,18 +89,4 @@ func (a *App) redisStores() []*redis.Store {
 		}
 	}
 	return list
-}
-
-func storeErrorsOf(kind string) float64 {
-	var m dto.Metric
-	_ = storeErrors.WithLabelValues(kind).Write(&m) // cannot fail for a counter
-	return m.GetCounter().GetValue()
-}
-
-// filesNow returns the values of the metrics of rule files.
-func filesNow() *filesAnswer {
-	var successful, loaded dto.Metric
-	_ = rulesSuccessful.Write(&successful)
-	_ = rulesLoaded.Write(&loaded)
-	return &filesAnswer{successful.GetGauge().GetValue() == 1, time.UnixMilli(int64(loaded.GetGauge().GetValue() * 1000)).UTC()}
 }

@@ -3,9 +3,11 @@ package ratelimit
 import (
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -69,14 +71,14 @@ func listRules(a *App, r *http.Request) (any, error) {
 func (a *App) ruleAnswer(s *subject, now time.Time) ruleAnswer {
 	answer := ruleAnswer{
 		ID: s.label, Namespace: s.namespace, Name: s.name, Key: s.keys.names, Enforce: s.enforcement, Store: s.limiter.store,
-		Source: s.source, Notes: s.notes, Waiting: s.waiting(), Outcomes: make(map[string]int64), Penalties: s.stats.penalties.Load(),
+		Source: s.source, Notes: s.notes, Waiting: s.waiting(), Outcomes: make(map[string]int64), Penalties: atomic.LoadInt64(&s.stats.Penalties),
 	}
 	if s.own != nil {
 		answer.Limit, _ = writtenLimit(s.own)
 		l := s.own.Limit()
 		answer.Algorithm = l.Algorithm().String()
 		answer.Requests = l.Requests()
-		answer.Period = float64(lengthOf(l, now.UnixMicro())) / 1e6
+		answer.Period = float64(metrics.PeriodOf(l, now.UnixMicro())) / 1e6
 		if l.IsBucket() {
 			answer.Burst = l.Quota()
 		}
@@ -94,13 +96,14 @@ func (a *App) ruleAnswer(s *subject, now time.Time) ruleAnswer {
 		keys := a.keysOf(rules)
 		answer.Keys = &keys
 	}
+	requests, compared := metrics.Read(s.stats.Requests), metrics.Read(s.stats.Compared)
 	for o, name := range front.OutcomeNames {
-		answer.Outcomes[name] = s.stats.outcomes[o].Load()
+		answer.Outcomes[name] = requests[o]
 	}
 	if s.hasCandidate() {
 		answer.Candidates = make(map[string]int64, front.Comparisons)
 		for c, name := range [front.Comparisons]string{"both_rejected", "stricter", "laxer", "both_allowed"} {
-			answer.Candidates[name] = s.stats.candidates[c].Load()
+			answer.Candidates[name] = compared[c]
 		}
 	}
 	return answer

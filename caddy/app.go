@@ -85,7 +85,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.memory = memory
-	if err := enter(ctx.GetMetricsRegistry(), decisionSeconds, storeErrors, ruleCollector{}, adviceCollector{}); err != nil {
+	if err := register(ctx.GetMetricsRegistry()); err != nil {
 		return err
 	}
 	if a.Advisor != nil {

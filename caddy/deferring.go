@@ -301,7 +301,7 @@ func (d *deferring) ask(q *front.Inquiry, r *http.Request) (asked *deferral.Defe
 		d.h.limiter.failed(err)
 	}
 	if held = errors.Is(err, deferral.ErrHeld); held {
-		d.zone.reporter.stats.refusals[refusalOf(err)].Add(1)
+		d.zone.reporter.stats.countRefused(err)
 	}
 	return nil, held
 }
@@ -372,7 +372,7 @@ func (d *deferring) accept(w http.ResponseWriter, r *http.Request, q *front.Inqu
 	default:
 		d.h.limiter.failed(err)
 	}
-	d.zone.reporter.stats.refusals[refusalOf(err)].Add(1)
+	d.zone.reporter.stats.countRefused(err)
 	return false, nil
 }
 

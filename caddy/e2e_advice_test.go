@@ -388,7 +388,7 @@ func TestAHostileAdvisorCostsNothing(t *testing.T) {
 	s := startAdvised(t)
 	const settings = "mode apply\nwarm_up 10s\ntimeout 1s\n" // in which a busy machine reads a mebibyte
 	s.site(settings, "guard\n"+adaptable)
-	before := strings.Count(stacks(), "weir/advice.run(")
+	before := strings.Count(stacks(), "weir/core/advice.run(")
 	if before != 1 {
 		t.Fatalf("%d pollers", before)
 	}
@@ -466,7 +466,7 @@ func TestAHostileAdvisorCostsNothing(t *testing.T) {
 	s.reloadWith("", ":PORT {\nrate_limit 100/1m\nrespond ok\n}")
 	eventually(t, "nothing of the advisor is left", func() bool {
 		all := stacks()
-		return !strings.Contains(all, "weir/advice.") && !strings.Contains(all, "adapting).tick")
+		return !strings.Contains(all, "weir/core/advice.") && !strings.Contains(all, "adapting).tick")
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/metrics"
 	"go.uber.org/zap"
 )
 
@@ -212,9 +213,18 @@ func (s *guardState) each(do func(label string, r *guard.Rule)) {
 	}
 }
 
+// addMetrics adds what the guard and its rules are at.
+func (s *guardState) addMetrics(p *metrics.Page) {
+	at, now := guard.Look(s.Guard), guardNow()
+	metrics.AddGuard(p, s.label, &at)
+	s.each(func(label string, r *guard.Rule) {
+		of := guard.LookAt(r, now)
+		metrics.AddDemand(p, s.label, label, &of)
+	})
+}
+
 // Destruct implements caddy.Destructor.
 func (s *guardState) Destruct() error {
-	guardMetrics.remove(s)
 	return nil
 }
 
@@ -225,7 +235,7 @@ var (
 )
 
 // provisionGuard makes the handler's guard ready.
-func (h *Handler) provisionGuard(ctx caddy.Context) error {
+func (h *Handler) provisionGuard() error {
 	g := h.Guard
 	if g == nil {
 		return nil
@@ -244,17 +254,12 @@ func (h *Handler) provisionGuard(ctx caddy.Context) error {
 			break
 		}
 	}
-	if err := enter(ctx.GetMetricsRegistry(), guardMetrics); err != nil {
-		return err
-	}
 	label := g.Name
 	if h.Namespace != "" {
 		label = h.Namespace + "/" + g.Name
 	}
 	value, _, err := guards.LoadOrNew(label, func() (caddy.Destructor, error) {
-		s := newGuardState(label, g.config())
-		guardMetrics.add(s)
-		return s, nil
+		return newGuardState(label, g.config()), nil
 	})
 	if err != nil {
 		return err

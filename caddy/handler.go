@@ -22,6 +22,7 @@ import (
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/redis"
 	"go.uber.org/zap"
 )
@@ -182,7 +183,7 @@ func (h *Handler) provision(ctx caddy.Context) error {
 	}
 	h.events = events.(*caddyevents.App)
 	h.fields, _ = answer.ParseFields(h.Headers)
-	if err := h.provisionGuard(ctx); err != nil {
+	if err := h.provisionGuard(); err != nil {
 		return err
 	}
 
@@ -238,9 +239,6 @@ func (h *Handler) provisionFiles(ctx caddy.Context, patterns []string) (err erro
 			return errors.New(`rate_limit has no zone: write one into rate_limits, such as "api": {` + limitInJSON + `}, or the names of files with rules into rules_files`)
 		}
 		return nil
-	}
-	if err := enter(ctx.GetMetricsRegistry(), rulesSuccessful, rulesLoaded, rulesReloads); err != nil {
-		return err
 	}
 	h.app.RulesInterval = shortest(h.app.RulesInterval, h.RulesInterval)
 	h.app.usesFiles = h.app.usesFiles || len(h.RulesFiles) == 0
@@ -483,9 +481,9 @@ func (h *Handler) decide(q *front.Inquiry) (at int64, err error) {
 	l := h.limiter
 	began := time.Now()
 	err = l.Decide(q.Checks, false, &q.Verdict)
-	l.seconds.Observe(time.Since(began).Seconds())
+	core.Observe(l.times, time.Since(began))
 	if err != nil {
-		storeErrors.WithLabelValues(redis.ErrorKind(err)).Inc()
+		metrics.Count(storeErrors, metrics.StoreErrors, redis.ErrorKind(err))
 		l.failed(err)
 	}
 	return began.Unix(), err

@@ -3,7 +3,6 @@ package ratelimit
 import (
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/proxyweir/weir/redis"
 )
 
@@ -42,16 +41,6 @@ func (b *leaseBook) stats() redis.LeaseStats {
 	}
 	return sum
 }
-
-func leaseDesc(m redis.LeaseMetric, label string) *prometheus.Desc {
-	return prometheus.NewDesc(m.Name, m.Help, []string{label}, nil)
-}
-
-var (
-	leaseUnitsDesc    = leaseDesc(redis.LeaseUnits, "rule")
-	leaseRequestsDesc = leaseDesc(redis.LeaseRequests, "outcome")
-	leaseCallsDesc    = leaseDesc(redis.LeaseCalls, "outcome")
-)
 
 // leased returns how many units of a rule's limits this process holds; nil: the rule is not leased.
 func (s *subject) leased(stats *redis.LeaseStats) *int64 {

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/redis"
 	"go.uber.org/zap"
@@ -18,17 +17,17 @@ import (
 // limiter is a core.Limiter, with what logs and metrics report about its store.
 type limiter struct {
 	*core.Limiter
-	store    string         // "memory", "redis", or the name of another module
-	redis    *redis.Store   // nil: the store is no Redis
-	settings *redisSettings // of that Redis
-	storage  *sharedStorage // nil: the store is not over a storage
-	seconds  prometheus.Observer
-	trouble  *troubleLog // nil: the store cannot fail
+	store    string          // "memory", "redis", or the name of another module
+	redis    *redis.Store    // nil: the store is no Redis
+	settings *redisSettings  // of that Redis
+	storage  *sharedStorage  // nil: the store is not over a storage
+	times    *core.Durations // of its decisions
+	trouble  *troubleLog     // nil: the store cannot fail
 }
 
 // newLimiter returns a limiter over a store of that name.
 func newLimiter(store core.Store, name string) *limiter {
-	return &limiter{Limiter: core.NewLimiter(store), store: name, seconds: decisionSeconds.WithLabelValues(name)}
+	return &limiter{Limiter: core.NewLimiter(store), store: name, times: decisionTimesOf(name)}
 }
 
 // counters names the store such that two limiters of one name have the same counters, and those of two names have not.

@@ -2,57 +2,107 @@ package ratelimit
 
 import (
 	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/metrics"
 )
 
-// decisionSeconds and storeErrors exist once in a process, and are registered in the registry of every configuration, so that they
-// survive reloads. The counts of each rule are in a ruleStats, and a ruleCollector reports them.
-var (
-	decisionSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "weir_decision_duration_seconds",
-		Help:    "How long the decision on a request took, by the store that its rules count in.",
-		Buckets: durationBuckets(),
-	}, []string{"store"})
-	storeErrors = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_store_errors_total",
-		Help: "Decisions that the store failed to make, by cause: timeout, connection, reply, or unavailable if its circuit breaker was open.",
-	}, []string{"kind"})
-)
+// collector reports on the configuration that serves requests, whichever has registered it: Caddy also shows the registry of a configuration that was
+// refused. A rule has a bounded number of series, however many keys it has; a rule that is gone has none.
+type collector struct{}
 
-// durationBuckets returns the bounds of the buckets in seconds. The plugin for Traefik has the same.
-func durationBuckets() []float64 {
-	buckets := make([]float64, 0, len(core.DurationBounds))
-	for _, bound := range core.DurationBounds {
-		buckets = append(buckets, float64(bound)/1e9)
+var descs = func() map[*metrics.Family]*prometheus.Desc {
+	list := make(map[*metrics.Family]*prometheus.Desc)
+	for _, f := range metrics.Families {
+		var labels []string
+		for _, l := range f.Labels {
+			labels = append(labels, l.Name)
+		}
+		list[f] = prometheus.NewDesc(f.Name, f.Help, labels, nil)
 	}
-	return buckets
-}
+	return list
+}()
 
-// storeErrorKinds are the values of redis.ErrorKind.
-var storeErrorKinds = []string{"timeout", "connection", "reply", "unavailable"}
-
-func init() {
-	for _, kind := range storeErrorKinds { // present from the start, so that the first error is an increase
-		storeErrors.WithLabelValues(kind)
-	}
-	rulesReloads.WithLabelValues("taken")
-	rulesReloads.WithLabelValues("refused")
-}
-
-// enter registers metrics in a configuration's registry.
-func enter(registry *prometheus.Registry, collectors ...prometheus.Collector) error {
+// register registers the metrics in a configuration's registry.
+func register(registry *prometheus.Registry) error {
 	if registry == nil {
 		return nil
 	}
-	for _, c := range collectors {
-		if err := registry.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
-			return err
-		}
+	if err := registry.Register(collector{}); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+		return err
 	}
 	return nil
+}
+
+// Describe implements prometheus.Collector.
+func (collector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range descs {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (collector) Collect(to chan<- prometheus.Metric) {
+	p := metrics.NewPage()
+	addProcess(p)
+	if app := appInForce(); app != nil {
+		app.addMetrics(p)
+	}
+	for _, f := range metrics.Families {
+		kind := prometheus.GaugeValue
+		if f.Kind == "counter" {
+			kind = prometheus.CounterValue
+		}
+		for _, s := range metrics.Of(p, f) {
+			if f.Kind == "histogram" {
+				within := make(map[float64]uint64, len(s.Bounds))
+				for i, bound := range s.Bounds {
+					within[bound] = uint64(max(s.Within[i], 0))
+				}
+				to <- prometheus.MustNewConstHistogram(descs[f], uint64(s.Count), s.Value, within, s.Labels...)
+				continue
+			}
+			if s.Values == nil {
+				to <- prometheus.MustNewConstMetric(descs[f], kind, s.Value, s.Labels...)
+			}
+			for i, n := range s.Values {
+				to <- prometheus.MustNewConstMetric(descs[f], kind, float64(n), append(s.Labels[:len(s.Labels):len(s.Labels)], metrics.Last(f).Values[i])...)
+			}
+		}
+	}
+}
+
+// What belongs to no rule exists once in a process, so that it survives reloads. The counts of each rule are in a ruleStats.
+var (
+	decisionTimes sync.Map // by the name of the store: *core.Durations
+	storeErrors   = metrics.NewCounts(metrics.StoreErrors)
+	rulesReloads  = metrics.NewCounts(metrics.RulesReloads)
+	rulesLoaded   atomic.Int64 // when rule files were last put in force, in microseconds since the Unix epoch
+	rulesRefused  atomic.Bool  // the rule files as last read are not in force
+)
+
+// decisionTimesOf returns the histogram for the decisions in a store.
+func decisionTimesOf(store string) *core.Durations {
+	d, _ := decisionTimes.LoadOrStore(store, core.NewDurations())
+	return d.(*core.Durations)
+}
+
+// addProcess adds what belongs to no configuration.
+func addProcess(p *metrics.Page) {
+	decisionTimes.Range(func(store, d any) bool {
+		metrics.AddDecisions(p, store.(string), d.(*core.Durations))
+		return true
+	})
+	metrics.Each(p, metrics.StoreErrors, metrics.Read(storeErrors))
+	guards.Range(func(_, value any) bool {
+		value.(*guardState).addMetrics(p)
+		return true
+	})
 }
 
 // count counts the outcome of a request in each of its rules, at a time in seconds since the Unix epoch. failed says that the store
@@ -60,7 +110,7 @@ func enter(registry *prometheus.Registry, collectors ...prometheus.Collector) er
 func count(q *front.Inquiry, at int64, failed bool) {
 	if len(q.Checks) == 1 && q.Verdict.Outcome == core.Allow && !failed && !q.Verdict.Soft && !q.Checks[0].Rule.Shadow() { // the most common case
 		stats := reporterOf(&q.Checks[0]).stats
-		stats.inc(front.Allowed)
+		atomic.AddInt64(stats.Allowed, 1)
 		stats.requests.add(q.Checks[0].Key, at)
 		return
 	}
@@ -68,55 +118,32 @@ func count(q *front.Inquiry, at int64, failed bool) {
 	for i := 0; i < len(q.Checks); {
 		stats := reporterOf(&q.Checks[i]).stats
 		i = front.NextPart(q.Checks, i, &q.Verdict, failed, &part)
-		if part.Compared != front.NotCompared {
-			stats.candidates[part.Compared].Add(1)
-		}
+		metrics.CountPart(stats.Meter, &part, q.Checks)
 		if part.Outcome == front.NotCounted {
 			continue
 		}
 		c := &q.Checks[part.Check]
-		stats.inc(part.Outcome)
 		stats.requests.add(c.Key, at)
 		if part.Outcome == front.Rejected || part.Outcome == front.ShadowRejected {
 			stats.rejections.add(c.Key, at)
 		}
-		if c.Decision.Penalty {
-			stats.penalties.Add(1)
-		}
 	}
 }
 
-// These metrics say whether the rules in force are those of the rule files on disk. Every configuration with rule files registers
-// them.
-var (
-	rulesSuccessful = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "weir_rules_last_reload_successful",
-		Help: "Whether the rule files as last read are in force: 1, or 0 if they were refused and the previous rules stay in force.",
-	})
-	rulesLoaded = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "weir_rules_last_reload_success_timestamp_seconds",
-		Help: "When rule files were last put in force, in seconds since the Unix epoch.",
-	})
-	rulesReloads = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_rules_reloads_total",
-		Help: "Changes of rule files, by outcome: taken or refused.",
-	}, []string{"outcome"})
-)
-
 // noteRulesStarted records that a configuration came into force with its rule files.
 func noteRulesStarted() {
-	rulesSuccessful.Set(1)
-	rulesLoaded.SetToCurrentTime()
+	rulesRefused.Store(false)
+	rulesLoaded.Store(time.Now().UnixMicro())
 }
 
 // noteRulesTaken records that a change of rule files came into force, or was undone.
 func noteRulesTaken() {
 	noteRulesStarted()
-	rulesReloads.WithLabelValues("taken").Inc()
+	metrics.Count(rulesReloads, metrics.RulesReloads, "taken")
 }
 
 // noteRulesRefused records that a change of rule files was refused.
 func noteRulesRefused() {
-	rulesSuccessful.Set(0)
-	rulesReloads.WithLabelValues("refused").Inc()
+	rulesRefused.Store(true)
+	metrics.Count(rulesReloads, metrics.RulesReloads, "refused")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/metrics"
 	"go.uber.org/zap"
 )
 
@@ -32,12 +33,12 @@ type reporter struct {
 
 // newReporter returns a reporter of a rule. The caller must close it. key returns a request's key in readable form; nil: as it is.
 func newReporter(h *Handler, namespace, name string, key func(*http.Request) string) *reporter {
-	r := &reporter{name: name, logger: h.logger, key: key, stats: acquireStats(labelOf(namespace, name))}
+	r := &reporter{name: name, logger: h.logger, key: key, stats: acquireStats(metrics.LabelOf(namespace, name))}
 	r.log.begin(h, name)
 	r.delays.begin(h, name)
 	r.delays.delays = true
 	if r.guarded = h.guarded; r.guarded != nil {
-		r.tracked = r.guarded.track(r.stats.label)
+		r.tracked = r.guarded.track(r.stats.Label)
 	}
 	return r
 }
@@ -54,7 +55,7 @@ func (r *reporter) close() {
 		r.log.end()
 		r.delays.end()
 		if r.guarded != nil {
-			r.guarded.untrack(r.stats.label)
+			r.guarded.untrack(r.stats.Label)
 		}
 		r.stats.release()
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/proxyweir/weir/caddy/command"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/ruleset/yaml"
 )
@@ -214,7 +215,7 @@ func (t *ruleTable) zone(at place, name, namespace string, z *Zone) error {
 	if len(z.Except) > 0 {
 		what += "; except " + strings.Join(z.Except, ",")
 	}
-	t.rule(at.row(labelOf(namespace, name), strings.TrimPrefix(what, "; "), z.key()), z.rule, z.written)
+	t.rule(at.row(metrics.LabelOf(namespace, name), strings.TrimPrefix(what, "; "), z.key()), z.rule, z.written)
 	return nil
 }
 
@@ -245,7 +246,7 @@ func (t *ruleTable) set(at place, namespace string, set *ruleset.Set) {
 			if len(r.Lists["key"]) > 0 {
 				key = strings.Join(r.Lists["key"], " ")
 			}
-			row := at.row(labelOf(namespace, r.Name), coverage(ruleset.One(&r.RuleText, "match")), key)
+			row := at.row(metrics.LabelOf(namespace, r.Name), coverage(ruleset.One(&r.RuleText, "match")), key)
 			row.File = fmt.Sprintf("%s:%d", file.Name, r.Line)
 			t.rule(row, rule, &r.RuleText)
 		}
@@ -291,7 +292,7 @@ func (t *ruleTable) descriptors(at place, namespace string, file *ruleset.File, 
 			if d.Unlimited {
 				t.add(row, nil, "")
 			} else if d.Limit != nil {
-				row.Rule, row.shadow = labelOf(namespace, rules[0].Name()), rules[0].Shadow()
+				row.Rule, row.shadow = metrics.LabelOf(namespace, rules[0].Name()), rules[0].Shadow()
 				t.add(row, rules[0], "")
 				rules = rules[1:]
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/words"
 	"go.uber.org/zap"
 )
@@ -110,7 +111,7 @@ func labelsIn(servers map[string]*caddyhttp.Server) map[string]bool {
 			return
 		}
 		for name := range h.RateLimits {
-			labels[labelOf(h.Namespace, name)] = true
+			labels[metrics.LabelOf(h.Namespace, name)] = true
 		}
 	})
 	if !known {
@@ -209,7 +210,7 @@ func (s *Status) look(r *http.Request) ([]core.Check, error) {
 	seen := make(map[counted]bool) // a rule that was seen in another handler
 	for _, h := range s.app.handlers {
 		checks := slices.DeleteFunc(h.quotas(r, s.wanted), func(c core.Check) bool {
-			label := reporterOf(&c).stats.label
+			label := reporterOf(&c).stats.Label
 			return !s.wanted[label] || seen[counted{label, h.limiter}] // the first label: that of descriptors
 		})
 		var v core.Verdict
@@ -217,7 +218,7 @@ func (s *Status) look(r *http.Request) ([]core.Check, error) {
 			return nil, err
 		}
 		for i := range checks {
-			seen[counted{reporterOf(&checks[i]).stats.label, h.limiter}] = true
+			seen[counted{reporterOf(&checks[i]).stats.Label, h.limiter}] = true
 		}
 		all = append(all, checks...)
 	}
@@ -253,7 +254,7 @@ func (h *Handler) quotas(r *http.Request, wanted map[string]bool) []core.Check {
 	}
 	names := make(map[string]bool)
 	for label := range wanted {
-		names[strings.TrimPrefix(label, labelOf(h.Namespace, ""))] = true
+		names[strings.TrimPrefix(label, metrics.LabelOf(h.Namespace, ""))] = true
 	}
 	var rules []*front.Rule
 	for _, list := range [][]*front.Rule{asked.Own, asked.Files} {

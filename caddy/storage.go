@@ -14,9 +14,9 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/certmagic"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/blobstore"
+	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/tally"
 	"go.uber.org/zap"
 )
@@ -310,24 +310,8 @@ func storeName(raw json.RawMessage) string {
 	return store.Name
 }
 
-// The metrics of stores over a storage.
-var (
-	storageInstancesDesc = prometheus.NewDesc("weir_storage_instances",
-		"Other Caddys whose counts are in the storage, by whether they can be read.", []string{"storage", "state"}, nil)
-	storageOperationsDesc = prometheus.NewDesc("weir_storage_rounds_total",
-		"How often counts were written to the storage or read from it, by outcome.", []string{"storage", "round", "outcome"}, nil)
-	storageAgeDesc = prometheus.NewDesc("weir_storage_age_seconds",
-		"For how long the oldest admission has waited to be told over the storage; 0: there is none.", []string{"storage"}, nil)
-	storageUntoldDesc = prometheus.NewDesc("weir_storage_untold_total",
-		"Units that were admitted and are told to no other Caddy, since too many keys are in use.", []string{"storage"}, nil)
-	storageKeysDesc = prometheus.NewDesc("weir_storage_keys",
-		"Keys in the memory of a store over a storage, those of other Caddys included.", []string{"storage"}, nil)
-
-	storageDescs = []*prometheus.Desc{storageInstancesDesc, storageOperationsDesc, storageAgeDesc, storageUntoldDesc, storageKeysDesc}
-)
-
-// collectStorages reports on the stores. Those over one storage, which differ in their settings, are reported together.
-func collectStorages(stores []*sharedStorage, gauge func(d *prometheus.Desc, value float64, labels ...string), counter func(d *prometheus.Desc, value int64, labels ...string)) {
+// addStorages adds what stores are at. Those over one storage, which differ in their settings, are reported together.
+func addStorages(p *metrics.Page, stores []*sharedStorage) {
 	sums := make(map[string]blobstore.Stats)
 	for _, s := range stores {
 		st := s.store.Stats()
@@ -335,14 +319,12 @@ func collectStorages(stores []*sharedStorage, gauge func(d *prometheus.Desc, val
 		sums[s.name] = st
 	}
 	for name, st := range sums {
-		gauge(storageInstancesDesc, float64(st.Instances-st.Damaged), name, "readable")
-		gauge(storageInstancesDesc, float64(st.Damaged), name, "damaged")
-		counter(storageOperationsDesc, st.Written, name, "write", "ok")
-		counter(storageOperationsDesc, st.Failed, name, "write", "failed")
-		counter(storageOperationsDesc, st.Read, name, "read", "ok")
-		gauge(storageAgeDesc, float64(st.Age)/1e6, name)
-		counter(storageUntoldDesc, st.Untold, name)
-		gauge(storageKeysDesc, float64(st.Keys), name)
+		metrics.Each(p, metrics.StorageInstances, []int64{st.Instances - st.Damaged, st.Damaged}, name)
+		metrics.Each(p, metrics.StorageRounds, []int64{st.Written, st.Failed}, name, "write")
+		metrics.Add(p, metrics.StorageRounds, float64(st.Read), name, "read", "ok")
+		metrics.Add(p, metrics.StorageAge, float64(st.Age)/1e6, name)
+		metrics.Add(p, metrics.StorageUntold, float64(st.Untold), name)
+		metrics.Add(p, metrics.StorageKeys, float64(st.Keys), name)
 	}
 }
 

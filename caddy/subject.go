@@ -13,6 +13,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
@@ -58,7 +59,7 @@ func (a *App) subjects() []*subject {
 	var list []*subject
 	first := make(map[string]*subject)
 	add := func(s *subject) {
-		s.label = labelOf(s.namespace, s.name)
+		s.label = metrics.LabelOf(s.namespace, s.name)
 		if before := first[s.label]; before != nil {
 			before.also = append(before.also, s)
 			return

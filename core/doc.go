@@ -10,6 +10,7 @@
 //	answer    what the client gets to see of the Verdict: header fields, bodies
 //	ruleset   reads rules as users write them, in files and in the settings of proxies, and finds those that cover a request
 //	front     what the adapters of all proxies do with a request
+//	metrics   what adapters report: families of series, and the counts of rules
 //	caddy, traefik, replay   the adapters: they find the rules and keys of a request, ask the limiter once, and write the answer
 //
 // The algorithms are pure functions of limit, state, time and cost. A store owns state, locks and clock. The limiter owns policy.

@@ -168,7 +168,9 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 				}
 			}
 			rate_limit {
-				guard
+				guard {
+					shadow
+				}
 				rules_file `+rules+`
 			}
 			rate_limit {
@@ -188,7 +190,7 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	s := newSite(t)
 	address := freeAddr()
 	withMetrics := ", metrics: {address: '" + address + "'}"
-	s.limit("here", "{limit: 500/1m, algorithm: token_bucket, penalty: [1h], candidate: {limit: 3/1m}, guard: {}"+withMetrics+"}")
+	s.limit("here", "{limit: 500/1m, algorithm: token_bucket, penalty: [1h], candidate: {limit: 3/1m}, guard: {shadow: true}"+withMetrics+"}")
 	s.limit("there", "{limit: 500/1m, consistency: lease"+withMetrics+", store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
 	s.limit("told", "{limit: 500/1m, consistency: eventual 1s"+withMetrics+", store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
 	s.limit("adapted", "{limit: 500/1m, adapt: {ceiling: 800/1m}, advisor: {url: '"+advisor.URL+"', interval: 1s}"+withMetrics+"}")

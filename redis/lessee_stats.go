@@ -2,24 +2,6 @@ package redis
 
 import "github.com/proxyweir/weir/core"
 
-// LeaseMetric is one of the metrics of leases.
-type LeaseMetric struct {
-	Name, Help string
-}
-
-// The metrics of leases: of each leased rule; and of all of them together, by outcome. Each check of a leased rule is a request.
-var (
-	LeaseUnits    = LeaseMetric{"weir_lease_units", "Units of a rule's limit that this proxy holds now, and may spend without asking Redis."}
-	LeaseRequests = LeaseMetric{"weir_lease_requests_total", "Requests under rules with consistency lease: held if this proxy had the units, rejected if the limit had been used up a moment before, asked if Redis decided."}
-	LeaseCalls    = LeaseMetric{"weir_lease_calls_total", "Calls to Redis about leases: granted, refused if too few units were free, returned if units were given back, failed if there was no answer."}
-)
-
-// LeaseCount is the value of such a metric for one outcome.
-type LeaseCount struct {
-	Outcome string
-	N       int64
-}
-
 // LeaseStats is the result of Store.LeaseStats.
 type LeaseStats struct {
 	Units    int64            // that this node may spend now, of all rules
@@ -76,15 +58,11 @@ func (s *LeaseStats) Add(other LeaseStats) {
 	s.Failed += other.Failed
 }
 
-// Requests returns the checks of leased rules, by what became of them.
-func (s *LeaseStats) Requests() []LeaseCount {
-	return []LeaseCount{{"held", s.Spent}, {"rejected", s.Rejected}, {"asked", s.Asked}}
-}
+// Requests returns the checks of leased rules, in the order of the outcomes of metrics.LeaseRequests.
+func (s *LeaseStats) Requests() []int64 { return []int64{s.Spent, s.Rejected, s.Asked} }
 
-// Calls returns the calls about leases, by their outcome.
-func (s *LeaseStats) Calls() []LeaseCount {
-	return []LeaseCount{{"granted", s.Granted}, {"refused", s.Refused}, {"returned", s.Returned}, {"failed", s.Failed}}
-}
+// Calls returns the calls about leases, in the order of the outcomes of metrics.LeaseCalls.
+func (s *LeaseStats) Calls() []int64 { return []int64{s.Granted, s.Refused, s.Returned, s.Failed} }
 
 // HeldOf returns how many units are held of rules, some of which may be counted in the same place, and whether any of them is leased.
 func (s *LeaseStats) HeldOf(rules []*core.Rule) (units int64, leased bool) {

@@ -675,12 +675,6 @@ func (s *Store) Stands(r *core.Rule, key string) (untold, age int64) {
 	return core.ReplicaStands(&h.replica, s.clock())
 }
 
-// The metric of consistency eventual.
-const (
-	SyncAge     = "weir_sync_age_seconds"
-	SyncAgeHelp = "For how long the oldest request under a rule with consistency eventual has waited to be synchronised through Redis; 0: there is none."
-)
-
 // SyncStats is the result of Store.SyncStats.
 type SyncStats struct {
 	Rounds         int   // how many intervals rules have, or had; 0: no rule has replicas

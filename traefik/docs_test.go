@@ -28,6 +28,7 @@ import (
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
 	"go.yaml.in/yaml/v3"
 )
@@ -614,48 +615,26 @@ func TestDocsQuotasAreThePlugins(t *testing.T) {
 
 // The manual's table has every series that there is, and no other.
 func TestDocsHaveTheSeriesThatTheCodeHas(t *testing.T) {
-	st := newStage(t)
-	c := withMetrics(Config{Rule: Rule{Limit: "5/1m", Penalty: []string{"1h"}, Candidate: object{"limit": "6/1m"}}, Guard: "true"})
-	a := newAdvisor(st)
-	c.Rule.Name = "r"
-	c.Rules = []Rule{c.Rule, {Name: "adapted", Limit: "5/1m", Adapt: object{"ceiling": "9/1m"}}}
-	c.Rule = Rule{}
-	c.Advisor = object{"url": a.URL}
-	h := st.handler(context.Background(), c, "m@file")
-	st.polled(a, 1)
-	families := map[string]bool{"weir_breaker_open{server}": true, // there with Redis alone, and with leases or replicas
-		"weir_lease_units{rule}": true, "weir_lease_requests_total{outcome}": true, "weir_lease_calls_total{outcome}": true, "weir_sync_age_seconds": true}
-	for series := range scrape(t, h) {
-		name, labels, _ := strings.Cut(strings.TrimSuffix(series, "}"), "{")
-		for _, end := range []string{"_bucket", "_sum", "_count"} {
-			name = strings.TrimSuffix(name, end)
-		}
-		var words []string
-		for _, label := range strings.Split(labels, ",") {
-			word, _, _ := strings.Cut(label, "=")
-			if word != "le" && word != "" {
-				words = append(words, word)
-			}
-		}
-		if len(words) > 0 {
-			name += "{" + strings.Join(words, ",") + "}"
-		}
-		families[name] = true
-	}
 	var want []string
-	for name := range families {
+	for _, f := range metrics.Families {
+		if f.Caddy {
+			continue
+		}
+		var labels []string
+		for _, l := range f.Labels {
+			labels = append(labels, l.Name)
+		}
+		name := f.Name
+		if len(labels) > 0 {
+			name += "{" + strings.Join(labels, ",") + "}"
+		}
 		want = append(want, name)
 	}
 	table := section(t, readPage(t, "docs/traefik.md"), "## Metrics")
 	sameWords(t, "series", tableWords(t, table, "series"), want)
-	for _, outcome := range front.OutcomeNames {
-		if !strings.Contains(table, "`"+outcome+"`") {
-			t.Errorf("the outcome %s is missing", outcome)
-		}
-	}
-	for _, kind := range failureKinds {
-		if !strings.Contains(table, "`"+kind+"`") {
-			t.Errorf("the kind %s is missing", kind)
+	for _, value := range append(metrics.StoreErrors.Labels[0].Values, front.OutcomeNames...) {
+		if !strings.Contains(table, "`"+value+"`") {
+			t.Errorf("%s is missing", value)
 		}
 	}
 	if !strings.Contains(table, fmt.Sprintf("One decision in %d ", core.TimedShare)) {

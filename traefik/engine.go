@@ -13,6 +13,7 @@ import (
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/redis"
@@ -231,7 +232,7 @@ func validName(text string) string {
 // is in the log already.
 func (e *engine) reportFailure(err error) {
 	if e.counts {
-		e.registry.metrics.countFailure(err)
+		metrics.Count(e.registry.metrics.failures, metrics.StoreErrors, redis.ErrorKind(err))
 	}
 	if errors.Is(err, redis.ErrUnavailable) {
 		return

@@ -226,7 +226,7 @@ func meteringOf(e *engine, r *front.Rule) *core.Metering {
 	if !e.counts {
 		metering.Durations = core.NewDurations() // which nobody reads
 	} else if r != nil {
-		metering.Allowed = e.fixed.meters[r.Ruled.Name].allowed
+		metering.Allowed = e.fixed.meters[r.Ruled.Name].Allowed
 	}
 	return metering
 }
@@ -279,7 +279,7 @@ func refusalOf(h *handler, r *front.Rule) *core.Refusal {
 	}
 	refusal := answer.NewRefusal(message)
 	if e.counts {
-		refusal.Rejected = &e.fixed.meters[r.Ruled.Name].requests[front.Rejected]
+		refusal.Rejected = &e.fixed.meters[r.Ruled.Name].Requests[front.Rejected]
 	}
 	if of := e.fixed.tracked[r.Ruled.Name]; h.guarded != nil {
 		refusal.Told = func(key string) { countRefusal(h.guarded, of, key) }

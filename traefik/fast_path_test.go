@@ -221,7 +221,7 @@ func (s *stage) counted(i int) []int64 {
 	var none []int64
 	set := s.newest("m@file").fixed
 	if m := set.meters[set.rules[i].Ruled.Name]; m != nil {
-		return m.requests
+		return m.Requests
 	}
 	return none
 }

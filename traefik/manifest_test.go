@@ -42,9 +42,10 @@ var mayImport = map[string]string{
 	"core/answer":  "core core/words",
 	"core/ruleset": "core core/match core/words",
 	"core/front":   "core/ruleset core/answer core core/match core/words core/guard core/advice",
+	"core/metrics": "core core/front core/guard core/advice",
 	"redis":        "core core/answer core/match",
 	"redis/resp":   "redis",
-	"traefik":      "core/front core/ruleset redis redis/resp core/answer core core/match core/words core/guard core/advice",
+	"traefik":      "core/metrics core/front core/ruleset redis redis/resp core/answer core core/match core/words core/guard core/advice",
 }
 
 func interpretedFolders() (list []string) {

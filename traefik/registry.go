@@ -12,6 +12,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/metrics"
 )
 
 // registry keeps the state that outlives the handlers which Traefik makes.
@@ -56,7 +57,7 @@ type registry struct {
 
 	metrics   *processMetrics
 	page      *page
-	meters    map[string]*meter // by their labels
+	meters    map[string]*metrics.Meter // by their labels
 	listeners map[string]*metricsListener
 	maxKeys   int // of the memory
 }
@@ -113,7 +114,7 @@ func newRegistry() *registry {
 		warned:      make(map[string]map[string]bool),
 		metrics:     newProcessMetrics(),
 		guards:      make(map[string]*sharedGuard),
-		meters:      make(map[string]*meter),
+		meters:      make(map[string]*metrics.Meter),
 		listeners:   make(map[string]*metricsListener),
 	}
 	g.page = &page{write: func() []byte { return g.writeMetrics() }}

@@ -8,6 +8,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/metrics"
 )
 
 // sharedGuard is a guard of the process.
@@ -112,17 +113,25 @@ func (g *registry) reportGuard(e, other *engine) {
 		e.guardSettings.name, other.name))
 }
 
-// guardsOf returns the guards whose metrics are shown, by their names, and those names in order.
-func (g *registry) guardsOf(engines []*engine) (names []string, guards map[string]*guardSeries) {
-	guards = make(map[string]*guardSeries)
+// guardSeries has what metrics show of one guard.
+type guardSeries struct {
+	name   string
+	guard  *guard.Guard
+	labels []string      // of the rules; the first is empty: of requests under no rule
+	rules  []*guard.Rule // of the same order
+}
+
+// guardsOf returns the guards whose metrics are shown, in the order of their names.
+func (g *registry) guardsOf(engines []*engine) []*guardSeries {
+	var list []*guardSeries
+	found := make(map[string]bool)
 	for _, e := range engines {
 		of := g.guardOf(e)
-		if !e.counts || of == nil || guards[e.guardSettings.name] != nil {
+		if !e.counts || of == nil || found[e.guardSettings.name] {
 			continue
 		}
-		name := e.guardSettings.name
-		names = append(names, name)
-		one := &guardSeries{guard: of.guard, labels: []string{""}, rules: []*guard.Rule{of.alone}}
+		found[e.guardSettings.name] = true
+		one := &guardSeries{name: e.guardSettings.name, guard: of.guard, labels: []string{""}, rules: []*guard.Rule{of.alone}}
 		labels := make([]string, 0, len(of.rules))
 		for label := range of.rules {
 			labels = append(labels, label)
@@ -132,10 +141,20 @@ func (g *registry) guardsOf(engines []*engine) (names []string, guards map[strin
 			one.labels = append(one.labels, label)
 			one.rules = append(one.rules, of.rules[label])
 		}
-		guards[name] = one
+		list = append(list, one)
 	}
-	sort.Strings(names)
-	return names, guards
+	sort.Slice(list, func(i, j int) bool { return list[i].name < list[j].name })
+	return list
+}
+
+// addGuard adds the metrics of a guard.
+func addGuard(p *metrics.Page, g *guardSeries, now int64) {
+	at := guard.Look(g.guard)
+	metrics.AddGuard(p, g.name, &at)
+	for i, label := range g.labels {
+		of := guard.LookAt(g.rules[i], now)
+		metrics.AddDemand(p, g.name, label, &of)
+	}
 }
 
 // guardOf returns the guard of an engine; nil: it has none.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/redis"
 )
 
@@ -15,7 +16,7 @@ const shownFor = 10 * time.Second
 
 // meter gives the rules of a set their meters: existing ones, or new ones.
 func (g *registry) meter(s *ruleSet) {
-	s.meters = make(map[string]*meter)
+	s.meters = make(map[string]*metrics.Meter)
 	s.enforced = true
 	for _, r := range s.rules {
 		limits := r.Ruled.Limits.Rules()
@@ -32,26 +33,31 @@ func (g *registry) meter(s *ruleSet) {
 	}
 }
 
-func (g *registry) meterOf(r *core.Rule) *meter {
+func (g *registry) meterOf(r *core.Rule) *metrics.Meter {
 	label := labelOf(r)
 	m := g.meters[label]
 	if m == nil {
-		m = newMeter(label)
+		m = metrics.NewMeter(label)
 		g.meters[label] = m
 	}
 	return m
 }
 
 // add adds a rule's limits to its series.
-func (s *ruleSet) add(name string, m *meter, own *core.Rule, limits []*core.Rule) {
+func (s *ruleSet) add(name string, m *metrics.Meter, own *core.Rule, limits []*core.Rule) {
 	s.meters[name] = m
+	one := &series{limits: limits}
+	one.of.Meter = m
+	one.of.Configured = own
+	one.of.Candidate = hasCandidate(limits[0])
+	one.of.Blocks = hasPenalties(limits[0])
 	for _, limit := range limits {
-		if limit.Allowed != m.allowed { // an engine's own rules come with each new set, and requests come under them
-			limit.Allowed = m.allowed
+		if limit.Allowed != m.Allowed { // an engine's own rules come with each new set, and requests come under them
+			limit.Allowed = m.Allowed
 		}
 		s.enforced = s.enforced && !limit.Shadow() && len(limit.Beside()) == 0
 	}
-	s.series = append(s.series, &series{meter: m, own: own, limits: limits, candidate: hasCandidate(limits[0]), penalties: hasPenalties(limits[0])})
+	s.series = append(s.series, one)
 }
 
 // hasPenalties reports whether a limit has penalties.
@@ -65,11 +71,11 @@ func (g *registry) forgetMeters() {
 	if len(g.meters) == 0 {
 		return
 	}
-	kept := make(map[string]*meter)
+	kept := make(map[string]*metrics.Meter)
 	for _, e := range g.engines {
 		if e.counts {
 			for _, one := range e.inForce().series {
-				kept[one.meter.label] = one.meter
+				kept[one.of.Meter.Label] = one.of.Meter
 			}
 		}
 	}
@@ -205,9 +211,8 @@ type snapshot struct {
 	evicted         int64
 	leases          redis.LeaseStats
 	syncs           redis.SyncStats
-	advised         []*advisedNow
-	guardNames      []string // in order
-	guards          map[string]*guardSeries
+	advised         []*engine
+	guards          []*guardSeries // by name
 }
 
 // observe takes a snapshot.
@@ -224,15 +229,15 @@ func (g *registry) observe() *snapshot {
 		s.leases.Add(shared.store.LeaseStats())
 		s.syncs.Add(shared.store.SyncStats())
 	}
-	found := make(map[*meter]*series)
+	found := make(map[*metrics.Meter]*series)
 	shown := g.shown()
-	s.guardNames, s.guards = g.guardsOf(shown)
+	s.guards = g.guardsOf(shown)
 	for _, e := range shown {
 		if !e.counts {
 			continue
 		}
 		if e.advising != nil {
-			s.advised = append(s.advised, &advisedNow{of: e.advising, applies: e.advisor.apply})
+			s.advised = append(s.advised, e)
 		}
 		if e.shared != nil {
 			s.redis = true
@@ -243,16 +248,17 @@ func (g *registry) observe() *snapshot {
 			s.inMemory = true
 		}
 		for _, one := range e.inForce().series {
-			r := found[one.meter]
+			r := found[one.of.Meter]
 			if r == nil {
-				r = &series{meter: one.meter}
-				found[one.meter] = r
+				r = &series{}
+				r.of.Meter = one.of.Meter
+				found[one.of.Meter] = r
 				s.rules = append(s.rules, r)
 			}
-			r.own = one.own
 			r.all = one.all
-			r.candidate = r.candidate || one.candidate
-			r.penalties = r.penalties || one.penalties
+			r.of.Configured = one.of.Configured
+			r.of.Candidate = r.of.Candidate || one.of.Candidate
+			r.of.Blocks = r.of.Blocks || one.of.Blocks
 			if e.shared == nil {
 				r.inMemory = true
 				r.limits = append(r.limits, one.inForce()...)
@@ -262,7 +268,7 @@ func (g *registry) observe() *snapshot {
 		}
 	}
 	rules := s.rules
-	sort.Slice(rules, func(i, j int) bool { return rules[i].meter.label < rules[j].meter.label })
+	sort.Slice(rules, func(i, j int) bool { return rules[i].of.Meter.Label < rules[j].of.Meter.Label })
 	return s
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
@@ -31,10 +32,10 @@ type ruleSet struct {
 	places []*front.Place // of the adaptable rules in the files; nil: no advisor
 
 	// If the rules are metered.
-	meters   map[string]*meter // by name; nil: they are not metered
-	series   []*series         // the series of each rule
-	enforced bool              // no rule is a shadow, or has a concurrency beside its limit
-	waits    bool              // any rule makes requests wait
+	meters   map[string]*metrics.Meter // by name; nil: they are not metered
+	series   []*series                 // the series of each rule
+	enforced bool                      // no rule is a shadow, or has a concurrency beside its limit
+	waits    bool                      // any rule makes requests wait
 }
 
 // tally counts what a shadow would have rejected, and how a limit and its candidate have decided differently, since the last report.

@@ -9,6 +9,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/metrics"
 )
 
 // handler is a middleware in one router.
@@ -164,9 +165,9 @@ func finishReservations(e *engine, reservations []core.Reservation) {
 
 // wait waits until a request may pass, and returns it then. If the client leaves before, it is not served, and wait returns nil. (There is no
 // select here: in Yaegi, requests at the same one would wait for each other's channels.) meters are of the rules that it waits for.
-func wait(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration, meters []*meter) *http.Request {
+func wait(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration, meters []*metrics.Meter) *http.Request {
 	for _, m := range meters {
-		atomic.AddInt64(&m.waiting, 1)
+		atomic.AddInt64(&m.Waiting, 1)
 	}
 	same, ahead := readAhead(r)
 	over, letGo := e.registry.pause(r.Context(), delay)
@@ -174,7 +175,7 @@ func wait(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration
 	letGo()
 	ahead.Stop()
 	for _, m := range meters {
-		atomic.AddInt64(&m.waiting, -1)
+		atomic.AddInt64(&m.Waiting, -1)
 	}
 	if r.Context().Err() != nil {
 		w.WriteHeader(front.StatusClientClosedRequest)

@@ -144,40 +144,14 @@ func milliseconds(microseconds float64) time.Duration {
 	return time.Duration(microseconds/1000) * time.Millisecond
 }
 
-// GuardCounts returns how many requests a guard rejected, or would have as a shadow, by reason. shown is false of a guard that never was a shadow.
-func GuardCounts(at *guard.State, shadow bool) (counts map[string]int64, shown bool) {
+// GuardReasons are all of them.
+var GuardReasons = []string{GuardFull, GuardUnfair, GuardTightened}
+
+// GuardCounts returns how many requests a guard rejected, or would have as a shadow, for each of GuardReasons. shown is false of a guard that never was a
+// shadow.
+func GuardCounts(at *guard.State, shadow bool) (counts []int64, shown bool) {
 	if !shadow {
-		return map[string]int64{GuardFull: at.Full, GuardUnfair: at.Unfair, GuardTightened: at.Tightened}, true
+		return []int64{at.Full, at.Unfair, at.Tightened}, true
 	}
-	return map[string]int64{GuardFull: at.ShadowFull, GuardUnfair: at.ShadowUnfair, GuardTightened: at.ShadowTightened},
-		at.Shadow || at.ShadowFull+at.ShadowUnfair+at.ShadowTightened > 0
+	return []int64{at.ShadowFull, at.ShadowUnfair, at.ShadowTightened}, at.Shadow || at.ShadowFull+at.ShadowUnfair+at.ShadowTightened > 0
 }
-
-// GuardMetric is one of a guard's metrics, of which each has a label "guard" with its name.
-type GuardMetric struct {
-	Name, Help string
-}
-
-// The metrics of a guard. All but GuardRejected and GuardShadowRejected, which have a label "reason" too, are gauges. GuardShadowRejected is shown of guards
-// that are or were shadows.
-var (
-	GuardLimit    = GuardMetric{"weir_guard_limit", "How many requests may be under way to the service."}
-	GuardUnderWay = GuardMetric{"weir_guard_under_way", "Requests that the service has not begun to answer."}
-	GuardBaseline = GuardMetric{"weir_guard_baseline_seconds", "How long the service takes to begin an answer while it keeps up; 0 if it is not known yet."}
-	GuardFair     = GuardMetric{"weir_guard_fair_share", "Requests in 10 seconds of one key beyond which a part of the limit is closed to it; 0 if there is room for all."}
-	GuardRejected = GuardMetric{"weir_guard_rejected_total", "Requests that the guard rejected, by reason: full if the limit was reached, unfair if the key asked for more than its fair share, tightened if it asked for more than any key over a day."}
-
-	GuardShadowRejected = GuardMetric{"weir_guard_shadow_rejected_total", "Requests that the guard would have rejected, by reason, while it was a shadow."}
-)
-
-// The metrics of what a guard knows of a rule, which have a label "rule" too. KeyDemand and FirstByte are histograms, the others gauges. TopKeys has a
-// label "keys", and UsualDemand a label "share".
-var (
-	KeyDemand      = GuardMetric{"weir_key_demand", "Requests of one key in 10 seconds, rejected ones included."}
-	ActiveKeys     = GuardMetric{"weir_active_keys", "Keys with a request in the last 10 seconds that are over."}
-	RejectedKeys   = GuardMetric{"weir_rejected_keys", "Keys with a rejected request in the last 10 seconds that are over."}
-	TopKeys        = GuardMetric{"weir_top_keys_share", "The part of the requests of the last 10 seconds that are over that the keys with the most made, from 0 to 1."}
-	FirstByte      = GuardMetric{"weir_time_to_first_byte_seconds", "How long the service took to begin its answers."}
-	UsualDemand    = GuardMetric{"weir_key_demand_usual", "Requests in 10 seconds that, over a day, the given part of the keys does not exceed; 0 if it is not known yet."}
-	TightenedLimit = GuardMetric{"weir_guard_tightened_limit", "Requests in 10 seconds that keys get that ask for more than any key over a day; 0 if they are not limited."}
-)

@@ -1,0 +1,47 @@
+package metrics
+
+import (
+	"sync/atomic"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/front"
+)
+
+// Meter counts the requests under one rule. Functions of sync/atomic change its numbers, since they cost an interpreter less than methods.
+type Meter struct {
+	Waiting   int64   // requests that wait now, in Traefik; first, where 64 bits are aligned on every machine
+	Penalties int64   // keys that were blocked for exceeding the limit
+	Allowed   *int64  // of Requests: the most frequent outcome
+	Requests  []int64 // by front.Outcome
+	Compared  []int64 // by front.Comparison
+	Label     string  // the rule's: see LabelOf
+}
+
+// NewMeter returns a meter that has counted nothing.
+func NewMeter(label string) *Meter {
+	m := &Meter{Label: label, Requests: make([]int64, front.NotCounted), Compared: make([]int64, front.Comparisons)}
+	m.Allowed = &m.Requests[front.Allowed]
+	return m
+}
+
+// LabelOf returns the name of a rule in metrics.
+func LabelOf(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+// CountPart counts the result of a rule for a request that was decided by checks.
+func CountPart(m *Meter, part *front.Part, checks []core.Check) {
+	if part.Compared != front.NotCompared {
+		atomic.AddInt64(&m.Compared[part.Compared], 1)
+	}
+	if part.Outcome == front.NotCounted {
+		return
+	}
+	atomic.AddInt64(&m.Requests[part.Outcome], 1)
+	if checks[part.Check].Decision.Penalty {
+		atomic.AddInt64(&m.Penalties, 1)
+	}
+}
