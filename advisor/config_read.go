@@ -128,7 +128,7 @@ func (r *reader) read(f *field, n *ruleset.Node) error {
 	case *string:
 		*to = text
 		if f.words != nil && !slices.Contains(f.words, text) {
-			return fmt.Errorf("%s", words.OneOf(text, f.words))
+			return words.OneOf("", "", text, f.words)
 		}
 	case *time.Duration:
 		var d time.Duration

@@ -98,5 +98,5 @@ func (a *Advisor) settings() []setting {
 func (a *Advisor) check() error {
 	c := front.AdvisorConfig{URL: a.URL, Mode: a.Mode, Fleet: a.Fleet, Token: a.Token, Gates: a.Gates,
 		Interval: time.Duration(a.Interval), Timeout: time.Duration(a.Timeout), WarmUp: time.Duration(a.WarmUp), PublicKey: a.PublicKey, TLS: a.TLS != nil}
-	return front.CheckAdvisor(&c, func(word string) string { return word }, true)
+	return front.CheckAdvisor(&c, true)
 }

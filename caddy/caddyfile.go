@@ -173,7 +173,7 @@ func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) err
 		return err
 	}
 	if word, err := h.checkEffect(); err != nil {
-		return errorAt(at[word], errors.New(inCaddyfile.Replace(err.Error())))
+		return errorAt(at[word], inCaddyfile.write(err))
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func (h *Handler) shortForm(d *caddyfile.Dispenser, matcher string, args []strin
 	}
 	name := shortName(matcher, zone.Key)
 	if err := zone.compile(name, ""); err != nil {
-		return d.WrapErr(err)
+		return d.WrapErr(inCaddyfile.write(err))
 	}
 	h.RateLimits[name], h.places[name] = zone, d.Token()
 	return nil

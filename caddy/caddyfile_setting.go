@@ -45,7 +45,7 @@ func numberTo(word string, to *int, least, most int) setting {
 func durationTo(word string, to *caddy.Duration, least, most string) setting {
 	from, _ := caddy.ParseDuration(least)
 	until, _ := caddy.ParseDuration(most)
-	return setting{word: word, to: to, least: float64(from), most: float64(until), must: "a duration from " + least + " to " + most}
+	return setting{word: word, to: to, least: float64(from), most: float64(until), must: "from " + least + " to " + most}
 }
 
 // settingOf returns the setting of a field of the schema. The value is checked later, with the whole zone.
@@ -77,7 +77,7 @@ func (s *setting) take(d *caddyfile.Dispenser, where string) error {
 
 // set parses the line's one value and sets the field to it.
 func (s *setting) set(text string) (err error) {
-	number := 0.0
+	number, kind := 0.0, ""
 	switch to := s.to.(type) {
 	case func(string) error:
 		return to(text)
@@ -106,10 +106,10 @@ func (s *setting) set(text string) (err error) {
 		var duration time.Duration
 		duration, err = caddy.ParseDuration(text)
 		*to = caddy.Duration(duration)
-		number = float64(duration)
+		number, kind = float64(duration), "a duration "
 	}
 	if err != nil || !s.inRange(number) {
-		return fmt.Errorf("%s %q: must be %s", s.word, text, s.must)
+		return fmt.Errorf("%s %q: must be %s%s", s.word, text, kind, s.must)
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func checkFields(settings []setting) error {
 			}
 		case *caddy.Duration:
 			if *to != 0 && !s.inRange(float64(*to)) {
-				return fmt.Errorf("%s %s: must be %s", s.word, time.Duration(*to), strings.TrimPrefix(s.must, "a duration "))
+				return fmt.Errorf("%s %s: must be %s", s.word, time.Duration(*to), s.must)
 			}
 		}
 	}

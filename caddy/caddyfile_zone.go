@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -21,7 +20,7 @@ import (
 type zoneBlock struct {
 	zone  Zone
 	where string                     // how errors begin: with the zone's name
-	at    map[string]caddyfile.Token // the place of each word, and of each member or item in it, by the path of a ruleset.FieldError
+	at    map[string]caddyfile.Token // the place of each word, and of each member or item in it, by the path of a words.Mistake
 }
 
 // zone reads a zone's block.
@@ -50,7 +49,7 @@ func (h *Handler) zone(d *caddyfile.Dispenser) error {
 	}
 	maps.Copy(b.at, at)
 	if err := b.zone.compile(name, ""); err != nil {
-		return errorAt(b.lineOf(err, line), errors.New(inCaddyfile.Replace(err.Error())))
+		return errorAt(b.lineOf(words.Of(err), line), inCaddyfile.write(err))
 	}
 	h.RateLimits[name], h.places[name] = &b.zone, line
 	if token, ok := b.at["consistency"]; ok {
@@ -64,11 +63,10 @@ func (h *Handler) zone(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// lineOf returns the token that an error is about. Which fields go together is known only at the zone's end, but the error must
+// lineOf returns the token that a mistake is about. Which fields go together is known only at the zone's end, but the error must
 // name the line of the word.
-func (b *zoneBlock) lineOf(err error, otherwise caddyfile.Token) caddyfile.Token {
-	var wrong *ruleset.FieldError
-	if !errors.As(err, &wrong) {
+func (b *zoneBlock) lineOf(wrong *words.Mistake, otherwise caddyfile.Token) caddyfile.Token {
+	if len(wrong.Path) == 0 {
 		return otherwise
 	}
 	for n := len(wrong.Path); n > 0; n-- {
@@ -166,7 +164,7 @@ func (b *zoneBlock) limit(text string) error {
 // inWords returns an error with the right form if a limit is written in several words, such as 10 per minute.
 func inWords(args []string) error {
 	var c core.LimitConfig
-	if err := core.ParseLimit(strings.Join(args, " "), &c); err != nil && len(args) > 1 && strings.Contains(err.Error(), "did you mean") {
+	if err := core.ParseLimit(strings.Join(args, " "), &c); err != nil && len(args) > 1 && words.Of(err).Meant != "" {
 		return err
 	}
 	return nil

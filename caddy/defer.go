@@ -15,7 +15,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
-	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/deferral"
 )
 
@@ -180,22 +180,22 @@ func (d *Defer) check(zone string) error {
 	}
 	for _, s := range append(d.settings(""), jobs...) {
 		if err := checkFields([]setting{s}); err != nil {
-			return wrongDefer(s.word, "%v", err)
+			return wrongDefer(s.word, err)
 		}
 	}
 	c := d.withDefaults(zone)
 	if c.MaxJobsPerKey > c.MaxJobs {
-		return wrongDefer("max_jobs", "max_jobs: one key may have %d jobs, and all keys together %d; write the larger number first, as in 10000 100", c.MaxJobsPerKey, c.MaxJobs)
+		return wrongDefer("max_jobs", words.Wrong("max_jobs", "", "one key may have %d jobs, and all keys together %d; write the larger number first, as in 10000 100", c.MaxJobsPerKey, c.MaxJobs))
 	}
 	if needs := c.MaxBody + 32<<10; c.MaxBytes < needs { // and what is stored besides
-		return wrongDefer("max_bytes", "max_bytes %d: has no room for one request with a body of max_body %d; write at least %d", c.MaxBytes, c.MaxBody, needs)
+		return wrongDefer("max_bytes", words.Wrong("max_bytes", fmt.Sprint(c.MaxBytes), "has no room for one request with a body of max_body %d; write at least %d", c.MaxBody, needs))
 	}
 	for _, list := range []struct {
 		word  string
 		names []string
 	}{{"headers", c.Headers}, {"result_headers", c.ResultHeaders}} {
 		if _, err := deferral.CheckHeaders(list.names, len(d.Encrypt) > 0); err != nil {
-			return wrongDefer(list.word, "%s", strings.Replace(err.Error(), "headers ", list.word+" ", 1))
+			return wrongDefer(list.word, words.Of(err).Named(list.word))
 		}
 	}
 	for _, key := range d.Encrypt {
@@ -204,7 +204,7 @@ func (d *Defer) check(zone string) error {
 		}
 	}
 	if _, err := deferral.ParseKeys(d.Encrypt); err != nil {
-		return wrongDefer("encrypt", "%v", err)
+		return wrongDefer("encrypt", err)
 	}
 	return nil
 }
@@ -223,8 +223,10 @@ func (d *Defer) keys() (deferral.Keys, error) {
 }
 
 // wrongDefer returns an error about a setting of defer.
-func wrongDefer(word, format string, args ...any) error {
-	return &ruleset.FieldError{Path: []string{"defer", word}, Text: "on_limit defer: " + fmt.Sprintf(format, args...)}
+func wrongDefer(word string, err error) error {
+	m := words.Of(err).Within("on_limit", "defer")
+	m.Path = []string{"defer", word}
+	return m
 }
 
 // checkDefer says what is wrong with how a compiled zone defers.
@@ -236,24 +238,26 @@ func (z *Zone) checkDefer() error {
 		return err
 	}
 	for _, other := range []struct {
-		field, text string
-		set         bool
+		field, value string
+		set          bool
 	}{
-		{"on_limit", "on_limit " + z.OnLimit, z.OnLimit != "" && z.OnLimit != "reject"},
-		{"enforcement", "enforcement " + z.Enforcement, z.Enforcement != "" && z.Enforcement != "hard"},
-		{"penalty", "penalty", len(z.Penalty) > 0},
-		{"count_rejected", "count_rejected", z.CountRejected},
-		{"algorithm", "algorithm leaky_bucket", z.Algorithm == core.LeakyBucket.String()},
-		{"consistency", "consistency " + z.Consistency, z.Consistency != "" && z.Consistency != "strict"},
-		{"concurrency", "concurrency", z.Concurrency != 0},
-		{"candidate", "candidate", z.Candidate != nil},
+		{"on_limit", " " + z.OnLimit, z.OnLimit != "" && z.OnLimit != "reject"},
+		{"enforcement", " " + z.Enforcement, z.Enforcement != "" && z.Enforcement != "hard"},
+		{"penalty", "", len(z.Penalty) > 0},
+		{"count_rejected", "", z.CountRejected},
+		{"algorithm", " leaky_bucket", z.Algorithm == core.LeakyBucket.String()},
+		{"consistency", " " + z.Consistency, z.Consistency != "" && z.Consistency != "strict"},
+		{"concurrency", "", z.Concurrency != 0},
+		{"candidate", "", z.Candidate != nil},
 	} {
 		if other.set {
-			return wrong(other.field, "on_limit defer and %s are mutually exclusive; remove one, or write %s into another zone", other.text, other.field)
+			m := words.Wrong("on_limit", "defer", " and %s%s are mutually exclusive; remove one, or write %[1]s into another zone", other.field, other.value)
+			m.Path = []string{other.field}
+			return m
 		}
 	}
 	if len(z.rule.Limits.Rules()) == 0 {
-		return wrong("defer", "on_limit defer: has no effect on a zone without any limit; write a limit, or leave it out")
+		return wrongDefer("", words.Wrong("", "", "has no effect on a zone without any limit; write a limit, or leave it out"))
 	}
 	return z.checkStoredKey(z.Defer)
 }
@@ -265,7 +269,7 @@ func (z *Zone) checkStoredKey(d *Defer) error {
 	}
 	for _, part := range z.rule.Parts {
 		if name := credentialsIn(part.Source); name != "" {
-			return wrong("key", "key %s: is a secret, and a deferred request stores its keys; write encrypt with a key into on_limit defer, or take another key", name)
+			return words.Wrong("key", name, "is a secret, and a deferred request stores its keys; write encrypt with a key into on_limit defer, or take another key")
 		}
 	}
 	return nil

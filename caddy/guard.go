@@ -100,7 +100,7 @@ func (g *Guard) check() error {
 	if err := front.CheckGuard(g.Name, g.Max, g.Min); err != nil {
 		return err
 	}
-	if _, err := front.GuardWarmUp(g.Tighten, "warm_up", time.Duration(g.WarmUp)); err != nil {
+	if _, err := front.GuardWarmUp(g.Tighten, time.Duration(g.WarmUp)); err != nil {
 		return err
 	}
 	if p := g.Priority; p != nil {
@@ -130,7 +130,7 @@ func (g *Guard) alike(other *Guard) bool {
 
 // config returns what the guard is configured by.
 func (g *Guard) config() guard.Config {
-	warmUp, _ := front.GuardWarmUp(g.Tighten, "warm_up", time.Duration(g.WarmUp))
+	warmUp, _ := front.GuardWarmUp(g.Tighten, time.Duration(g.WarmUp))
 	return guard.Config{Max: g.Max, Min: g.Min, WarmUp: warmUp, Shadow: g.Shadow}
 }
 

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,7 @@ import (
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/metrics"
+	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/redis"
 	"go.uber.org/zap"
 )
@@ -153,7 +155,7 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 // Provision sets up the handler and its zones. It changes nothing of the running configuration.
 func (h *Handler) Provision(ctx caddy.Context) error {
 	err := h.provision(ctx)
-	if err != nil && h.At != "" && !strings.Contains(err.Error(), ", at "+lineOf(h.At)) {
+	if err != nil && h.At != "" && !errors.As(err, new(*reportedError)) {
 		return fmt.Errorf("%w, at %s", err, h.At)
 	}
 	return err
@@ -190,7 +192,7 @@ func (h *Handler) provision(ctx caddy.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
 		zone := h.RateLimits[name]
 		if err := zone.compile(name, h.Namespace); err != nil {
-			return err
+			return inJSON.write(err)
 		}
 		h.zones = append(h.zones, zone)
 		h.waits = h.waits || zone.rule.Limits.Delays()
@@ -304,7 +306,7 @@ func (h *Handler) provisionSurroundings(ctx caddy.Context) {
 // check says what is wrong with the handler's own fields.
 func (h *Handler) check() error {
 	if _, err := h.checkEffect(); err != nil {
-		return err
+		return inJSON.write(err)
 	}
 	if err := checkFields(h.settings()); err != nil {
 		return err
@@ -313,20 +315,19 @@ func (h *Handler) check() error {
 	return err
 }
 
-// checkEffect says which of the handler's settings, a word of the Caddyfile, has no effect beside the others.
+// checkEffect says which of the handler's settings, a word of the Caddyfile, has no effect beside the others. The error is a words.Mistake.
 func (h *Handler) checkEffect() (word string, err error) {
 	for _, c := range []struct {
-		said bool
-		word string
-		why  string
+		said             bool
+		word, value, why string
 	}{
-		{h.Domain != "" && len(h.Descriptors) == 0, "domain", fmt.Sprintf("%q: has no effect without a descriptor; write how a request becomes one: %s", h.Domain, entryInJSON)},
-		{h.Message != "" && h.Response == "error_routes", "message", ": has no effect with response error_routes, since the error routes answer; write the text there, or take one out"},
-		{h.LogKey && h.LogLevel == "off", "log_key", ": has no effect with log_level off; take one out"},
-		{h.LogInterval != 0 && h.LogLevel == "off", "log_interval", ": has no effect with log_level off; take one out"},
+		{h.Domain != "" && len(h.Descriptors) == 0, "domain", strconv.Quote(h.Domain), "has no effect without a descriptor; write how a request becomes one: `descriptor <key> {header.X-Key}`"},
+		{h.Message != "" && h.Response == "error_routes", "message", "", "has no effect with response error_routes, since the error routes answer; write the text there, or take one out"},
+		{h.LogKey && h.LogLevel == "off", "log_key", "", "has no effect with log_level off; take one out"},
+		{h.LogInterval != 0 && h.LogLevel == "off", "log_interval", "", "has no effect with log_level off; take one out"},
 	} {
 		if c.said {
-			return c.word, errors.New(c.word + strings.Replace(" "+c.why, " :", ":", 1))
+			return c.word, words.Wrong(c.word, c.value, c.why)
 		}
 	}
 	return "", nil

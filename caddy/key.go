@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/words"
 )
 
 const clientIPPlaceholder = "{http.vars.client_ip}"
@@ -119,7 +121,7 @@ func (t *template) Written(text string) (string, error) {
 	if s.why != nil {
 		return "", s.why
 	}
-	return "", fmt.Errorf("%q: is no text of %s", text, t.text)
+	return "", words.Wrong("", strconv.Quote(text), "is no text of %s", t.text)
 }
 
 // unmet says why no request has a value that a rule file has for the template; "": a request may have it. See ruleset.Unmet. It

@@ -205,7 +205,7 @@ func (t *ruleTable) handler(part map[string]any, at place) error {
 // zone adds a zone.
 func (t *ruleTable) zone(at place, name, namespace string, z *Zone) error {
 	if err := z.compile(name, namespace); err != nil {
-		return err
+		return inJSON.write(err)
 	}
 	var sets []any
 	if raw, err := json.Marshal(z.MatcherSetsRaw); err != nil || json.Unmarshal(raw, &sets) != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // subject is a rule in force, as the admin API, metrics and rate_limit_status see it.
@@ -209,7 +210,7 @@ func (f keyForm) of(values []string) (string, error) {
 		for i, value := range values {
 			var err error
 			if named[i], err = f.named(i, value); err != nil {
-				return "", fmt.Errorf("key: %s: %s", f.names[i], withoutSecret(err, value))
+				return "", fmt.Errorf("key: %s: %w", f.names[i], withoutSecret(err, value))
 			}
 		}
 	}
@@ -226,14 +227,14 @@ func (f keyForm) of(values []string) (string, error) {
 	return string(key), nil
 }
 
-// withoutSecret returns what is wrong with a value, without the value, with which the error begins; it keeps a value that is an
-// address or network. Caddy logs the admin API's errors, and the value may be a credential that an operator has written for the
-// wrong rule.
-func withoutSecret(err error, value string) string {
-	if _, other := match.ParseNetwork(value); other == nil {
-		return err.Error()
+// withoutSecret returns what is wrong with a value, without the value; it keeps a value that is an address or network. Caddy logs the
+// admin API's errors, and the value may be a credential that an operator has written for the wrong rule.
+func withoutSecret(err error, value string) error {
+	m := *words.Of(err)
+	if _, other := match.ParseNetwork(value); other != nil {
+		m.At = nil
 	}
-	return strings.TrimPrefix(err.Error(), strconv.Quote(value)+": ")
+	return &m
 }
 
 // parts returns the values of a key's parts.

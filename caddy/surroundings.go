@@ -207,7 +207,7 @@ func (s *site) meet(raw json.RawMessage) {
 		switch {
 		case i < 0:
 		case lineOf(s.met[i].at) != lineOf(this.at) && s.met[i].at != "" && this.at != "":
-			s.refuse(fmt.Errorf("zone %q, at %s: is written twice, first at %s, so that a request would count twice in one counter; remove one, or write a zone with another name", name, this.at, s.met[i].at))
+			s.refuse(&reportedError{fmt.Errorf("zone %q, at %s: is written twice, first at %s, so that a request would count twice in one counter; remove one, or write a zone with another name", name, this.at, s.met[i].at)})
 		default:
 			s.warn(this.at, name, "a request passes this zone twice, and counts twice in its counter: a snippet with it is imported twice, or two handlers have it; remove one, or have requests pass one of them")
 		}

@@ -1,11 +1,11 @@
 package ratelimit
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // The functions of this file normalize values that a person has written for a placeholder, in a configuration or for the admin API,
@@ -24,7 +24,7 @@ func writtenHostPort(value string) (string, error) {
 func writtenLabel(value string) (string, error) {
 	label, err := match.SpellHost(value)
 	if err != nil || strings.Contains(value, ".") {
-		return "", fmt.Errorf("%q: must be one label of a host, such as the shop of shop.example, and has no dot", value)
+		return "", words.Wrong("", strconv.Quote(value), "must be one label of a host, such as the shop of shop.example, and has no dot")
 	}
 	return label, nil
 }
@@ -32,7 +32,7 @@ func writtenLabel(value string) (string, error) {
 // writtenPiece normalizes a piece of a path without a slash: a segment, or a file name.
 func writtenPiece(value string) (string, error) {
 	if strings.Contains(value, "/") || value == "." || value == ".." {
-		return "", fmt.Errorf("%q: must be one segment of a path, such as the login of /login, and has no slash", value)
+		return "", words.Wrong("", strconv.Quote(value), "must be one segment of a path, such as the login of /login, and has no slash")
 	}
 	return decoded(value)
 }
@@ -48,7 +48,7 @@ func writtenBase(value string) (string, error) {
 // writtenExt normalizes the extension of a file name.
 func writtenExt(value string) (string, error) {
 	if !strings.HasPrefix(value, ".") || strings.ContainsAny(value[1:], "./") {
-		return "", fmt.Errorf("%q: must be the last extension of a file with its dot, such as .html", value)
+		return "", words.Wrong("", strconv.Quote(value), "must be the last extension of a file with its dot, such as .html")
 	}
 	return decoded(value)
 }
@@ -56,7 +56,7 @@ func writtenExt(value string) (string, error) {
 // writtenDir normalizes a path up to its last slash.
 func writtenDir(value string) (string, error) {
 	if !strings.HasPrefix(value, "/") || !strings.HasSuffix(value, "/") {
-		return "", fmt.Errorf("%q: must be a directory of a path, which begins and ends with /", value)
+		return "", words.Wrong("", strconv.Quote(value), "must be a directory of a path, which begins and ends with /")
 	}
 	return match.SpellPath(value)
 }
@@ -64,7 +64,7 @@ func writtenDir(value string) (string, error) {
 // decoded accepts a value that is normalized if it is in lower case and not escaped.
 func decoded(value string) (string, error) {
 	if escape := match.EscapeIn(value); escape != "" {
-		return "", fmt.Errorf("%q: must be written decoded, without %s", value, escape)
+		return "", words.Wrong("", strconv.Quote(value), "must be written decoded, without %s", escape)
 	}
 	return strings.ToLower(value), nil
 }
@@ -83,11 +83,11 @@ func checkWritten(placeholder, value string) error {
 	case "http.request.remote.port":
 		port, err := strconv.Atoi(value)
 		if err != nil || port < 1 || port > 65535 || strconv.Itoa(port) != value {
-			return fmt.Errorf("%q: must be a port, 1 to 65535", value)
+			return words.Wrong("", strconv.Quote(value), "must be a port, 1 to 65535")
 		}
 	case "http.request.scheme":
 		if value != "http" && value != "https" {
-			return fmt.Errorf("%q: must be http or https", value)
+			return words.Wrong("", strconv.Quote(value), "must be http or https")
 		}
 	}
 	return nil

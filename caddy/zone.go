@@ -1,11 +1,14 @@
 package ratelimit
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/words"
 	"go.uber.org/zap"
 )
 
@@ -254,7 +258,7 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler) error {
 	ours.addZone(h, z)
 	h.app.predecessors().succeed(ours, nil)
 	for _, advice := range r.Advice {
-		h.logger.Warn(advice, zap.String("zone", r.Name))
+		h.logger.Warn(inJSON.write(advice).Error(), zap.String("zone", r.Name))
 	}
 	settings := [][2]string{{"key", z.Key}, {"cost", z.Cost}}
 	if z.Tiers != nil {
@@ -287,18 +291,31 @@ func (z *Zone) key() string {
 	return z.Key
 }
 
-// compile checks every field that can be checked without a running Caddy, and makes the zone's rule. The error names the zone; its
-// *ruleset.FieldError has the field.
+// compile checks every field that can be checked without a running Caddy, and makes the zone's rule. The error is a words.Mistake, which
+// inJSON or inCaddyfile writes.
 func (z *Zone) compile(name, namespace string) error {
+	err := z.compileFields(name, namespace)
+	if err == nil {
+		return nil
+	}
+	m := words.Of(err)
+	if m.Path = m.Where(); len(m.Path) > 0 && m.Path[0] == "name" {
+		return m.Named("zone name")
+	}
+	return m.Within("zone", strconv.Quote(name))
+}
+
+// compileFields is compile. The error does not name the zone.
+func (z *Zone) compileFields(name, namespace string) error {
 	if z == nil {
-		return fmt.Errorf("zone %q: is null; it needs a limit", name)
+		return words.Wrong("", "", "is null; it needs a limit")
 	}
 	if z.OnLimit == "defer" {
-		return fmt.Errorf("zone %q: %w", name, wrong("on_limit", `on_limit "defer": has its settings in an object; write "defer": {} in its place`))
+		return words.Wrong("on_limit", `"defer"`, `has its settings in an object; write "defer": {} in its place`)
 	}
 	text := z.text(name)
 	if err := z.setLimit(text); err != nil {
-		return fmt.Errorf("zone %q: %w", name, err)
+		return err
 	}
 	rule, mistakes := ruleset.Compile(text, ruleset.Context{Namespace: namespace, Template: keyTemplate})
 	if len(mistakes) == 0 {
@@ -306,27 +323,21 @@ func (z *Zone) compile(name, namespace string) error {
 			noteZoneinfo()
 		}
 		z.rule, z.written = rule, text
-		if err := z.checkDefer(); err != nil {
-			return fmt.Errorf("zone %q: %w", name, err)
-		}
-		return nil
+		return z.checkDefer()
 	}
 	first := mistakes[0]
-	if first.Path[0] == "name" {
-		return fmt.Errorf("zone %s", first.Text)
-	}
-	first.Text = inJSON.Replace(first.Text)
-	field, found := strings.CutPrefix(first.Text, fmt.Sprintf("limit %q: ", text.Texts["limit"]))
-	if found && (strings.HasPrefix(field, "requests ") || strings.HasPrefix(field, "period ")) { // fields of a zone
-		first.Text = field
+	switch {
+	case first.Path[0] == "match": // of which a zone has except alone
+		first.At = first.At[1:]
+	case first.At[0] == words.Part{Name: "limit"}:
+		first.At, first.Says = nil, "has no limit; write one such as `100/1m`"
+	case first.At[0].Name == "limit" && len(first.At) > 1: // whose requests and period are fields of a zone
+		first.At = first.At[1:]
 		if z.isDialect() {
-			first.Text = inDialect.Replace(field)
+			first.At[0].Name = map[string]string{"requests": "max_events", "period": "window"}[first.At[0].Name]
 		}
 	}
-	if first.Text == "limit: is missing; write one such as 100/1m" {
-		first.Text = "has no limit; write one such as " + limitInJSON
-	}
-	return fmt.Errorf("zone %q: %w", name, first)
+	return first
 }
 
 // text returns the zone in the form of a rule in a file, without its limit.
@@ -402,21 +413,21 @@ func (z *Zone) setLimit(t *ruleset.RuleText) error {
 	limit := ""
 	switch {
 	case native && z.isDialect():
-		return wrong("max_events", "max_events and window are mutually exclusive with a limit: remove one or the other")
+		return words.Wrong("max_events", "", " and window are mutually exclusive with a limit: remove one or the other")
 	case z.Unlimited && (native || z.isDialect()):
-		return wrong("unlimited", "unlimited and a limit are mutually exclusive: remove one")
+		return words.Wrong("unlimited", "", " and a limit are mutually exclusive: remove one")
 	case z.isDialect():
 		if z.MaxEvents == 0 {
-			return wrong("max_events", "max_events: is missing or 0; a window needs a number from 1 to %d", core.MaxLogRequests)
+			return words.Wrong("max_events", "", "is missing or 0; a window needs a number from 1 to %d", core.MaxLogRequests)
 		}
 		if z.MaxEvents < 0 || z.MaxEvents > core.MaxRequests {
-			return wrong("max_events", "max_events %d: must be from 1 to %d", z.MaxEvents, core.MaxLogRequests)
+			return words.Wrong("max_events", fmt.Sprint(z.MaxEvents), "must be from 1 to %d", core.MaxLogRequests)
 		}
 		if z.Window == 0 {
-			return wrong("max_events", "max_events %d: has no window beside it; write a duration such as 1m", z.MaxEvents)
+			return words.Wrong("max_events", fmt.Sprint(z.MaxEvents), "has no window beside it; write a duration such as 1m")
 		}
 		if d := time.Duration(z.Window); d < core.MinPeriod || d > core.MaxPeriod || d%time.Microsecond != 0 {
-			return wrong("window", "window %s: must be from 1ms to 366d, in whole microseconds", d)
+			return words.Wrong("window", d.String(), "must be from 1ms to 366d, in whole microseconds")
 		}
 		if z.Algorithm == "" {
 			ruleset.SetText(&t.Object, "algorithm", core.SlidingWindowLog.String())
@@ -426,17 +437,13 @@ func (z *Zone) setLimit(t *ruleset.RuleText) error {
 		limit = ruleset.Unlimited
 	case native:
 		if z.Requests < 1 || z.Requests > core.MaxRequests {
-			return wrong("requests", "requests %d: must be from 1 to %d", z.Requests, core.MaxRequests)
+			return words.Wrong("requests", fmt.Sprint(z.Requests), "must be from 1 to %d", core.MaxRequests)
 		}
 		if z.Period == "" {
-			return wrong("period", "period: is missing; write a duration such as 1m, or day, week or month")
+			return words.Wrong("period", "", "is missing; write a duration such as 1m, or day, week or month")
 		}
 		if err := core.ParseLimit("1/"+z.Period, new(core.LimitConfig)); err != nil {
-			_, hint, _ := strings.Cut(err.Error(), " (did you mean ")
-			if hint != "" {
-				hint = " (did you mean " + hint
-			}
-			return wrong("period", "period %q: must be a duration from 1ms to 366d such as 10s, 1m or 7d, or day, week or month%s", z.Period, hint)
+			return words.Wrong("period", strconv.Quote(z.Period), "must be a duration from 1ms to 366d such as 10s, 1m or 7d, or day, week or month").Guess(words.Of(err).Meant)
 		}
 		limit = fmt.Sprintf("%d/%s", z.Requests, z.Period)
 	default:
@@ -446,24 +453,21 @@ func (z *Zone) setLimit(t *ruleset.RuleText) error {
 	return nil
 }
 
-// wrong returns an error about a field.
-func wrong(field, format string, args ...any) error {
-	return &ruleset.FieldError{Path: []string{field}, Text: fmt.Sprintf(format, args...)}
+// names are what a configuration calls settings, and else says in its own way.
+type names map[string]string
+
+// write returns an error in the words of the configuration.
+func (n names) write(err error) error {
+	return errors.New(words.Of(err).In(func(name string) string { return cmp.Or(n[name], name) }))
 }
 
-// Errors suggest fields of JSON, since a configuration in JSON has nothing else; inCaddyfile replaces these in errors of a
-// Caddyfile.
+// Examples for a configuration in JSON.
 const (
 	limitInJSON = `"requests": 100, "period": "1m"`
 	entryInJSON = `"descriptors": [[{"key": "<key>", "value": "{http.request.header.X-Key}"}]]`
 )
 
-// inJSON puts an error of package ruleset into the words of a zone in JSON.
-var inJSON = strings.NewReplacer(
-	"concurrency is none; write one such as 100/1m", "concurrency is none; write one such as "+limitInJSON, "on a rule without", "on a zone without", "match: except_ips: ", "except: ", "written in match: except_ips", "written behind except")
-
-// inDialect puts an error into the words of caddy-ratelimit.
-var inDialect = strings.NewReplacer("requests ", "max_events ", "period ", "window ")
-
-// inCaddyfile puts an error into the words of the Caddyfile.
-var inCaddyfile = strings.NewReplacer(limitInJSON, "100/1m", entryInJSON, "descriptor <key> {header.X-Key}", ": max_events", ": events")
+var (
+	inJSON      = names{"rule": "zone", "except_ips": "except", "in match: except_ips": "behind except", "100/1m": limitInJSON, "descriptor <key> {header.X-Key}": entryInJSON}
+	inCaddyfile = names{"rule": "zone", "except_ips": "except", "in match: except_ips": "behind except", "max_events": "events"}
+)

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/proxyweir/weir/core/words"
@@ -196,5 +197,5 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 			return Algorithm(i + 1), nil
 		}
 	}
-	return 0, fmt.Errorf("algorithm %q: %s", name, words.OneOf(name, AlgorithmNames))
+	return 0, words.OneOf("algorithm", strconv.Quote(name), name, AlgorithmNames)
 }

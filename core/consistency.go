@@ -1,7 +1,7 @@
 package core
 
 import (
-	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,10 +35,10 @@ func ParseConsistency(text string) (value Consistency, every time.Duration, err 
 	}
 	switch {
 	case ConsistencyNames[value] != parts[0]:
-		return Strict, 0, fmt.Errorf("consistency %q: %s", text, words.OneOf(parts[0], ConsistencyNames))
+		return Strict, 0, words.OneOf("consistency", strconv.Quote(text), parts[0], ConsistencyNames)
 	case value != Eventual:
 		if len(parts) > 1 {
-			return Strict, 0, fmt.Errorf("consistency %q: %s takes nothing else; only eventual takes an interval, such as eventual 1s", text, parts[0])
+			return Strict, 0, words.Wrong("consistency", strconv.Quote(text), "%s takes nothing else; only eventual takes an interval, such as eventual 1s", parts[0])
 		}
 		return value, 0, nil
 	case len(parts) == 1:
@@ -46,7 +46,7 @@ func ParseConsistency(text string) (value Consistency, every time.Duration, err 
 	}
 	every, err = parseDuration(parts[1])
 	if err != nil || len(parts) > 2 || every < ShortestSync || every > LongestSync || every%time.Microsecond != 0 {
-		return Strict, 0, fmt.Errorf("consistency %q: eventual takes one interval from %s to %s, such as eventual 1s", text, formatPeriod(ShortestSync), formatPeriod(LongestSync))
+		return Strict, 0, words.Wrong("consistency", strconv.Quote(text), "eventual takes one interval from %s to %s, such as eventual 1s", formatPeriod(ShortestSync), formatPeriod(LongestSync))
 	}
 	return value, every, nil
 }
@@ -65,7 +65,7 @@ func (r *Rule) setConsistency(c *RuleConfig) error {
 	}
 	name := ConsistencyNames[c.Consistency]
 	if why := needsStore(c); why != "" {
-		return fmt.Errorf("consistency %s and %s", name, why)
+		return words.Wrong("consistency", name, " and "+why)
 	}
 	if c.Blocks {
 		return nil
@@ -73,14 +73,14 @@ func (r *Rule) setConsistency(c *RuleConfig) error {
 	if c.Consistency == Leased {
 		terms, err := LeaseTermsOf(c.Limit)
 		if err != nil {
-			return fmt.Errorf("consistency lease: %w", err)
+			return words.Of(err).Within("consistency", "lease")
 		}
 		r.lease = &terms
 		return nil
 	}
 	terms, err := SyncTermsOf(c.Limit, c.SyncEvery)
 	if err != nil {
-		return fmt.Errorf("consistency eventual: %w", err)
+		return words.Of(err).Within("consistency", "eventual")
 	}
 	r.sync = &terms
 	return nil
@@ -94,11 +94,11 @@ func needsStore(c *RuleConfig) string {
 	case c.OverflowPolicy.Count != nil:
 		return "count are mutually exclusive: every request has a reservation in the store; remove one"
 	case c.CountRejected:
-		return "count_rejected are mutually exclusive: every rejection is charged in the store; remove one"
+		return "`count_rejected` are mutually exclusive: every rejection is charged in the store; remove one"
 	case c.Candidate != nil:
 		return "candidate are mutually exclusive: the store decides on every request by it; remove one"
 	case c.Limit.delays:
-		return "on_limit delay are mutually exclusive: requests have reservations after those of all nodes; remove one"
+		return "`on_limit` delay are mutually exclusive: requests have reservations after those of all nodes; remove one"
 	case c.Limit.queues:
 		return c.Limit.algorithm.String() + " are mutually exclusive: requests have reservations after those of all nodes; choose another algorithm"
 	case c.Consistency != Eventual:
@@ -112,7 +112,7 @@ func needsStore(c *RuleConfig) string {
 }
 
 // NeedsOneStore returns which setting of the rule needs a store that decides on every request of all nodes, and what to do instead, such as "count are
-// mutually exclusive: …; remove one"; "": none does.
+// mutually exclusive: …; remove one", in the form of words.Mistake.Says; "": none does.
 func (r *Rule) NeedsOneStore() string { return r.central }
 
 // LeaseTerms returns the terms on which nodes lease units of the rule's limit; nil: they do not.

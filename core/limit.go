@@ -282,7 +282,7 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 			l.burst = c.Requests
 		}
 		if l.drainsTooLong() {
-			return nil, fmt.Errorf("burst %d: at %d per %s a full bucket would take more than 10 years to drain", l.burst, l.requests, formatPeriod(c.Period))
+			return nil, words.Wrong("burst", fmt.Sprint(l.burst), "at %d per %s a full bucket would take more than 10 years to drain", l.requests, formatPeriod(c.Period))
 		}
 	}
 	l.slack = l.period
@@ -326,13 +326,13 @@ func (l *Limit) widen(percent int64) (*Limit, error) {
 	wide.requests += l.requests * percent / 100
 	wide.burst += l.burst * percent / 100
 	if l.isBucket && wide.drainsTooLong() { // after rounding, the rate may have grown less than the burst
-		return nil, fmt.Errorf("%d %% of %s: a full bucket would take more than 10 years to drain", percent, l)
+		return nil, words.Wrong("", "", "%d %% of %s: a full bucket would take more than 10 years to drain", percent, l.String())
 	}
 	if wide.requests == l.requests && wide.burst == l.burst {
-		return nil, fmt.Errorf("%d %% of %s is less than one request, so that there would be no tolerance", percent, l)
+		return nil, words.Wrong("", "", "%d %% of %s is less than one request, so that there would be no tolerance", percent, l.String())
 	}
 	if wide.requests > most || wide.burst > most {
-		return nil, fmt.Errorf("%d %% more than %s is above %d, the most that such a limit can have", percent, l, most)
+		return nil, words.Wrong("", "", "%d %% more than %s is above %d, the most that such a limit can have", percent, l.String(), most)
 	}
 	wide.setWidths()
 	return &wide, nil
@@ -367,55 +367,55 @@ func (l *Limit) setWidths() {
 func (c LimitConfig) check() error {
 	row := c.Algorithm.row()
 	if row.name == "" || row.inFlight {
-		return fmt.Errorf("algorithm %d: %s", int(c.Algorithm), words.OneOf("", AlgorithmNames))
+		return words.OneOf("algorithm", fmt.Sprint(int(c.Algorithm)), "", AlgorithmNames)
 	}
 	if c.Requests < 1 || c.Requests > MaxRequests {
-		return fmt.Errorf("requests %d: must be from 1 to %d", c.Requests, MaxRequests)
+		return words.Wrong("requests", fmt.Sprint(c.Requests), "must be from 1 to %d", MaxRequests)
 	}
 	if c.Requests > row.mostRequests {
-		return fmt.Errorf("requests %d: a %s keeps a time for each request and takes at most %d; sliding_window_counter takes more", c.Requests, row.name, row.mostRequests)
+		return words.Wrong("requests", fmt.Sprint(c.Requests), "a %s keeps a time for each request and takes at most %d; sliding_window_counter takes more", row.name, row.mostRequests)
 	}
 	if c.Calendar == Epoch {
 		if c.Period < MinPeriod || c.Period > MaxPeriod {
-			return fmt.Errorf("period %s: must be from 1ms to 366d", formatPeriod(c.Period))
+			return words.Wrong("period", formatPeriod(c.Period), "must be from 1ms to 366d")
 		}
 		if c.Period%time.Microsecond != 0 {
-			return fmt.Errorf("period %s: must be whole microseconds", c.Period)
+			return words.Wrong("period", fmt.Sprint(c.Period), "must be whole microseconds")
 		}
 		if c.Location != nil {
-			return fmt.Errorf("time_zone %q: only windows of the calendar have one (limit <requests>/day, /week or /month)", c.Location.String())
+			return words.Wrong("time_zone", strconv.Quote(c.Location.String()), "only windows of the calendar have one (limit <requests>/day, /week or /month)")
 		}
 	} else {
 		if c.Calendar < Day || c.Calendar > Month {
-			return fmt.Errorf("calendar %d: must be day, week or month", int(c.Calendar))
+			return words.Wrong("calendar", fmt.Sprint(int(c.Calendar)), "must be day, week or month")
 		}
 		if !row.hasCalendar {
-			return fmt.Errorf("period %q: %s follows the calendar, not %s; write a duration such as 24h", c.Calendar, onlyThose(func(row *algorithmRow) bool { return row.hasCalendar }), row.name)
+			return words.Wrong("period", strconv.Quote(c.Calendar.String()), "%s follows the calendar, not %s; write a duration such as 24h", onlyThose(func(row *algorithmRow) bool { return row.hasCalendar }), row.name)
 		}
 		if c.Period != 0 {
-			return fmt.Errorf("period %s: a window of the calendar has none of its own", formatPeriod(c.Period))
+			return words.Wrong("period", formatPeriod(c.Period), "a window of the calendar has none of its own")
 		}
 	}
 	if c.Burst != 0 && !row.isBucket {
-		return fmt.Errorf("burst %d: %s have a burst, not %s", c.Burst, onlyThose(func(row *algorithmRow) bool { return row.isBucket }), row.name)
+		return words.Wrong("burst", fmt.Sprint(c.Burst), "%s have a burst, not %s", onlyThose(func(row *algorithmRow) bool { return row.isBucket }), row.name)
 	}
 	if c.Burst < 0 || c.Burst > MaxRequests {
-		return fmt.Errorf("burst %d: must be from 1 to %d", c.Burst, MaxRequests)
+		return words.Wrong("burst", fmt.Sprint(c.Burst), "must be from 1 to %d", MaxRequests)
 	}
 	if c.Interval && !row.hasInterval {
-		return fmt.Errorf("refill interval: %s is refilled, not %s", onlyThose(func(row *algorithmRow) bool { return row.hasInterval }), row.name)
+		return words.Wrong("refill", "interval", "%s is refilled, not %s", onlyThose(func(row *algorithmRow) bool { return row.hasInterval }), row.name)
 	}
 	if c.Delays && !row.canDelay {
-		return fmt.Errorf("on_limit delay: %s cannot say when a request may leave; choose the algorithm token_bucket, sliding_window_log or fixed_window", row.name)
+		return words.Wrong("on_limit", "delay", "%s cannot say when a request may leave; choose the algorithm token_bucket, sliding_window_log or fixed_window", row.name)
 	}
 	if c.MaxDelay != 0 && !row.queues && !c.Delays {
-		return fmt.Errorf("max_delay %s: %s and on_limit delay make requests wait, not %s", c.MaxDelay, onlyThose(func(row *algorithmRow) bool { return row.queues }), row.name)
+		return words.Wrong("max_delay", c.MaxDelay.String(), "%s and `on_limit` delay make requests wait, not %s", onlyThose(func(row *algorithmRow) bool { return row.queues }), row.name)
 	}
 	if c.MaxDelay != 0 && c.MaxDelay < time.Microsecond || c.MaxDelay > maxDelay {
-		return fmt.Errorf("max_delay %s: must be from 1µs to %s", c.MaxDelay, formatPeriod(maxDelay))
+		return words.Wrong("max_delay", c.MaxDelay.String(), "must be from 1µs to %s", formatPeriod(maxDelay))
 	}
 	if c.MaxDelay%time.Microsecond != 0 {
-		return fmt.Errorf("max_delay %s: must be whole microseconds", c.MaxDelay)
+		return words.Wrong("max_delay", c.MaxDelay.String(), "must be whole microseconds")
 	}
 	return nil
 }
@@ -432,11 +432,11 @@ func over(a, b, c, most int64) bool {
 func ParseLimit(s string, c *LimitConfig) error {
 	number, period, found := strings.Cut(s, "/")
 	if !found {
-		return fmt.Errorf("limit %q: has no period; write <requests>/<period>, such as %s%s", s, digitsOr(s, "100")+"/1m", meantLimit(s))
+		return words.Wrong("limit", strconv.Quote(s), "has no period; write <requests>/<period>, such as %s/1m", digitsOr(s, "100")).Guess(meantLimit(s))
 	}
 	requests, err := words.ParseCount(number, MaxRequests)
 	if err != nil {
-		return fmt.Errorf("limit %q: the requests must be a whole number from 1 to %d%s", s, MaxRequests, meantLimit(s))
+		return words.Wrong("limit", strconv.Quote(s), "the requests must be a whole number from 1 to %d", MaxRequests).Guess(meantLimit(s))
 	}
 	c.Requests = requests
 	for i, name := range calendarNames {
@@ -449,7 +449,7 @@ func ParseLimit(s string, c *LimitConfig) error {
 	c.Calendar = Epoch
 	c.Period, err = ParsePeriod(period)
 	if err != nil {
-		return fmt.Errorf("limit %q: %w", s, err)
+		return words.Of(err).Within("limit", strconv.Quote(s))
 	}
 	return nil
 }
@@ -470,22 +470,22 @@ func ReadCost(text string) int64 {
 // ParsePeriod reads a duration from 1ms to 366d in Go's syntax, with days allowed in front ("7d", "1d12h").
 func ParsePeriod(s string) (time.Duration, error) {
 	if s == "s" || s == "m" || s == "h" || s == "d" {
-		return 0, fmt.Errorf("the period %q has no number; write 1%s", s, s)
+		return 0, words.Wrong("", "", "the period %q has no number; write 1%s", s, s)
 	}
 	d, err := parseDuration(s)
 	if err != nil {
-		return 0, fmt.Errorf("the period %q must be a duration such as 10s, 1m, 24h or 7d, or day, week or month%s", s, meantPeriod(s))
+		return 0, words.Wrong("", "", "the period %q must be a duration such as 10s, 1m, 24h or 7d, or day, week or month", s).Guess(meantPeriod(s))
 	}
 	if d < MinPeriod || d > MaxPeriod {
-		return 0, fmt.Errorf("the period must be from 1ms to 366d")
+		return 0, words.Wrong("", "", "the period must be from 1ms to 366d")
 	}
 	if d%time.Microsecond != 0 {
-		return 0, fmt.Errorf("the period must be whole microseconds")
+		return 0, words.Wrong("", "", "the period must be whole microseconds")
 	}
 	return d, nil
 }
 
-// meantPeriod returns a hint at the right form of a period that is written in words, such as 1h for hour, or "".
+// meantPeriod returns the right form of a period that is written in words, such as 1h for hour; "": it is not known.
 func meantPeriod(s string) string {
 	count := len(s) - len(strings.TrimLeft(s, "0123456789"))
 	word := strings.ToLower(strings.Trim(s[count:], " ."))
@@ -495,22 +495,22 @@ func meantPeriod(s string) string {
 	}
 	for i, name := range calendarNames {
 		if i > 0 && number == "1" && (word == name || word == name+"s") {
-			return fmt.Sprintf(" (did you mean %s?)", name)
+			return name
 		}
 	}
 	for _, unit := range []string{"s sec secs second seconds", "m min mins minute minutes", "h hr hrs hour hours", "d day days daily"} {
 		for _, name := range strings.Fields(unit) {
 			if word == name {
-				return fmt.Sprintf(" (did you mean %s%s?)", number, unit[:1])
+				return number + unit[:1]
 			}
 		}
 	}
 	if word == "" && count > 0 {
-		return fmt.Sprintf(" (did you mean %ss?)", number)
+		return number + "s"
 	}
 	weeks, err := strconv.Atoi(number)
 	if err == nil && weeks <= 52 && (word == "w" || word == "wk" || word == "week" || word == "weeks") {
-		return fmt.Sprintf(" (did you mean %dd?)", 7*weeks)
+		return strconv.Itoa(7*weeks) + "d"
 	}
 	return ""
 }
@@ -529,7 +529,7 @@ func parseDuration(s string) (time.Duration, error) {
 		return d, nil
 	}
 	if strings.HasPrefix(rest, "-") || strings.HasPrefix(rest, "+") {
-		return 0, fmt.Errorf("duration %q: a sign in the middle", s)
+		return 0, words.Wrong("duration", strconv.Quote(s), "a sign in the middle")
 	}
 	more, err := time.ParseDuration(rest)
 	return d + more, err
@@ -546,8 +546,8 @@ func formatPeriod(d time.Duration) string {
 	return d.String()
 }
 
-// meantLimit returns a hint at the right form of a limit that is written as other limiters and people write it, such as 10r/m, 10-M or 10 per minute,
-// or "".
+// meantLimit returns the right form of a limit that is written as other limiters and people write it, such as 10r/m, 10-M or 10 per minute;
+// "": it is not known.
 func meantLimit(s string) string {
 	count := len(s) - len(strings.TrimLeft(s, "0123456789"))
 	requests, err := words.ParseCount(s[:count], MaxRequests)
@@ -574,12 +574,11 @@ func meantLimit(s string) string {
 	}
 	period = strings.Join(rest, "")
 	if _, err := ParsePeriod(period); err != nil {
-		hint := meantPeriod(period)
-		if period = strings.TrimSuffix(strings.TrimPrefix(hint, " (did you mean "), "?)"); period == "" {
+		if period = meantPeriod(period); period == "" {
 			return ""
 		}
 	}
-	return fmt.Sprintf(" (did you mean %d/%s?)", requests, period)
+	return fmt.Sprintf("%d/%s", requests, period)
 }
 
 func digitsOr(s, fallback string) string {

@@ -1,8 +1,9 @@
 package core
 
 import (
-	"fmt"
 	"sync"
+
+	"github.com/proxyweir/weir/core/words"
 )
 
 // Check is one rule's part in the decision on a request. The caller sets Rule, Key and Cost; the store sets Decision. To save
@@ -147,7 +148,7 @@ func FitsMemory(r *Rule) error {
 	if r.lease == nil && r.sync == nil {
 		return nil
 	}
-	return fmt.Errorf("consistency %s: the rule counts in the memory of this process, which no other node shares; configure a store in Redis, or remove it", r.consistencyText())
+	return words.Wrong("consistency", r.consistencyText(), "the rule counts in the memory of this process, which no other node shares; configure a store in Redis, or remove it")
 }
 
 // Open makes the limiter ready for a rule, as Store.Open does. A rule belongs to one limiter.

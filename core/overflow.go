@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/proxyweir/weir/core/words"
 )
 
 // Bounds of an overflow policy.
@@ -71,13 +73,13 @@ func newOverflow(c *RuleConfig) (*overflow, error) {
 		text = append(text, fmt.Sprintf("soft %d %s", c.OverflowPolicy.SoftPercent, c.OverflowPolicy.SoftFor))
 	}
 	if c.OverflowPolicy.MaxWaiting < 0 || c.OverflowPolicy.MaxWaiting > MaxMaxWaiting {
-		return nil, fmt.Errorf("max_waiting %d: must be from 1 to %d", c.OverflowPolicy.MaxWaiting, MaxMaxWaiting)
+		return nil, words.Wrong("max_waiting", fmt.Sprint(c.OverflowPolicy.MaxWaiting), "must be from 1 to %d", MaxMaxWaiting)
 	}
 	if c.OverflowPolicy.MaxWaiting != 0 && !l.delays {
-		return nil, fmt.Errorf("max_waiting %d: requests wait only with on_limit delay", c.OverflowPolicy.MaxWaiting)
+		return nil, words.Wrong("max_waiting", fmt.Sprint(c.OverflowPolicy.MaxWaiting), "requests wait only with `on_limit` delay")
 	}
 	if c.OverflowPolicy.MaxWaitingPerKey != 0 && !l.delays {
-		return nil, fmt.Errorf("max_waiting_per_key %d: requests wait only with on_limit delay", c.OverflowPolicy.MaxWaitingPerKey)
+		return nil, words.Wrong("max_waiting_per_key", fmt.Sprint(c.OverflowPolicy.MaxWaitingPerKey), "requests wait only with `on_limit` delay")
 	}
 	if l.delays {
 		if err := policy.setWaiting(&c.OverflowPolicy); err != nil {
@@ -111,7 +113,7 @@ func (policy *overflow) setWaiting(c *OverflowPolicy) error {
 		policy.maxWaiting = DefaultMaxWaiting
 	}
 	if c.MaxWaitingPerKey < 0 || c.MaxWaitingPerKey > policy.maxWaiting {
-		return fmt.Errorf("max_waiting_per_key %d: must be from 1 to %d, the max_waiting of all keys together", c.MaxWaitingPerKey, policy.maxWaiting)
+		return words.Wrong("max_waiting_per_key", fmt.Sprint(c.MaxWaitingPerKey), "must be from 1 to %d, the `max_waiting` of all keys together", policy.maxWaiting)
 	}
 	policy.waitingPerKey = c.MaxWaitingPerKey
 	if policy.waitingPerKey == 0 && c.OneKey {
@@ -123,14 +125,14 @@ func (policy *overflow) setWaiting(c *OverflowPolicy) error {
 // setSoft sets how much tolerance there is, and for how long.
 func (policy *overflow) setSoft(c *OverflowPolicy, l *Limit) error {
 	if c.SoftPercent < 1 || c.SoftPercent > MaxSoftPercent {
-		return fmt.Errorf("enforcement soft %d: must be from 1 to %d percent", c.SoftPercent, MaxSoftPercent)
+		return words.Wrong("enforcement", fmt.Sprintf("soft %d", c.SoftPercent), "must be from 1 to %d percent", MaxSoftPercent)
 	}
 	if c.SoftFor < MinPeriod || c.SoftFor > MaxPeriod || c.SoftFor%time.Microsecond != 0 {
-		return fmt.Errorf("enforcement soft %d %s: the duration must be from 1ms to 366d, in whole microseconds", c.SoftPercent, c.SoftFor)
+		return words.Wrong("enforcement", fmt.Sprintf("soft %d %s", c.SoftPercent, c.SoftFor), "the duration must be from 1ms to 366d, in whole microseconds")
 	}
 	wide, err := l.widen(c.SoftPercent)
 	if err != nil {
-		return fmt.Errorf("enforcement soft: %w", err)
+		return words.Of(err).Within("enforcement", "soft")
 	}
 	policy.wide = wide
 	policy.softFor = int64(c.SoftFor / time.Microsecond)
@@ -140,11 +142,11 @@ func (policy *overflow) setSoft(c *OverflowPolicy, l *Limit) error {
 // setPenalties sets how long offenders are blocked.
 func (policy *overflow) setPenalties(durations []time.Duration) error {
 	if len(durations) > MaxPenalties {
-		return fmt.Errorf("penalty: has %d durations; at most %d are taken", len(durations), MaxPenalties)
+		return words.Wrong("penalty", "", "has %d durations; at most %d are taken", len(durations), MaxPenalties)
 	}
 	for _, d := range durations {
 		if d < MinPeriod || d > MaxPeriod || d%time.Microsecond != 0 {
-			return fmt.Errorf("penalty %s: must be from 1ms to 366d, in whole microseconds", d)
+			return words.Wrong("penalty", d.String(), "must be from 1ms to 366d, in whole microseconds")
 		}
 		micros := int64(d / time.Microsecond)
 		policy.penalties = append(policy.penalties, micros)
@@ -161,31 +163,31 @@ func (policy *overflow) agree(c *RuleConfig) error {
 	row := l.algorithm.row()
 	switch {
 	case l.inFlight && (policy.wide != nil || policy.count != nil || len(policy.penalties) > 0 || c.CountRejected):
-		return fmt.Errorf("concurrency: without a limit, it excludes enforcement soft, count, penalty and count_rejected; write a limit, or remove them")
+		return words.Wrong("concurrency", "", "without a limit, it excludes enforcement soft, count, penalty and `count_rejected`; write a limit, or remove them")
 	case c.Shadow && policy.wide != nil:
-		return fmt.Errorf("enforcement soft and enforcement shadow are mutually exclusive: remove one")
+		return words.Wrong("enforcement", "soft", " and enforcement shadow are mutually exclusive: remove one")
 	case c.Shadow && len(policy.penalties) > 0:
-		return fmt.Errorf("penalty and enforcement shadow are mutually exclusive: a shadow blocks nobody; remove one")
+		return words.Wrong("penalty", "", " and enforcement shadow are mutually exclusive: a shadow blocks nobody; remove one")
 	case c.Shadow && l.delays && row.isLog:
-		return fmt.Errorf("on_limit delay and enforcement shadow are mutually exclusive with %s, which needs requests that wait to keep their places; choose token_bucket or fixed_window", row.name)
+		return words.Wrong("on_limit", "delay", " and enforcement shadow are mutually exclusive with %s, which needs requests that wait to keep their places; choose token_bucket or fixed_window", row.name)
 	case c.Shadow && (c.OverflowPolicy.MaxWaiting != 0 || c.OverflowPolicy.MaxWaitingPerKey != 0):
-		return fmt.Errorf("max_waiting and enforcement shadow are mutually exclusive: a shadow makes nobody wait; remove one")
+		return words.Wrong("max_waiting", "", " and enforcement shadow are mutually exclusive: a shadow makes nobody wait; remove one")
 	case l.delays && policy.wide != nil:
-		return fmt.Errorf("on_limit delay and enforcement soft are mutually exclusive: past the limit, requests wait or pass; remove one")
+		return words.Wrong("on_limit", "delay", " and enforcement soft are mutually exclusive: past the limit, requests wait or pass; remove one")
 	case l.delays && policy.count != nil:
-		return fmt.Errorf("on_limit delay and count are mutually exclusive: whether a request is charged is known too late to say when the next may leave; remove one")
+		return words.Wrong("on_limit", "delay", " and count are mutually exclusive: whether a request is charged is known too late to say when the next may leave; remove one")
 	case l.delays && c.CountRejected:
-		return fmt.Errorf("on_limit delay and count_rejected are mutually exclusive: a rejected request has no place in the queue; remove one")
+		return words.Wrong("on_limit", "delay", " and `count_rejected` are mutually exclusive: a rejected request has no place in the queue; remove one")
 	case policy.count != nil && policy.wide != nil:
-		return fmt.Errorf("count and enforcement soft are mutually exclusive: remove one")
+		return words.Wrong("count", "", " and enforcement soft are mutually exclusive: remove one")
 	case policy.count != nil && c.CountRejected:
-		return fmt.Errorf("count and count_rejected are mutually exclusive: a rejected request has no response to count by; remove one")
+		return words.Wrong("count", "", " and `count_rejected` are mutually exclusive: a rejected request has no response to count by; remove one")
 	case policy.count != nil && !row.canCountByStatus:
-		return fmt.Errorf("count: %s reserves each request's departure on arrival, before its status is known; choose another algorithm", row.name)
+		return words.Wrong("count", "", "%s reserves each request's departure on arrival, before its status is known; choose another algorithm", row.name)
 	case policy.wide != nil && !row.canSoften:
-		return fmt.Errorf("enforcement soft: %s makes requests wait; write a larger burst, or choose another algorithm", row.name)
+		return words.Wrong("enforcement", "soft", "%s makes requests wait; write a larger burst, or choose another algorithm", row.name)
 	case c.Blocks:
-		return fmt.Errorf("a rule that rejects every request: enforcement soft, on_limit delay, count and penalty have no effect")
+		return words.Wrong("", "", "a rule that rejects every request: enforcement soft, `on_limit` delay, count and penalty have no effect")
 	}
 	return nil
 }

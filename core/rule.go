@@ -66,7 +66,7 @@ func ParseOnError(word string) (OnError, error) {
 			return OnError(i), nil
 		}
 	}
-	return 0, fmt.Errorf("on_error %q: %s", word, words.OneOf(word, OnErrorNames))
+	return 0, words.OneOf("on_error", strconv.Quote(word), word, OnErrorNames)
 }
 
 // Rule is a named limit, with what a store and the header fields need. It is immutable once a store has opened it, and then safe
@@ -119,7 +119,7 @@ func NewRule(c RuleConfig) (*Rule, error) {
 		return nil, err
 	}
 	if c.Limit == nil {
-		return nil, fmt.Errorf("rule %q: has no limit; write <requests>/<period>, such as 100/1m", c.Name)
+		return nil, words.Wrong("rule", strconv.Quote(c.Name), "has no limit; write <requests>/<period>, such as 100/1m")
 	}
 	r := &Rule{
 		namespace:     c.Namespace,
@@ -135,10 +135,10 @@ func NewRule(c RuleConfig) (*Rule, error) {
 	}
 	var err error
 	if r.overflow, err = newOverflow(&c); err != nil {
-		return nil, fmt.Errorf("rule %q: %w", c.Name, err)
+		return nil, words.Of(err).Within("rule", strconv.Quote(c.Name))
 	}
 	if err = r.setConsistency(&c); err != nil {
-		return nil, fmt.Errorf("rule %q: %w", c.Name, err)
+		return nil, words.Of(err).Within("rule", strconv.Quote(c.Name))
 	}
 	if !r.shadow && r.limit.Waits() {
 		if r.room = c.room; r.room == nil {
@@ -148,7 +148,7 @@ func NewRule(c RuleConfig) (*Rule, error) {
 	r.identity = strings.Join([]string{c.Namespace, c.Name, c.Limit.Identity(), c.KeySpec}, "|")
 	r.setTexts()
 	if r.beside, err = besides(&c); err != nil {
-		return nil, fmt.Errorf("rule %q: %w", c.Name, err)
+		return nil, words.Of(err).Within("rule", strconv.Quote(c.Name))
 	}
 	return r, nil
 }
@@ -213,7 +213,7 @@ func besides(c *RuleConfig) (rules []*Rule, err error) {
 			return rules, err
 		}
 		if c.Limit.inFlight {
-			return rules, fmt.Errorf("concurrency %d: the rule has one already", c.Concurrency)
+			return rules, words.Wrong("concurrency", fmt.Sprint(c.Concurrency), "the rule has one already")
 		}
 		inFlight, err := NewRule(RuleConfig{Namespace: c.Namespace, Name: c.Name, KeySpec: c.KeySpec, Limit: limit, Shadow: c.Shadow, OnError: c.OnError, Message: c.Message})
 		if err != nil {
@@ -230,13 +230,13 @@ func besides(c *RuleConfig) (rules []*Rule, err error) {
 func newCandidate(c *RuleConfig) (*Rule, error) {
 	switch {
 	case c.Limit.inFlight:
-		return nil, fmt.Errorf("candidate: there is no limit for it to be compared with")
+		return nil, words.Wrong("candidate", "", "there is no limit for it to be compared with")
 	case c.Limit.delays || c.Candidate.delays:
-		return nil, fmt.Errorf("candidate and on_limit delay are mutually exclusive: a candidate can be compared only with a limit that rejects; remove one")
+		return nil, words.Wrong("candidate", "", " and `on_limit` delay are mutually exclusive: a candidate can be compared only with a limit that rejects; remove one")
 	case c.OverflowPolicy.Count != nil:
-		return nil, fmt.Errorf("candidate and count are mutually exclusive: what the candidate allows and the limit rejects never has a status; remove one")
+		return nil, words.Wrong("candidate", "", " and count are mutually exclusive: what the candidate allows and the limit rejects never has a status; remove one")
 	case c.Blocks:
-		return nil, fmt.Errorf("candidate: the rule rejects every request, and has no limit for it to be compared with")
+		return nil, words.Wrong("candidate", "", "the rule rejects every request, and has no limit for it to be compared with")
 	}
 	r, err := NewRule(RuleConfig{Namespace: c.Namespace, Name: c.Name, KeySpec: c.KeySpec, Limit: c.Candidate, Shadow: true, CountRejected: c.CountRejected, OnError: c.OnError})
 	if err != nil {
@@ -249,11 +249,11 @@ func newCandidate(c *RuleConfig) (*Rule, error) {
 
 func checkNames(c RuleConfig) error {
 	if err := words.CheckName(c.Name); err != nil {
-		return fmt.Errorf("rule %w", err)
+		return words.Of(err).Named("rule name")
 	}
 	if c.Namespace != "" {
 		if err := words.CheckName(c.Namespace); err != nil {
-			return fmt.Errorf("rule %q: namespace %w", c.Name, err)
+			return words.Of(err).Named("namespace name").Within("rule", strconv.Quote(c.Name))
 		}
 	}
 	return nil

@@ -1,9 +1,10 @@
 package core
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/proxyweir/weir/core/words"
 )
 
 // Statuses is a set of status codes of responses. ParseStatuses makes it. It is immutable, and safe for concurrent use.
@@ -14,10 +15,10 @@ type Statuses struct {
 
 // ParseStatuses reads a list of codes (401) and classes of codes (4xx), separated by spaces or commas. Codes are those of final
 // responses: 101, and 200 to 599. The error names the word that is wrong.
-func ParseStatuses(words []string) (*Statuses, error) {
+func ParseStatuses(list []string) (*Statuses, error) {
 	s := &Statuses{has: make([]bool, 600)}
 	any := false
-	for _, word := range strings.FieldsFunc(strings.Join(words, ","), isSeparator) {
+	for _, word := range strings.FieldsFunc(strings.Join(list, ","), isSeparator) {
 		any = true
 		if len(word) == 3 && word[0] >= '2' && word[0] <= '5' && strings.EqualFold(word[1:], "xx") {
 			first := 100 * int(word[0]-'0')
@@ -28,12 +29,12 @@ func ParseStatuses(words []string) (*Statuses, error) {
 		}
 		code, err := strconv.Atoi(word)
 		if err != nil || len(word) != 3 || code != 101 && (code < 200 || code > 599) {
-			return nil, fmt.Errorf("count %q: must be the status code of a response, 101 or 200 to 599, or a class of them such as 4xx", word)
+			return nil, words.Wrong("count", strconv.Quote(word), "must be the status code of a response, 101 or 200 to 599, or a class of them such as 4xx")
 		}
 		s.has[code] = true
 	}
 	if !any {
-		return nil, fmt.Errorf("count: names no status; write those of the responses that stay charged, such as 401 or 4xx")
+		return nil, words.Wrong("count", "", "names no status; write those of the responses that stay charged, such as 401 or 4xx")
 	}
 	s.text = s.canonical()
 	return s, nil

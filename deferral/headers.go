@@ -1,13 +1,15 @@
 package deferral
 
 import (
-	"fmt"
 	"maps"
 	"net/http"
 	"net/textproto"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/proxyweir/weir/core/words"
 )
 
 // DefaultHeaders are the header fields that are stored unless others are configured: what a body is, and which answer the client understands.
@@ -33,13 +35,13 @@ func CheckHeaders(names []string, encrypt bool) ([]string, error) {
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		switch {
 		case !isToken(name):
-			return nil, fmt.Errorf("headers %q: is no name of a header field; write names such as Content-Type", name)
+			return nil, words.Wrong("headers", strconv.Quote(name), "is no name of a header field; write names such as Content-Type")
 		case slices.Contains(otherHeaders, canonical):
-			return nil, fmt.Errorf("headers %s: cannot be stored; a deferred request has its own", name)
+			return nil, words.Wrong("headers", name, "cannot be stored; a deferred request has its own")
 		case IsSecret(name) && !encrypt:
-			return nil, fmt.Errorf("headers %s: is a secret, which is stored only with encrypt; write encrypt with a key, or leave it out", name)
+			return nil, words.Wrong("headers", name, "is a secret, which is stored only with encrypt; write encrypt with a key, or leave it out")
 		case slices.Contains(list, canonical):
-			return nil, fmt.Errorf("headers %s: duplicate; keep one", name)
+			return nil, words.Wrong("headers", name, "duplicate; keep one")
 		}
 		list = append(list, canonical)
 	}

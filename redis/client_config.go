@@ -2,12 +2,13 @@ package redis
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/proxyweir/weir/core/words"
 )
 
 // ClientConfig says where Redis is, and how to connect to it. Only Addresses is required.
@@ -63,11 +64,11 @@ func (c ClientConfig) Check() error { return c.Complete() }
 // Complete reads a URL and sets the defaults. The error says what is wrong, and has no secrets in it.
 func (c *ClientConfig) Complete() error {
 	if len(c.Addresses) == 0 {
-		return errors.New("address: is missing; write one such as 127.0.0.1:6379")
+		return words.Wrong("address", "", "is missing; write one such as 127.0.0.1:6379")
 	}
 	if strings.Contains(c.Addresses[0], "://") {
 		if len(c.Addresses) > 1 {
-			return errors.New("address: a URL must be the only address; add further ones to it, as ?addr=host:port")
+			return words.Wrong("address", "", "a URL must be the only address; add further ones to it, as ?addr=host:port")
 		}
 		if err := readURL(c); err != nil {
 			return err
@@ -83,22 +84,22 @@ func (c *ClientConfig) Complete() error {
 	}
 	c.Addresses = complete
 	if c.Cluster && c.MasterName != "" {
-		return fmt.Errorf("master_name %q and cluster are mutually exclusive: a Cluster has no Sentinels; remove one", c.MasterName)
+		return words.Wrong("master_name", strconv.Quote(c.MasterName), " and cluster are mutually exclusive: a Cluster has no Sentinels; remove one")
 	}
 	if c.Cluster && c.Database != 0 {
-		return fmt.Errorf("database %d: a Cluster has only the database 0", c.Database)
+		return words.Wrong("database", fmt.Sprint(c.Database), "a Cluster has only the database 0")
 	}
 	if c.Database < 0 {
-		return fmt.Errorf("database %d: must be 0 or more", c.Database)
+		return words.Wrong("database", fmt.Sprint(c.Database), "must be 0 or more")
 	}
 	if !c.Cluster && c.MasterName == "" && len(c.Addresses) > 1 {
-		return fmt.Errorf("address %q: is a second one; say cluster, or the master_name that Sentinel has, or take it out", c.Addresses[1])
+		return words.Wrong("address", strconv.Quote(c.Addresses[1]), "is a second one; say cluster, or the `master_name` that Sentinel has, or take it out")
 	}
 	if c.MasterName == "" && (c.SentinelUsername != "" || c.SentinelPassword != "") {
-		return errors.New("sentinel_username and sentinel_password: have no use without a master_name")
+		return words.Wrong("sentinel_username", "", " and `sentinel_password`: have no use without a `master_name`")
 	}
 	if c.PoolSize < 0 || c.PoolSize > 1000 {
-		return fmt.Errorf("pool_size %d: must be from 1 to 1000", c.PoolSize)
+		return words.Wrong("pool_size", fmt.Sprint(c.PoolSize), "must be from 1 to 1000")
 	}
 	if c.PoolSize == 0 {
 		c.PoolSize = DefaultPoolSize
@@ -114,7 +115,7 @@ func completeAddress(addr string) (string, error) {
 		return addr, nil
 	}
 	if strings.Contains(addr, "@") { // there may be a password before it
-		return "", errors.New("address: " + form + "; write a user and a password in a URL, or in settings of their own")
+		return "", words.Wrong("address", "", form+"; write a user and a password in a URL, or in settings of their own")
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -125,11 +126,11 @@ func completeAddress(addr string) (string, error) {
 		}
 	}
 	if host == "" || port == "" || strings.ContainsAny(host, " /?,;") {
-		return "", fmt.Errorf("address %q: %s", addr, form)
+		return "", words.Wrong("address", strconv.Quote(addr), "%s", form)
 	}
 	n, err := strconv.Atoi(port)
 	if err != nil || n < 1 || n > 65535 {
-		return "", fmt.Errorf("address %q: the port must be from 1 to 65535", addr)
+		return "", words.Wrong("address", strconv.Quote(addr), "the port must be from 1 to 65535")
 	}
 	return net.JoinHostPort(host, port), nil
 }
@@ -158,14 +159,14 @@ func completeTimeouts(c *ClientConfig) error {
 			*t.value = t.standard
 		}
 		if *t.value < time.Millisecond || *t.value > time.Minute {
-			return fmt.Errorf("%s %s: must be from 1ms to 1m", t.name, *t.value)
+			return words.Wrong(t.name, t.value.String(), "must be from 1ms to 1m")
 		}
 	}
 	if c.Background < c.Timeout {
-		return fmt.Errorf("background_timeout %s: must not be shorter than the timeout of a decision, %s", c.Background, c.Timeout)
+		return words.Wrong("background_timeout", c.Background.String(), "must not be shorter than the timeout of a decision, %s", c.Timeout.String())
 	}
 	if c.ReadTimeout < c.Timeout {
-		return fmt.Errorf("read_timeout %s: must not be shorter than the timeout of a decision, %s", c.ReadTimeout, c.Timeout)
+		return words.Wrong("read_timeout", c.ReadTimeout.String(), "must not be shorter than the timeout of a decision, %s", c.Timeout.String())
 	}
 	return nil
 }

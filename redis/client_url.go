@@ -2,16 +2,16 @@ package redis
 
 import (
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/proxyweir/weir/core/words"
 )
 
 // errURL is the error of an address that is an invalid URL. It does not quote the URL, which may have a password in it.
-var errURL = errors.New("address: the URL cannot be read; write redis://host:6379/0, for example; in a password, write %xx for what is not a letter or digit, or set the password by itself")
+var errURL = words.Wrong("address", "", "the URL cannot be read; write redis://host:6379/0, for example; in a password, write %%xx for what is not a letter or digit, or set the password by itself")
 
 // readURL sets the fields that the URL has; what it does not have stays as it is. No error quotes text that may have a password in it.
 func readURL(c *ClientConfig) error {
@@ -29,7 +29,7 @@ func readURL(c *ClientConfig) error {
 		if u.Scheme == "" {
 			return errURL
 		}
-		return fmt.Errorf("address: the URL's scheme %q: must be redis, rediss, unix, redis-sentinel or rediss-sentinel", u.Scheme)
+		return words.Wrong("address", "", "the URL's scheme %q: must be redis, rediss, unix, redis-sentinel or rediss-sentinel", u.Scheme)
 	}
 	if err := checkQuery(query, ofSentinels, c.Cluster); err != nil {
 		return err
@@ -44,7 +44,7 @@ func readURL(c *ClientConfig) error {
 	if ofSentinels {
 		override(&c.MasterName, query.Get("master_name"))
 		if c.MasterName == "" {
-			return errors.New("address: a Sentinel's URL needs the master's name: ?master_name=name")
+			return words.Wrong("address", "", "a Sentinel's URL needs the master's name: ?master_name=name")
 		}
 		override(&c.SentinelUsername, u.User.Username())
 		override(&c.SentinelPassword, password)
@@ -67,17 +67,17 @@ func checkQuery(query url.Values, ofSentinels, ofCluster bool) error {
 		case "db", "master_name":
 		case "addr":
 			if !ofSentinels && !ofCluster {
-				return errors.New("address: addr in the URL: is for a Cluster or Sentinels; say cluster, or master_name")
+				return words.Wrong("address", "", "addr in the URL: is for a Cluster or Sentinels; say cluster, or `master_name`")
 			}
 		case "username", "password":
 			if !ofSentinels {
-				return errors.New("address: write username and password in front of the host: redis://username:password@host")
+				return words.Wrong("address", "", "write username and password in front of the host: redis://username:password@host")
 			}
 		default:
 			if strings.ContainsAny(name, "@:/") { // the query begins within a password
 				return errURL
 			}
-			return fmt.Errorf("address: %s in the URL: is not known; the URL may have db, master_name and addr, and all else is a setting of its own", name)
+			return words.Wrong("address", "", "%s in the URL: is not known; the URL may have db, master_name and addr, and all else is a setting of its own", name)
 		}
 	}
 	return nil
@@ -87,7 +87,7 @@ func checkQuery(query url.Values, ofSentinels, ofCluster bool) error {
 func readHosts(c *ClientConfig, u *url.URL) error {
 	if u.Scheme == "unix" {
 		if u.Host != "" || u.Path == "" {
-			return errors.New("address: the URL of a Unix socket must have its path behind three slashes: unix:///run/redis.sock?db=0")
+			return words.Wrong("address", "", "the URL of a Unix socket must have its path behind three slashes: unix:///run/redis.sock?db=0")
 		}
 		c.Addresses = []string{u.Path}
 		return nil
@@ -108,7 +108,7 @@ func readDatabase(c *ClientConfig, u *url.URL) error {
 	database := u.Query().Get("db")
 	if path := strings.Trim(u.Path, "/"); path != "" && u.Scheme != "unix" {
 		if database != "" && path != database {
-			return errors.New("address: the URL has a database in its path and another as db; keep one")
+			return words.Wrong("address", "", "the URL has a database in its path and another as db; keep one")
 		}
 		database = path
 	}

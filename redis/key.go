@@ -4,12 +4,13 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"fmt"
 	"hash"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // DefaultPrefix begins every key, unless another prefix is configured.
@@ -35,13 +36,13 @@ func newNaming(prefix, secret string, plain bool) (*naming, error) {
 		prefix = DefaultPrefix
 	}
 	if strings.Trim(prefix, "{}") != prefix || strings.Contains(prefix, "{") || strings.Contains(prefix, "}") {
-		return nil, fmt.Errorf("prefix %q: must not have braces, which a Redis Cluster finds slots by", prefix)
+		return nil, words.Wrong("prefix", strconv.Quote(prefix), "must not have braces, which a Redis Cluster finds slots by")
 	}
 	if len(prefix) > 64 {
-		return nil, fmt.Errorf("prefix %q: must be at most 64 bytes", prefix)
+		return nil, words.Wrong("prefix", strconv.Quote(prefix), "must be at most 64 bytes")
 	}
 	if plain && secret != "" {
-		return nil, fmt.Errorf("key_secret and plain_keys are mutually exclusive: remove one")
+		return nil, words.Wrong("key_secret", "", " and `plain_keys` are mutually exclusive: remove one")
 	}
 	n := &naming{prefix: prefix + "{", plain: plain}
 	if secret != "" {

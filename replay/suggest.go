@@ -163,7 +163,7 @@ func (p *probe) compile(text *ruleset.RuleText, what string) (*core.Rule, error)
 	text.Name = fmt.Sprintf("%d-%s-%s", p.rule, p.result.Of, what)
 	r, wrong := ruleset.Compile(text, ruleset.Context{})
 	if len(wrong) > 0 {
-		return nil, fmt.Errorf("suggest: rule %q: %s", p.text.Name, wrong[0].Text)
+		return nil, fmt.Errorf("suggest: rule %q: %w", p.text.Name, wrong[0])
 	}
 	return r.Limits.Own(), nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // advisorSettings is a middleware's advisor, checked.
@@ -108,8 +109,8 @@ func (s *advisorSettings) check(given *Advisor, secure bool) error {
 	}
 	c := front.AdvisorConfig{URL: given.URL, Mode: given.Mode, Fleet: given.Fleet, Token: given.Token, Gates: given.Gates,
 		Interval: s.interval, Timeout: s.source.Timeout, WarmUp: warmUp, PublicKey: given.PublicKey, TLS: secure}
-	if err := front.CheckAdvisor(&c, ruleset.CamelCase, false); err != nil {
-		return err
+	if err := front.CheckAdvisor(&c, false); err != nil {
+		return ourWords(words.Of(err))
 	}
 	if warmUp == 0 {
 		warmUp = front.DefaultAdvisorWarmUp

@@ -7,6 +7,7 @@ import (
 
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // newDescriptors reads the descriptors of a configuration. Each is an object with a list of entries, or that list itself, if
@@ -64,7 +65,7 @@ func newDescriptor(field string, value interface{}) (front.Descriptor, error) {
 		}
 		source, err := match.ParseSource(strings.TrimSpace(entry.Source))
 		if err != nil {
-			return nil, fmt.Errorf("%s: source %s", in, strings.TrimPrefix(err.Error(), "key "))
+			return nil, words.Of(err).Named("source").Within("", in)
 		}
 		one = append(one, front.DescriptorEntry{Key: entry.Key, Source: source})
 	}

@@ -147,8 +147,8 @@ func (e *engine) setOwn(c *Config, criterion *SourceCriterion, name string) erro
 		if text := exempted(e, r); text != "" {
 			e.advice = append(e.advice, text)
 		}
-		for _, text := range r.Advice {
-			e.advice = append(e.advice, fmt.Sprintf("rule %q: %s", r.Name, ourWords.Replace(text)))
+		for _, one := range r.Advice {
+			e.advice = append(e.advice, one.Within("rule", strconv.Quote(r.Name)).In(ourName))
 		}
 	}
 	if isDialect(c) && strings.TrimSpace(c.Average) == "" && len(e.own) == 0 && e.files == nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // guardSettings is a middleware's guard, checked.
@@ -38,8 +39,8 @@ func newGuardSettings(value interface{}, namespace string) (*guardSettings, erro
 	if in.Err != nil {
 		return none, fmt.Errorf("guard: %w", in.Err)
 	}
-	if s.bounds.WarmUp, err = front.GuardWarmUp(strings.TrimSpace(given.Tighten), "warmUp", warmUp); err != nil {
-		return none, err
+	if s.bounds.WarmUp, err = front.GuardWarmUp(strings.TrimSpace(given.Tighten), warmUp); err != nil {
+		return none, ourWords(words.Of(err))
 	}
 	if err = front.CheckGuard(s.name, s.bounds.Max, s.bounds.Min); err != nil {
 		return none, err
@@ -60,7 +61,7 @@ func (s *guardSettings) setPriority(text string, values []string) error {
 	}
 	source, err := match.ParseSource(text)
 	if err != nil {
-		return fmt.Errorf("guard: priority: source %s", strings.TrimPrefix(err.Error(), "key "))
+		return words.Of(err).Named("source").Within("priority", "").Within("guard", "")
 	}
 	if err = front.CheckPriority(text, values, source.Static(), "another source, such as header:X-Plan"); err != nil {
 		return err

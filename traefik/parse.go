@@ -1,10 +1,11 @@
 package traefik
 
 import (
-	"sort"
+	"errors"
 	"strings"
 
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // trimmed returns a list without the spaces around its members: lists are often written "a, b".
@@ -16,22 +17,13 @@ func trimmed(list []string) []string {
 	return out
 }
 
-// ourWords rewrites a message of core or ruleset with the names that settings have in Traefik.
-var ourWords = newWords()
+// ourWords returns an error with the names that settings have in Traefik.
+func ourWords(m *words.Mistake) error { return errors.New(m.In(ourName)) }
 
-func newWords() *strings.Replacer {
-	var names []string
-	for object := range ruleset.Schema {
-		names = append(names, ruleset.Names(object)...)
+// ourName is what Traefik calls a setting, or else says in its own way, for words.Mistake.
+func ourName(name string) string {
+	if name == "have request_header set a field to it, and take header:NAME" {
+		return "write header:NAME for a field"
 	}
-	sort.Sort(sort.Reverse(sort.StringSlice(names))) // the longer first, if one begins with the other
-	pairs := []string{"have request_header set a field to it, and take header:NAME", "write header:NAME for a field", "key_secret", "keySecret", "plain_keys", "plainKeys",
-		"?master_name=", "?master_name=", "db, master_name and addr", "db, master_name and addr", // in a URL
-		"master_name", "masterName", "sentinel_username", "sentinelUsername", "sentinel_password", "sentinelPassword", "background_timeout", "backgroundTimeout", "dial_timeout", "dialTimeout", "read_timeout", "readTimeout"}
-	for _, name := range names {
-		if strings.IndexByte(name, '_') > 0 {
-			pairs = append(pairs, name, ruleset.CamelCase(name))
-		}
-	}
-	return strings.NewReplacer(pairs...)
+	return ruleset.CamelCase(name)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/resp"
 )
@@ -40,7 +41,7 @@ func (g *registry) acquireRedis(s *redisSettings, middleware string) (*sharedRed
 	}
 	client, err := resp.New(s.client)
 	if err != nil {
-		return nil, redisWords(err)
+		return nil, ourWords(words.Of(err))
 	}
 	shared = &sharedRedis{name: client.Name(), fingerprint: s.fingerprint, uses: 1}
 	config := s.store
@@ -61,7 +62,7 @@ func (g *registry) acquireRedis(s *redisSettings, middleware string) (*sharedRed
 	shared.store, err = redis.NewStore(config)
 	if err != nil {
 		_ = client.Close() // nothing was sent yet
-		return nil, redisWords(err)
+		return nil, ourWords(words.Of(err))
 	}
 	g.redis[s.fingerprint] = shared
 	go shared.greet(middleware)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/resp"
 )
@@ -136,10 +137,10 @@ func (s *redisSettings) complete(settings, written, object interface{}, load fun
 		all = append(all, object)
 	}
 	if err := s.client.Check(); err != nil {
-		return redisWords(err)
+		return ourWords(words.Of(err))
 	}
 	if err := s.store.Check(); err != nil {
-		return redisWords(err)
+		return ourWords(words.Of(err))
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
@@ -151,6 +152,3 @@ func (s *redisSettings) complete(settings, written, object interface{}, load fun
 	s.fingerprint = string(digest.Sum(nil))
 	return nil
 }
-
-// redisWords rewrites an error of the client or the store with this package's names of settings.
-func redisWords(err error) error { return fmt.Errorf("%s", ourWords.Replace(err.Error())) }

@@ -180,7 +180,7 @@ func (g *registry) reportDifference(e, other *engine, ours, theirs []*core.Rule)
 	if termsOf(ours, true) == termsOf(theirs, true) {
 		if what := otherOverflow(ours, theirs); what != "" {
 			g.say(e.name, fmt.Sprintf("rule %q of namespace %q has %s in middleware %s; make them alike, or rename one",
-				name, e.namespace, ourWords.Replace(what), other.name))
+				name, e.namespace, what, other.name))
 		}
 		return
 	}

@@ -3,6 +3,7 @@ package traefik
 import (
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/proxyweir/weir/core/ruleset"
@@ -76,11 +77,10 @@ func compile(r *Rule, in ruleset.Context) (*ruleset.Rule, error) {
 	if len(wrong) == 0 {
 		return compiled, nil
 	}
-	told := ourWords.Replace(wrong[0].Text)
 	if wrong[0].Path[0] == "name" {
-		return nil, fmt.Errorf("rule %s", told)
+		return nil, ourWords(wrong[0].Named("rule name"))
 	}
-	return nil, fmt.Errorf("rule %q: %s", in.Name, told)
+	return nil, ourWords(wrong[0].Within("rule", strconv.Quote(in.Name)))
 }
 
 // rulePlaces are the indexes of a Rule's fields, in the order of the schema. They are found once: a rule has many, and an interpreter takes long.

@@ -250,10 +250,7 @@ func fewLines(list []string) []string {
 
 // adviceOf returns what in a set's files is most likely not intended.
 func adviceOf(e *engine, s *ruleSet) []string {
-	var advice []string
-	for _, text := range s.files.Advice() {
-		advice = append(advice, ourWords.Replace(text))
-	}
+	advice := s.files.Advice()
 	for _, r := range s.files.Rules {
 		if text := exempted(e, r); text != "" {
 			advice = append(advice, text)

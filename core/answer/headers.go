@@ -1,7 +1,6 @@
 package answer
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -33,10 +32,10 @@ func ParseFields(list []string) (Fields, error) {
 			f.IETF = true
 		case "none":
 			if len(list) > 1 {
-				return Fields{}, fmt.Errorf("headers %q: none excludes all other words; write it alone, or remove it", strings.Join(list, " "))
+				return Fields{}, words.Wrong("headers", strconv.Quote(strings.Join(list, " ")), "none excludes all other words; write it alone, or remove it")
 			}
 		default:
-			return Fields{}, fmt.Errorf("headers %q: %s", w, words.OneOf(w, FieldNames))
+			return Fields{}, words.OneOf("headers", strconv.Quote(w), w, FieldNames)
 		}
 	}
 	return f, nil

@@ -21,7 +21,6 @@ package blobstore
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -29,6 +28,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/tally"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // The defaults of a Config, and the shortest interval.
@@ -144,13 +144,13 @@ func (s *Store) Fits(r *core.Rule) error { return Fits(r) }
 // Fits reports why a rule cannot count in a Store, which decides on a request only by what its instance knows.
 func Fits(r *core.Rule) error {
 	if r.LeaseTerms() != nil {
-		return errors.New("consistency lease: units are leased from Redis, and in this store every rule is eventual; remove it")
+		return words.Wrong("consistency", "lease", "units are leased from Redis, and in this store every rule is eventual; remove it")
 	}
 	if r.SyncTerms() != nil {
-		return errors.New("consistency eventual: in this store every rule is eventual, by the store's read_interval and write_interval; remove it")
+		return words.Wrong("consistency", "eventual", "in this store every rule is eventual, by the store's read_interval and write_interval; remove it")
 	}
 	if why := r.NeedsOneStore(); why != "" {
-		return fmt.Errorf("store storage and %s, or count in another store", why)
+		return words.Wrong("store", "storage", " and "+why+", or count in another store")
 	}
 	return nil
 }

@@ -3,8 +3,8 @@ package front
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,17 +35,24 @@ type AdvisorConfig struct {
 	TLS                            bool   // there are settings of TLS
 }
 
-// CheckAdvisor says what is wrong with an advisor's settings. word returns the name that the proxy gives to a setting of Caddy. builtin says whether
-// the proxy has an advisor of its own.
-func CheckAdvisor(c *AdvisorConfig, word func(string) string, builtin bool) error {
+// CheckAdvisor says what is wrong with an advisor's settings, as a words.Mistake with the names of Caddy. builtin says whether the proxy has an advisor of
+// its own.
+func CheckAdvisor(c *AdvisorConfig, builtin bool) error {
+	if err := checkAdvisor(c, builtin); err != nil {
+		return words.Of(err).Within("advisor", "")
+	}
+	return nil
+}
+
+func checkAdvisor(c *AdvisorConfig, builtin bool) error {
 	if err := checkAdvisorURL(c.URL, builtin); err != nil {
-		return fmt.Errorf("advisor: %w", err)
+		return err
 	}
 	if err := words.CheckWord("mode", c.Mode, AdvisorModes); err != nil {
-		return fmt.Errorf("advisor: %w", err)
+		return err
 	}
 	if err := words.CheckWord("gates", c.Gates, AdvisorGates); err != nil {
-		return fmt.Errorf("advisor: %w", err)
+		return err
 	}
 	for _, d := range []struct {
 		word        string
@@ -58,7 +65,7 @@ func CheckAdvisor(c *AdvisorConfig, word func(string) string, builtin bool) erro
 		{"warm_up", c.WarmUp, LeastWarmUp, MostWarmUp, "from 10s to 720h"},
 	} {
 		if d.value != 0 && (d.value < d.least || d.value > d.most) {
-			return fmt.Errorf("advisor: %s %s: must be a duration %s", word(d.word), d.value, d.text)
+			return words.Wrong(d.word, d.value.String(), "must be a duration %s", d.text)
 		}
 	}
 	for _, s := range []struct {
@@ -68,14 +75,14 @@ func CheckAdvisor(c *AdvisorConfig, word func(string) string, builtin bool) erro
 		{"fleet", c.Fleet != ""}, {"token", c.Token != ""}, {"public_key", c.PublicKey != ""}, {"tls", c.TLS}, {"interval", c.Interval != 0}, {"timeout", c.Timeout != 0},
 	} {
 		if s.has && c.URL == BuiltinAdvisor {
-			return fmt.Errorf("advisor: %s: has no effect with advisor builtin, which is asked over no connection; remove it", word(s.word))
+			return words.Wrong(s.word, "", "has no effect with advisor builtin, which is asked over no connection; remove it")
 		}
 	}
 	if c.TLS && strings.HasPrefix(strings.ToLower(c.URL), "http:") {
-		return fmt.Errorf("advisor: tls: has no effect with an address of http; write https, or remove it")
+		return words.Wrong("tls", "", "has no effect with an address of http; write https, or remove it")
 	}
 	if c.Gates == "bounds" && c.WarmUp != 0 {
-		return fmt.Errorf("advisor: %s: has no effect with gates bounds; remove it", word("warm_up"))
+		return words.Wrong("warm_up", "", "has no effect with gates bounds; remove it")
 	}
 	return nil
 }
@@ -87,7 +94,7 @@ func checkAdvisorURL(text string, builtin bool) error {
 	}
 	const such = "write one such as https://advisor.internal:8787/v1/advice"
 	if text == "" {
-		return fmt.Errorf("url: is missing; %s%s", such, or)
+		return words.Wrong("url", "", "is missing; %s%s", such, or)
 	}
 	if text == BuiltinAdvisor && builtin {
 		return nil
@@ -95,15 +102,15 @@ func checkAdvisorURL(text string, builtin bool) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil && strings.Contains(text, "@"): // which may be a password
-		return fmt.Errorf("url: is no address of HTTP; %s%s", such, or)
+		return words.Wrong("url", "", "is no address of HTTP; %s%s", such, or)
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return fmt.Errorf("url %q: must be an address of HTTP; %s%s", text, such, or)
+		return words.Wrong("url", strconv.Quote(text), "must be an address of HTTP; %s%s", such, or)
 	case u.User != nil:
-		return fmt.Errorf("url: has a user or password in it; write token instead")
+		return words.Wrong("url", "", "has a user or password in it; write token instead")
 	case u.Fragment != "" || strings.Contains(text, "#"):
-		return fmt.Errorf("url %q: has a fragment, which is never sent; remove it", text)
+		return words.Wrong("url", strconv.Quote(text), "has a fragment, which is never sent; remove it")
 	case u.RawQuery != "":
-		return fmt.Errorf("url: has a query; the fleet and the token have settings of their own")
+		return words.Wrong("url", "", "has a query; the fleet and the token have settings of their own")
 	}
 	return nil
 }

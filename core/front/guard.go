@@ -2,6 +2,7 @@ package front
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,7 +18,7 @@ const MostUnderWay = 100_000
 func CheckGuard(name string, most, least int) error {
 	if name != "" {
 		if err := words.CheckName(name); err != nil {
-			return fmt.Errorf("guard: name: %w", err)
+			return words.Of(err).Within("name", "").Within("guard", "")
 		}
 	}
 	if err := checkUnderWay("max", most); err != nil {
@@ -27,14 +28,19 @@ func CheckGuard(name string, most, least int) error {
 		return err
 	}
 	if most > 0 && least > most {
-		return fmt.Errorf("guard: min %d: must not be above max, which is %d", least, most)
+		return guardWrong("min", fmt.Sprint(least), "must not be above max, which is %d", most)
 	}
 	return nil
 }
 
+// guardWrong returns what is wrong with a setting of a guard.
+func guardWrong(name, value, says string, args ...interface{}) error {
+	return words.Wrong(name, value, says, args...).Within("guard", "")
+}
+
 func checkUnderWay(word string, number int) error {
 	if number < 0 || number > MostUnderWay {
-		return fmt.Errorf("guard: %s %d: must be from 1 to %d", word, number, MostUnderWay)
+		return guardWrong(word, fmt.Sprint(number), "must be from 1 to %d", MostUnderWay)
 	}
 	return nil
 }
@@ -45,20 +51,20 @@ const (
 	MostWarmUp  = 720 * time.Hour
 )
 
-// GuardWarmUp returns the guard.Config.WarmUp of settings, or says what is wrong with them: tighten is "on", "off" or "", and warmUp, whose name is
-// word, 0 where it is not set.
-func GuardWarmUp(tighten, word string, warmUp time.Duration) (int64, error) {
+// GuardWarmUp returns the guard.Config.WarmUp of settings, or says what is wrong with them, as a words.Mistake: tighten is "on", "off" or "", and
+// warmUp 0 where it is not set.
+func GuardWarmUp(tighten string, warmUp time.Duration) (int64, error) {
 	if err := words.CheckWord("tighten", tighten, []string{"on", "off"}); err != nil {
-		return 0, fmt.Errorf("guard: %w", err)
+		return 0, words.Of(err).Within("guard", "")
 	}
 	if warmUp != 0 && (warmUp < LeastWarmUp || warmUp > MostWarmUp) {
-		return 0, fmt.Errorf("guard: %s %s: must be a duration from 10s to 720h", word, warmUp)
+		return 0, guardWrong("warm_up", warmUp.String(), "must be a duration from 10s to 720h")
 	}
 	if tighten != "off" {
 		return int64(warmUp / time.Microsecond), nil
 	}
 	if warmUp != 0 {
-		return 0, fmt.Errorf("guard: %s: has no effect with tighten off", word)
+		return 0, guardWrong("warm_up", "", "has no effect with tighten off")
 	}
 	return -1, nil
 }
@@ -67,14 +73,14 @@ func GuardWarmUp(tighten, word string, warmUp time.Duration) (int64, error) {
 // the same for all requests, and such is one that is not, as an example.
 func CheckPriority(source string, values []string, fixed bool, such string) error {
 	if fixed {
-		return fmt.Errorf("guard: priority %q: is the same for all requests; write %s", source, such)
+		return guardWrong("priority", strconv.Quote(source), "is the same for all requests; write %s", such)
 	}
 	if len(values) == 0 {
-		return fmt.Errorf("guard: priority %q: has no values; write those that have priority", source)
+		return guardWrong("priority", strconv.Quote(source), "has no values; write those that have priority")
 	}
 	for _, value := range values {
 		if value == "" {
-			return fmt.Errorf("guard: priority %q: has an empty value, which requests without it have, too", source)
+			return guardWrong("priority", strconv.Quote(source), "has an empty value, which requests without it have, too")
 		}
 	}
 	return nil

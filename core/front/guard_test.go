@@ -44,7 +44,7 @@ func TestTheWarmUpOfAGuardIsChecked(t *testing.T) {
 		{"", 721 * time.Hour, 0, "guard: warm_up 721h0m0s: must be a duration from 10s to 720h"},
 		{"off", time.Hour, 0, "guard: warm_up: has no effect with tighten off"},
 	} {
-		got, err := GuardWarmUp(c.tighten, "warm_up", c.warmUp)
+		got, err := GuardWarmUp(c.tighten, c.warmUp)
 		said := ""
 		if err != nil {
 			said = err.Error()

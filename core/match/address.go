@@ -2,11 +2,12 @@ package match
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"sort"
 	"strconv"
 	"strings"
+
+	"github.com/proxyweir/weir/core/words"
 )
 
 // ReadAddress reads an IP address as proxies write it: 192.0.2.7 and 2001:db8::1, also with a port (192.0.2.7:443, [2001:db8::1]:443), in
@@ -66,17 +67,17 @@ func ParseNetwork(s string) (netip.Prefix, error) {
 	if !strings.Contains(s, "/") {
 		ip := ReadAddress(s)
 		if !ip.IsValid() {
-			return netip.Prefix{}, fmt.Errorf("%q must be an address or a network such as 10.0.0.0/8%s", s, networkHint(s))
+			return netip.Prefix{}, words.Wrong("", strconv.Quote(s), " must be an address or a network such as 10.0.0.0/8%s", networkHint(s))
 		}
 		return netip.PrefixFrom(ip, ip.BitLen()), nil
 	}
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("%q must be an address or a network such as 10.0.0.0/8%s", s, networkHint(s))
+		return netip.Prefix{}, words.Wrong("", strconv.Quote(s), " must be an address or a network such as 10.0.0.0/8%s", networkHint(s))
 	}
 	if p.Addr().Is4In6() {
 		if p.Bits() < 96 {
-			return netip.Prefix{}, fmt.Errorf("%q mixes IPv4 and IPv6 addresses", s)
+			return netip.Prefix{}, words.Wrong("", strconv.Quote(s), " mixes IPv4 and IPv6 addresses")
 		}
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 	}

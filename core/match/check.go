@@ -1,10 +1,10 @@
 package match
 
 import (
-	"fmt"
 	"net/http"
 	"net/netip"
 	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/proxyweir/weir/core/words"
@@ -20,10 +20,10 @@ var knownMethods = []string{
 // checkMethod says why no request could have a method. written is the value with its !, if it has one.
 func checkMethod(written, method string) error {
 	if contains([]string{"*", "ANY", "ALL"}, CleanMethod(method)) {
-		return fmt.Errorf("match: methods: %q is not a method; leave methods out for all of them", written)
+		return words.Wrong("", strconv.Quote(written), " is not a method; leave methods out for all of them")
 	}
 	if method == "" || strings.Trim(method, words.NameBytes) != "" {
-		return fmt.Errorf("match: methods: %q is not a method; write one such as POST, each for itself, or !POST for all others", written)
+		return words.Wrong("", strconv.Quote(written), " is not a method; write one such as POST, each for itself, or !POST for all others")
 	}
 	return nil
 }
@@ -32,14 +32,14 @@ func checkMethod(written, method string) error {
 func checkHost(written, host string) error {
 	name := strings.TrimPrefix(host, "*.")
 	if !isASCII(name) {
-		return fmt.Errorf("match: hosts: %q must be written as it is sent, in Punycode: xn--…", written)
+		return words.Wrong("", strconv.Quote(written), " must be written as it is sent, in Punycode: xn--…")
 	}
 	plain := plainHost(name)
 	if plain == "" || strings.ContainsAny(plain, "*/ []?#@") || HostOf(plain) != plain || !isHost(plain) || strings.HasPrefix(plain, ".") || strings.ContainsAny(plain, "~^$(){}") {
-		return fmt.Errorf("match: hosts: %q must be a host name without port, or *. and one%s", written, hostHint(host))
+		return words.Wrong("", strconv.Quote(written), " must be a host name without port, or *. and one%s", hostHint(host))
 	}
 	if contains(knownMethods, host) {
-		return fmt.Errorf("match: hosts: %q is a method; write it in methods", written)
+		return words.Wrong("", strconv.Quote(written), " is a method; write it in methods")
 	}
 	return nil
 }
@@ -64,31 +64,31 @@ func hostHint(text string) string {
 }
 
 // checkPath says why no request could have a path, or the beginning of one. written is the value with its !, if it has one.
-func checkPath(field, written, path string) error {
+func checkPath(written, path string) error {
 	if _, behind, found := strings.Cut(path, "://"); found {
 		own := "/"
 		if i := strings.IndexByte(behind, '/'); i >= 0 {
 			own = behind[i:]
 		}
-		return fmt.Errorf("match: %s: %q must begin with /; it is a URL: write %s, and its host in hosts", field, written, own)
+		return words.Wrong("", strconv.Quote(written), " must begin with /; it is a URL: write %s, and its host in hosts", own)
 	}
 	if err := checkRegexp(path); err != nil {
-		return fmt.Errorf("match: %s: %q %w", field, written, err)
+		return words.Of(err).Within("", strconv.Quote(written))
 	}
 	if !strings.HasPrefix(path, "/") {
-		return fmt.Errorf("match: %s: %q must begin with /", field, written)
+		return words.Wrong("", strconv.Quote(written), " must begin with /")
 	}
 	if i := strings.IndexAny(path, "?#"); i >= 0 {
-		return fmt.Errorf("match: %s: %q must be a path alone, which ends before %s; write %s", field, written, path[i:i+1], path[:i])
+		return words.Wrong("", strconv.Quote(written), " must be a path alone, which ends before %s; write %s", path[i:i+1], path[:i])
 	}
 	if strings.IndexByte(path, '*') >= 0 {
-		return fmt.Errorf("match: %s: %q covers all that is below it, without a *; write it as /v1", field, written)
+		return words.Wrong("", strconv.Quote(written), " covers all that is below it, without a *; write it as /v1")
 	}
 	if escape := EscapeIn(path); escape != "" {
-		return fmt.Errorf("match: %s: %q must be written decoded, without %s", field, written, escape)
+		return words.Wrong("", strconv.Quote(written), " must be written decoded, without %s", escape)
 	}
 	if i := strings.Index(path, "/{"); i >= 0 && strings.IndexByte(path[i:], '}') > 0 {
-		return fmt.Errorf("match: %s: %q is a template, and paths have no names in braces; write %q in paths, or %s in path_prefixes", field, written, path[:i+1]+"*", path[:i+1])
+		return words.Wrong("", strconv.Quote(written), " is a template, and paths have no names in braces; write %q in paths, or %s in `path_prefixes`", path[:i+1]+"*", path[:i+1])
 	}
 	return nil
 }
@@ -96,14 +96,14 @@ func checkPath(field, written, path string) error {
 // headerName returns the canonical name of a header field. The error says why no request has it.
 func headerName(name string) (string, error) {
 	if !isToken(name) {
-		return "", fmt.Errorf("%q cannot be the name of a header field", name)
+		return "", words.Wrong("", strconv.Quote(name), " cannot be the name of a header field")
 	}
 	if strings.HasPrefix(strings.ToUpper(name), "HTTP_") {
-		return "", fmt.Errorf("%q is a variable of CGI; write the field itself, %s", name, http.CanonicalHeaderKey(strings.Replace(name[5:], "_", "-", -1)))
+		return "", words.Wrong("", strconv.Quote(name), " is a variable of CGI; write the field itself, %s", http.CanonicalHeaderKey(strings.Replace(name[5:], "_", "-", -1)))
 	}
 	name = http.CanonicalHeaderKey(name)
 	if name == "Transfer-Encoding" || name == "Trailer" {
-		return "", fmt.Errorf("%s: is not among the fields of a request, since the proxy takes it out", name)
+		return "", words.Wrong("", name, "is not among the fields of a request, since the proxy takes it out")
 	}
 	return name, nil
 }
@@ -118,15 +118,15 @@ func headerPatternOf(name, value string) (pattern, error) {
 		return p, err
 	}
 	if p.operator == exactly && p.text != strings.TrimSpace(p.text) {
-		return p, fmt.Errorf("%q has blanks around it, which a request has not", value)
+		return p, words.Wrong("", strconv.Quote(value), " has blanks around it, which a request has not")
 	}
 	for i := 0; i < len(p.text); i++ {
 		if c := p.text[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return p, fmt.Errorf("%q has a control character, which a request has not", value)
+			return p, words.Wrong("", strconv.Quote(value), " has a control character, which a request has not")
 		}
 	}
 	if p.operator == within && strings.Trim(p.text, "/+=, ") == "" {
-		return p, fmt.Errorf("%q would be every value that has %q; write \"=%s\" for the text as it is, or \"*\" for any value", value, p.text, value)
+		return p, words.Wrong("", strconv.Quote(value), " would be every value that has %q; write \"=%s\" for the text as it is, or \"*\" for any value", p.text, value)
 	}
 	if name == "Content-Type" && p.operator == exactly && strings.IndexByte(p.text, ';') < 0 && !strings.HasPrefix(strings.TrimPrefix(value, "!"), "=") {
 		p.operator = mediaType
@@ -141,17 +141,17 @@ var listFields = map[string]string{
 }
 
 // Advice returns what is valid in a Match that compiles, but most likely covers no request, or other requests than are meant.
-func (m Match) Advice() []string {
-	var list []string
+func (m Match) Advice() []*words.Mistake {
+	var list []*words.Mistake
 	for _, method := range m.Methods {
 		plain := CleanMethod(strings.TrimPrefix(method, "!"))
 		if near := words.Nearest(plain, knownMethods); !contains(knownMethods, plain) && near != "" && len(near)-len(plain) < 2 && len(plain)-len(near) < 2 {
-			list = append(list, fmt.Sprintf("match: methods: %q is no method that HTTP knows (did you mean %s?)", method, near))
+			list = append(list, in("methods", words.Wrong("", strconv.Quote(method), " is no method that HTTP knows").Guess(near)))
 		}
 	}
 	for _, path := range append(append([]string(nil), m.Paths...), m.PathPrefixes...) {
 		if strings.Contains(path, "/:") {
-			list = append(list, fmt.Sprintf("match: %q has a colon behind a slash, and is compared as it is; for any text in that place write %q in paths", path, path[:strings.Index(path, "/:")+1]+"*"))
+			list = append(list, words.Wrong("match", "", "%q has a colon behind a slash, and is compared as it is; for any text in that place write %q in paths", path, path[:strings.Index(path, "/:")+1]+"*"))
 		}
 	}
 	names := make([]string, 0, len(m.Headers))
@@ -160,32 +160,33 @@ func (m Match) Advice() []string {
 	}
 	sort.Strings(names)
 	for _, name := range names {
-		if text := headerAdvice(http.CanonicalHeaderKey(name), m.Headers[name]); text != "" {
-			list = append(list, fmt.Sprintf("match: headers: %s: %q %s", name, m.Headers[name], text))
+		if advice := headerAdvice(http.CanonicalHeaderKey(name), m.Headers[name]); advice != nil {
+			list = append(list, in("headers", advice.Within("", name)))
 		}
 	}
 	return list
 }
 
-// headerAdvice says why the value of a header field most likely fits no request; "": it may.
-func headerAdvice(name, value string) string {
+// headerAdvice says why the value of a header field most likely fits no request; nil: it may.
+func headerAdvice(name, value string) *words.Mistake {
+	var none *words.Mistake
 	p, err := headerPatternOf(name, value)
 	if err != nil || p.operator != exactly || strings.HasPrefix(strings.TrimPrefix(value, "!"), "=") {
-		return ""
+		return none
 	}
-	part := fmt.Sprintf("is compared with the whole value; for a part of it write \"*%s*\"", p.text)
+	part := words.Wrong("", strconv.Quote(value), " is compared with the whole value; for a part of it write \"*%s*\"", p.text)
 	switch {
 	case name == "User-Agent" && !strings.ContainsAny(p.text, "/ "):
 		return part
 	case listFields[name] != "" && strings.IndexByte(p.text, ',') < 0:
-		return part + fmt.Sprintf(", such as %q", listFields[name])
+		return part.And(", such as %q", listFields[name])
 	case name == "Authorization" && strings.IndexByte(p.text, ' ') < 0 && contains([]string{"bearer", "basic", "digest", "negotiate"}, strings.ToLower(p.text)):
-		return fmt.Sprintf("is compared with the whole value; write \"%s *\" for all of that scheme", p.text)
+		return words.Wrong("", strconv.Quote(value), " is compared with the whole value; write \"%s *\" for all of that scheme", p.text)
 	case (name == "Origin" || name == "Referer") && p.text != "null" && !strings.Contains(p.text, ":"):
-		return "is compared with the whole value, which begins with https:// or another scheme; write \"*" + p.text + "\" or \"*" + p.text + "*\""
+		return words.Wrong("", strconv.Quote(value), " is compared with the whole value, which begins with https:// or another scheme; write \"*%s\" or \"*%s*\"", p.text, p.text)
 	}
 	if network, err := netip.ParsePrefix(p.text); err == nil && network.Bits() > 0 {
-		return "is compared as a text, and not as a network; clients are exempted by address in except_ips"
+		return words.Wrong("", strconv.Quote(value), " is compared as a text, and not as a network; clients are exempted by address in `except_ips`")
 	}
-	return ""
+	return none
 }

@@ -1,7 +1,6 @@
 package match
 
 import (
-	"fmt"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -48,28 +47,30 @@ func ParseSource(s string) (Source, error) {
 	kind, name, named := strings.Cut(s, ":")
 	switch {
 	case !contains(sourceKinds, kind):
-		return Source{}, fmt.Errorf("key %q: the source %s", s, words.OneOf(kind, sourceKinds))
+		m := words.OneOf("key", strconv.Quote(s), kind, sourceKinds)
+		m.Says = "the source " + m.Says
+		return Source{}, m
 	case kind == "header" || kind == "cookie" || kind == "query" || kind == "static":
 		if name == "" {
-			return Source{}, fmt.Errorf("key %q: write %s:%s", s, kind, map[bool]string{true: "TEXT", false: "NAME"}[kind == "static"])
+			return Source{}, words.Wrong("key", strconv.Quote(s), "write %s:%s", kind, map[bool]string{true: "TEXT", false: "NAME"}[kind == "static"])
 		}
 	case named:
-		return Source{}, fmt.Errorf("key %q: %s takes no name", s, kind)
+		return Source{}, words.Wrong("key", strconv.Quote(s), "%s takes no name", kind)
 	}
 	switch kind {
 	case "header":
 		canonical, err := headerName(name)
 		if err != nil {
-			return Source{}, fmt.Errorf("key %q: %w", s, err)
+			return Source{}, words.Of(err).Within("key", strconv.Quote(s))
 		}
 		name = canonical
 	case "cookie":
 		if !isToken(name) {
-			return Source{}, fmt.Errorf("key %q: %q cannot be the name of a cookie", s, name)
+			return Source{}, words.Wrong("key", strconv.Quote(s), "%q cannot be the name of a cookie", name)
 		}
 	case "query":
 		if strings.ContainsAny(name, "?&=#") {
-			return Source{}, fmt.Errorf("key %q: must have the name of the parameter alone, such as query:token", s)
+			return Source{}, words.Wrong("key", strconv.Quote(s), "must have the name of the parameter alone, such as query:token")
 		}
 	}
 	return Source{kind: kind, name: name}, nil
@@ -169,7 +170,7 @@ func (s Source) Spell(value string) (string, error) {
 	switch s.kind {
 	case "client_ip", "remote_ip":
 		if !ReadAddress(value).IsValid() && value != "@" { // of a connection through a Unix socket
-			return "", fmt.Errorf("%q: must be an address, such as 192.0.2.7%s", value, networkHint(value))
+			return "", words.Wrong("", strconv.Quote(value), "must be an address, such as 192.0.2.7%s", networkHint(value))
 		}
 		return CleanAddress(value), nil
 	case "host":
@@ -184,7 +185,7 @@ func (s Source) Spell(value string) (string, error) {
 		return SpellPath(value)
 	case "static":
 		if value != s.name {
-			return "", fmt.Errorf("%q: must be %q, which is the same for all", value, s.name)
+			return "", words.Wrong("", strconv.Quote(value), "must be %q, which is the same for all", s.name)
 		}
 	case "custom":
 		return s.custom.Written(value)
@@ -200,7 +201,7 @@ func (s Source) Respells() bool {
 // SpellMethod returns a method from a configuration as CleanMethod spells it. The error says why no request has it.
 func SpellMethod(value string) (string, error) {
 	if !isToken(value) {
-		return "", fmt.Errorf("%q: must be a method such as POST", value)
+		return "", words.Wrong("", strconv.Quote(value), "must be a method such as POST")
 	}
 	return CleanMethod(value), nil
 }
@@ -219,20 +220,20 @@ func SpellHost(value string) (string, error) {
 	}
 	host := CleanHost(authority[strings.LastIndexByte(authority, '@')+1:])
 	if !isASCII(host) {
-		return "", fmt.Errorf("%q: must be a host as it is sent, in Punycode: xn--…", value)
+		return "", words.Wrong("", strconv.Quote(value), "must be a host as it is sent, in Punycode: xn--…")
 	}
 	if !isHost(host) {
-		return "", fmt.Errorf("%q: must be one host, such as shop.example", value)
+		return "", words.Wrong("", strconv.Quote(value), "must be one host, such as shop.example")
 	}
 	if scheme >= 0 {
-		return "", fmt.Errorf("%q: must be a host, and is a URL; write %s", value, host)
+		return "", words.Wrong("", strconv.Quote(value), "must be a host, and is a URL; write %s", host)
 	}
 	if end >= 0 {
-		return "", fmt.Errorf("%q: must be a host such as shop.example, without a path", value)
+		return "", words.Wrong("", strconv.Quote(value), "must be a host such as shop.example, without a path")
 	}
 	host = CleanHost(value)
 	if !isHost(host) {
-		return "", fmt.Errorf("%q: must be one host, such as shop.example", value)
+		return "", words.Wrong("", strconv.Quote(value), "must be one host, such as shop.example")
 	}
 	return host, nil
 }
@@ -260,13 +261,13 @@ func isHost(host string) bool {
 // written as in a URL.
 func SpellPath(value string) (string, error) {
 	if !strings.HasPrefix(value, "/") && value != "*" { // which OPTIONS may have
-		return "", fmt.Errorf("%q: must be a path, which begins with /", value)
+		return "", words.Wrong("", strconv.Quote(value), "must be a path, which begins with /")
 	}
 	if escape := EscapeIn(value); escape != "" {
-		return "", fmt.Errorf("%q: must be written decoded, without %s", value, escape)
+		return "", words.Wrong("", strconv.Quote(value), "must be written decoded, without %s", escape)
 	}
 	if i := strings.IndexAny(value, "?#"); i >= 0 {
-		return "", fmt.Errorf("%q: must be a path alone; write %s", value, value[:i])
+		return "", words.Wrong("", strconv.Quote(value), "must be a path alone; write %s", value[:i])
 	}
 	return CleanPath(value), nil
 }
@@ -298,20 +299,9 @@ func AppendKeyPart(key []byte, part string) []byte {
 	return append(key, part...)
 }
 
-// Prefixes says to networks of how many bits the addresses in a key are masked. Zero leaves them whole.
+// Prefixes says to networks of how many bits the addresses in a key are masked. Zero leaves them whole. IPv4 is at most 32, IPv6 at most 128.
 type Prefixes struct {
 	IPv4, IPv6 int
-}
-
-// Check returns an error that says which number is out of range.
-func (p Prefixes) Check() error {
-	if p.IPv4 < 0 || p.IPv4 > 32 {
-		return fmt.Errorf("ipv4_prefix %d: must be from 1 to 32", p.IPv4)
-	}
-	if p.IPv6 < 0 || p.IPv6 > 128 {
-		return fmt.Errorf("ipv6_prefix %d: must be from 1 to 128", p.IPv6)
-	}
-	return nil
 }
 
 // Key returns the key of clients that a configuration names by an address, or by the network in CIDR notation that shares a key. The
@@ -322,14 +312,14 @@ func (p Prefixes) Key(text string) (string, error) {
 	}
 	network, err := ParseNetwork(text)
 	if err != nil {
-		return "", fmt.Errorf("%q: must be an address, such as 192.0.2.7%s%s", text, p.orNetwork(), networkHint(text))
+		return "", words.Wrong("", strconv.Quote(text), "must be an address, such as 192.0.2.7%s%s", p.orNetwork(), networkHint(text))
 	}
 	key := p.Mask(network.Addr().String())
 	if network.IsSingleIP() || key == network.String() {
 		return key, nil
 	}
 	if network.Bits() == 0 {
-		return "", fmt.Errorf("%q: is no client, but all; what holds for all is the rule's limit itself; name one, such as %s", text, p.Mask(someAddress(network)))
+		return "", words.Wrong("", strconv.Quote(text), "is no client, but all; what holds for all is the rule's limit itself; name one, such as %s", p.Mask(someAddress(network)))
 	}
 	field := "ipv6_prefix"
 	most := p.IPv6
@@ -341,12 +331,12 @@ func (p Prefixes) Key(text string) (string, error) {
 		most = network.Addr().BitLen()
 	}
 	if network.Bits() > most {
-		return "", fmt.Errorf("%q: is a part of %s, which is counted as one (%s %d)", text, key, field, most)
+		return "", words.Wrong("", strconv.Quote(text), "is a part of %s, which is counted as one (`"+field+"` %d)", key, most)
 	}
 	if most == network.Addr().BitLen() {
-		return "", fmt.Errorf("%q: is no client: each of its addresses is counted by itself; name one, or count by such networks (%s %d)", text, field, network.Bits())
+		return "", words.Wrong("", strconv.Quote(text), "is no client: each of its addresses is counted by itself; name one, or count by such networks (`"+field+"` %d)", network.Bits())
 	}
-	return "", fmt.Errorf("%q: is no client: it is counted by smaller networks, such as %s (%s %d); name one, or count by larger ones (%s %d)", text, key, field, most, field, network.Bits())
+	return "", words.Wrong("", strconv.Quote(text), "is no client: it is counted by smaller networks, such as %s (`"+field+"` %d); name one, or count by larger ones (`"+field+"` %d)", key, most, network.Bits())
 }
 
 // someAddress returns an example address of a network's address family.

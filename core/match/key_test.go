@@ -266,22 +266,3 @@ func TestMaskMakesOneKeyOfANetwork(t *testing.T) {
 		}
 	}
 }
-
-func TestPrefixesAreChecked(t *testing.T) {
-	for _, c := range []struct {
-		prefixes Prefixes
-		want     string
-	}{
-		{Prefixes{33, 0}, "ipv4_prefix 33: must be from 1 to 32"},
-		{Prefixes{-1, 0}, "ipv4_prefix -1: must be from 1 to 32"},
-		{Prefixes{0, 129}, "ipv6_prefix 129: must be from 1 to 128"},
-		{Prefixes{0, -1}, "ipv6_prefix -1: must be from 1 to 128"},
-	} {
-		if err := c.prefixes.Check(); err == nil || err.Error() != c.want {
-			t.Errorf("%+v: %v, want %s", c.prefixes, err, c.want)
-		}
-	}
-	if err := (Prefixes{32, 128}).Check(); err != nil {
-		t.Error(err)
-	}
-}

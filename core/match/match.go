@@ -1,11 +1,13 @@
 package match
 
 import (
-	"fmt"
 	"net/http"
 	"net/netip"
 	"path"
+	"strconv"
 	"strings"
+
+	"github.com/proxyweir/weir/core/words"
 )
 
 // Match says which requests a rule covers, independent of a proxy's own matchers. A request must meet every field that is set: one of the
@@ -41,21 +43,21 @@ type headerPattern struct {
 	value pattern
 }
 
-// Compile checks m and returns its Matcher. The error says which field and value are wrong.
+// Compile checks m and returns its Matcher. The error is a words.Mistake, in the names of rule files.
 func (m Match) Compile() (*Matcher, error) {
 	c := &Matcher{}
 	not := &Matcher{}
 	for _, method := range m.Methods {
 		plain, into := side(c, not, method)
 		if err := checkMethod(method, plain); err != nil {
-			return nil, err
+			return nil, in("methods", words.Of(err))
 		}
 		into.methods = append(into.methods, CleanMethod(plain))
 	}
 	for _, host := range m.Hosts {
 		plain, into := side(c, not, host)
 		if err := checkHost(host, plain); err != nil {
-			return nil, err
+			return nil, in("hosts", words.Of(err))
 		}
 		plain = plainHost(plain)
 		if strings.HasPrefix(plain, "*.") {
@@ -67,13 +69,13 @@ func (m Match) Compile() (*Matcher, error) {
 	for _, path := range m.Paths {
 		plain, into := side(c, not, path)
 		if err := into.addPath(path, plain); err != nil {
-			return nil, err
+			return nil, in("paths", words.Of(err))
 		}
 	}
 	for _, prefix := range m.PathPrefixes {
 		plain, into := side(c, not, prefix)
-		if err := checkPath("path prefixes", prefix, plain); err != nil {
-			return nil, err
+		if err := checkPath(prefix, plain); err != nil {
+			return nil, in("path_prefixes", words.Of(err))
 		}
 		into.prefixes = append(into.prefixes, strings.TrimSuffix(CleanPath(plain), "/"))
 	}
@@ -81,18 +83,18 @@ func (m Match) Compile() (*Matcher, error) {
 	for name, value := range m.Headers {
 		canonical, err := headerName(name)
 		if err != nil {
-			return nil, fmt.Errorf("match: headers: %w", err)
+			return nil, in("headers", words.Of(err))
 		}
 		if canonical == "Host" {
-			return nil, fmt.Errorf("match: headers: Host: is not among the fields of a request; write hosts")
+			return nil, in("headers", words.Wrong("", "Host", "is not among the fields of a request; write hosts"))
 		}
 		if names[canonical] {
-			return nil, fmt.Errorf("match: headers: %s: duplicate, in upper and lower case; keep one", canonical)
+			return nil, in("headers", words.Wrong("", canonical, "duplicate, in upper and lower case; keep one"))
 		}
 		names[canonical] = true
 		p, err := headerPatternOf(canonical, value)
 		if err != nil {
-			return nil, fmt.Errorf("match: headers: %s: %w", canonical, err)
+			return nil, in("headers", words.Of(err).Within("", canonical))
 		}
 		switch {
 		case p.not || p.operator != exactly && p.operator != present:
@@ -107,7 +109,7 @@ func (m Match) Compile() (*Matcher, error) {
 	for _, s := range m.ExceptIPs {
 		network, err := ParseNetwork(s)
 		if err != nil {
-			return nil, fmt.Errorf("match: except IPs: %w", err)
+			return nil, in("except_ips", words.Of(err))
 		}
 		except = append(except, network)
 		c.exceptsPrivate = c.exceptsPrivate || isPrivate(network)
@@ -120,6 +122,11 @@ func (m Match) Compile() (*Matcher, error) {
 	}
 	c.operators = c.not != nil || len(c.texts) > 0
 	return c, nil
+}
+
+// in returns what is wrong with a field.
+func in(field string, wrong *words.Mistake) *words.Mistake {
+	return wrong.Within(field, "").Within("match", "")
 }
 
 // side returns a value without its !, and the Matcher into which it goes: not if it has one.
@@ -140,7 +147,7 @@ func (m *Matcher) finish() {
 // addPath adds one of Paths. written is the value with its !, if it has one.
 func (m *Matcher) addPath(written, value string) error {
 	if strings.HasPrefix(value, "=") || strings.IndexByte(value, '*') < 0 {
-		if err := checkPath("paths", written, strings.TrimPrefix(value, "=")); err != nil {
+		if err := checkPath(written, strings.TrimPrefix(value, "=")); err != nil {
 			return err
 		}
 		m.paths = append(m.paths, CleanPath(strings.TrimPrefix(value, "=")))
@@ -148,17 +155,17 @@ func (m *Matcher) addPath(written, value string) error {
 	}
 	one, err := parsePattern(value)
 	if err != nil {
-		return fmt.Errorf("match: paths: %w", err)
+		return err
 	}
 	if one.operator == present {
-		return fmt.Errorf("match: paths: %q is any path; leave paths out", written)
+		return words.Wrong("", strconv.Quote(written), " is any path; leave paths out")
 	}
 	text := one.text
 	if one.operator != begins { // which need not begin with a slash
 		text = "/" + strings.TrimPrefix(text, "/")
 	}
-	if err = checkPath("paths", written, text); err == nil && one.operator != begins && CleanPath(text) != strings.ToLower(text) {
-		err = fmt.Errorf("match: paths: %q has what requests are matched without: a doubled slash, or a dot segment", written)
+	if err = checkPath(written, text); err == nil && one.operator != begins && CleanPath(text) != strings.ToLower(text) {
+		err = words.Wrong("", strconv.Quote(written), " has what requests are matched without: a doubled slash, or a dot segment")
 	}
 	if err != nil {
 		return err

@@ -142,7 +142,7 @@ func TestCompileSaysWhatIsWrong(t *testing.T) {
 		{Match{Hosts: []string{"*."}}, `match: hosts: "*." must be a host name without port, or *. and one`},
 		{Match{Hosts: []string{"http://a"}}, `match: hosts: "http://a" must be a host name without port, or *. and one; write a`},
 		{Match{Paths: []string{"/a%20b"}}, `match: paths: "/a%20b" must be written decoded, without %20`},
-		{Match{PathPrefixes: []string{"/v1/*"}}, `match: path prefixes: "/v1/*" covers all that is below it, without a *; write it as /v1`},
+		{Match{PathPrefixes: []string{"/v1/*"}}, `match: path_prefixes: "/v1/*" covers all that is below it, without a *; write it as /v1`},
 		{Match{Hosts: []string{"a.com:8080"}}, `match: hosts: "a.com:8080" must be a host name without port, or *. and one; write a.com`},
 		{Match{Hosts: []string{"münchen.de"}}, `match: hosts: "münchen.de" must be written as it is sent, in Punycode: xn--…`},
 		{Match{Hosts: []string{"a\x7f\x80.de"}}, `match: hosts: "a\x7f\x80.de" must be written as it is sent, in Punycode: xn--…`},
@@ -151,7 +151,7 @@ func TestCompileSaysWhatIsWrong(t *testing.T) {
 		{Match{Headers: map[string]string{"X-A": "v", "x-a": "w"}}, `match: headers: X-A: duplicate, in upper and lower case; keep one`},
 		{Match{Headers: map[string]string{"host": "v"}}, `match: headers: Host: is not among the fields of a request; write hosts`},
 		{Match{Paths: []string{"v1"}}, `match: paths: "v1" must begin with /`},
-		{Match{PathPrefixes: []string{""}}, `match: path prefixes: "" must begin with /`},
+		{Match{PathPrefixes: []string{""}}, `match: path_prefixes: "" must begin with /`},
 		{Match{Methods: []string{"*"}}, `match: methods: "*" is not a method; leave methods out for all of them`},
 		{Match{Methods: []string{"any"}}, `match: methods: "any" is not a method; leave methods out for all of them`},
 		{Match{Methods: []string{"GET|POST"}}, `match: methods: "GET|POST" is not a method; write one such as POST, each for itself, or !POST for all others`},
@@ -175,8 +175,8 @@ func TestCompileSaysWhatIsWrong(t *testing.T) {
 		{Match{Headers: map[string]string{"X-A": "a*b"}}, `match: headers: X-A: "a*b" may have one * at its beginning and one at its end; the text as it is would be "=a*b"`},
 		{Match{Headers: map[string]string{"Accept": "*/*"}}, `match: headers: Accept: "*/*" would be every value that has "/"; write "=*/*" for the text as it is, or "*" for any value`},
 		{Match{Headers: map[string]string{"": "x"}}, `match: headers: "" cannot be the name of a header field`},
-		{Match{ExceptIPs: []string{"10.0.0.0/33"}}, `match: except IPs: "10.0.0.0/33" must be an address or a network such as 10.0.0.0/8`},
-		{Match{ExceptIPs: []string{"localhost"}}, `match: except IPs: "localhost" must be an address or a network such as 10.0.0.0/8; names are not looked up: write 127.0.0.0/8 and ::1`},
+		{Match{ExceptIPs: []string{"10.0.0.0/33"}}, `match: except_ips: "10.0.0.0/33" must be an address or a network such as 10.0.0.0/8`},
+		{Match{ExceptIPs: []string{"localhost"}}, `match: except_ips: "localhost" must be an address or a network such as 10.0.0.0/8; names are not looked up: write 127.0.0.0/8 and ::1`},
 	} {
 		if _, err := c.match.Compile(); err == nil || err.Error() != c.want {
 			t.Errorf("%+v:\n got %v\nwant %s", c.match, err, c.want)
@@ -361,7 +361,10 @@ func TestAdviceIsOfWhatMostLikelyFitsNoRequest(t *testing.T) {
 		if _, err := c.match.Compile(); err != nil {
 			t.Errorf("%+v: %v", c.match, err)
 		}
-		got := strings.Join(c.match.Advice(), "\n")
+		got := ""
+		for _, one := range c.match.Advice() {
+			got += one.Error() + "\n"
+		}
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%+v: %q, want %q", c.match, got, c.want)
 		}

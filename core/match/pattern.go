@@ -1,8 +1,10 @@
 package match
 
 import (
-	"fmt"
+	"strconv"
 	"strings"
+
+	"github.com/proxyweir/weir/core/words"
 )
 
 // pattern is a value of a match that is read as an operator and a text: "text", "text*", "*text", "*text*" or "*", and each with a ! in front. With an
@@ -31,7 +33,7 @@ func parsePattern(value string) (pattern, error) {
 	text := strings.TrimPrefix(value, "!")
 	p.not = text != value
 	if err := checkRegexp(text); err != nil {
-		return p, fmt.Errorf("%q %w", value, err)
+		return p, words.Of(err).Within("", strconv.Quote(value))
 	}
 	plain := strings.TrimPrefix(text, "=")
 	if plain != text {
@@ -40,7 +42,7 @@ func parsePattern(value string) (pattern, error) {
 		return p, nil
 	}
 	if text == "" && p.not || strings.HasPrefix(text, "!") {
-		return p, fmt.Errorf("%q must have a text behind one !, or \"!*\" for no value", value)
+		return p, words.Wrong("", strconv.Quote(value), " must have a text behind one !, or \"!*\" for no value")
 	}
 	p.text = strings.TrimPrefix(strings.TrimSuffix(text, "*"), "*")
 	front, end := strings.HasPrefix(text, "*"), strings.HasSuffix(text, "*")
@@ -56,7 +58,7 @@ func parsePattern(value string) (pattern, error) {
 		p.operator = begins
 	}
 	if text != "*" && p.text == "" && text != "" || strings.IndexByte(p.text, '*') >= 0 {
-		return p, fmt.Errorf("%q may have one * at its beginning and one at its end; the text as it is would be %q", value, "="+text)
+		return p, words.Wrong("", strconv.Quote(value), " may have one * at its beginning and one at its end; the text as it is would be %q", "="+text)
 	}
 	return p, nil
 }
@@ -74,12 +76,10 @@ func checkRegexp(text string) error {
 		found = found || strings.Contains(text, sign)
 	}
 	if found {
-		return errRegexp
+		return words.Wrong("", "", " looks like a regular expression, which is not available; write \"text*\" for what begins with a text, \"*text\" for what ends with it, \"*text*\" for what has it, and a ! in front for the others")
 	}
 	return nil
 }
-
-var errRegexp = fmt.Errorf("looks like a regular expression, which is not available; write \"text*\" for what begins with a text, \"*text\" for what ends with it, \"*text*\" for what has it, and a ! in front for the others")
 
 // fits reports whether a value fits the pattern, whatever not says.
 func (p *pattern) fits(value string) bool {

@@ -3,6 +3,7 @@ package ruleset
 import (
 	"fmt"
 	"sort"
+	"strconv"
 	"strings"
 	"time"
 
@@ -101,29 +102,26 @@ func (c *compiler) setAdapt(config *core.RuleConfig, more core.MoreLimits) {
 	}
 	own := config.Limit
 	if own == nil {
-		c.failAdapt("the rule's own limit is unlimited, and has nothing to adapt; write a limit, or leave adapt out")
+		c.failAdapt(words.Wrong("", "", "the rule's own limit is unlimited, and has nothing to adapt; write a limit, or leave adapt out"))
 		return
 	}
 	if config.Candidate != nil {
-		c.failAdapt("is mutually exclusive with candidate, which is compared with one limit; remove one")
+		c.failAdapt(words.Wrong("", "", "is mutually exclusive with candidate, which is compared with one limit; remove one"))
 		return
 	}
 	if len(written.Texts)+len(written.Lists) == 0 {
-		c.failAdapt("is empty; write floor, ceiling or algorithms")
+		c.failAdapt(words.Wrong("", "", "is empty; write floor, ceiling or algorithms"))
 		return
 	}
 	a := &Adapt{Floor: own.Requests(), Ceiling: own.Requests(), StepPercent: DefaultStepPercent, StepEvery: DefaultStepEvery, config: *config, more: more, common: c.common}
-	if err := core.ParseLimit(c.ownText(), &a.common); err != nil { // not reached: it is read already
-		c.failAdapt(err.Error())
-		return
-	}
+	c.check(core.ParseLimit(c.ownText(), &a.common)) // which has been read without an error
 	c.readBound(written, "floor", a, &a.Floor)
 	c.readBound(written, "ceiling", a, &a.Ceiling)
 	if a.Floor > own.Requests() {
-		c.failAdapt(fmt.Sprintf("floor %s: is above the limit, %s", written.Texts["floor"], own), "floor")
+		c.failAdapt(words.Wrong("floor", written.Texts["floor"], "is above the limit, %s", own.String()))
 	}
 	if a.Ceiling < own.Requests() {
-		c.failAdapt(fmt.Sprintf("ceiling %s: is below the limit, %s", written.Texts["ceiling"], own), "ceiling")
+		c.failAdapt(words.Wrong("ceiling", written.Texts["ceiling"], "is below the limit, %s", own.String()))
 	}
 	c.readStep(written, a)
 	c.readAlgorithms(written, a)
@@ -136,8 +134,8 @@ func (c *compiler) setAdapt(config *core.RuleConfig, more core.MoreLimits) {
 }
 
 // failAdapt notes an error of adapt, or of a field in it.
-func (c *compiler) failAdapt(text string, field ...string) {
-	c.fail("adapt: "+text, append([]string{"adapt"}, field...)...)
+func (c *compiler) failAdapt(wrong *words.Mistake, path ...string) {
+	c.fail(wrong.Within("adapt", ""), path...)
 }
 
 // readBound reads the floor or the ceiling.
@@ -148,11 +146,11 @@ func (c *compiler) readBound(o *Object, field string, a *Adapt, bound *int64) {
 	}
 	read := a.common
 	if err := core.ParseLimit(text, &read); err != nil {
-		c.failAdapt(field+": "+err.Error(), field)
+		c.failAdapt(words.Of(err).Within(field, ""), "adapt", field)
 		return
 	}
 	if read.Period != a.common.Period || read.Calendar != a.common.Calendar {
-		c.failAdapt(fmt.Sprintf("%s %q: must have the period of the limit, %s", field, text, a.config.Limit), field)
+		c.failAdapt(words.Wrong(field, strconv.Quote(text), "must have the period of the limit, %s", a.config.Limit.String()))
 		return
 	}
 	*bound = read.Requests
@@ -181,17 +179,17 @@ func (c *compiler) readStep(o *Object, a *Adapt) {
 	}
 	said := strings.Fields(text)
 	if len(said) != 2 {
-		c.failAdapt(fmt.Sprintf("step %q: takes a percentage and a duration, such as %s", text, defaultStep), "step")
+		c.failAdapt(words.Wrong("step", strconv.Quote(text), "takes a percentage and a duration, such as %s", defaultStep))
 		return
 	}
 	percent, err := words.ParseCount(strings.TrimSuffix(said[0], "%"), 100)
 	if err != nil {
-		c.failAdapt(fmt.Sprintf("step %q: the percentage must be a whole number from 1 to 100, such as 25%%", text), "step")
+		c.failAdapt(words.Wrong("step", strconv.Quote(text), "the percentage must be a whole number from 1 to 100, such as 25%%"))
 		return
 	}
 	every, err := core.ParsePeriod(said[1])
 	if err != nil || every < leastStep || every > mostStep {
-		c.failAdapt(fmt.Sprintf("step %q: the duration must be from 1s to 1h, such as 30s", text), "step")
+		c.failAdapt(words.Wrong("step", strconv.Quote(text), "the duration must be from 1s to 1h, such as 30s"))
 		return
 	}
 	a.StepPercent = percent
@@ -205,7 +203,7 @@ func (c *compiler) readAlgorithms(o *Object, a *Adapt) {
 	for _, word := range SplitWords(o.Lists["algorithms"]) {
 		algorithm, err := core.ParseAlgorithm(word)
 		if err != nil {
-			c.failAdapt("algorithms: "+err.Error(), "algorithms")
+			c.failAdapt(words.Of(err).Within("algorithms", ""), "adapt", "algorithms")
 			continue
 		}
 		known := false
@@ -229,12 +227,12 @@ func (c *compiler) checkAdapt(a *Adapt) {
 			}
 			_, err := LimitsWith(a, requests, burstFor(a, requests), algorithm)
 			if err != nil {
-				c.failAdapt(fmt.Sprintf("%s: %d requests by %s: %s", field, requests, algorithm, errorOf(err, c.rule.Name).Text), field)
+				c.failAdapt(inRule(err).Within("", fmt.Sprintf("%d requests by %s", requests, algorithm)).Within(field, ""), "adapt", field)
 				return
 			}
 			limit, _ := adapted(a, requests, burstFor(a, requests), algorithm)
 			if c.rule.CostFrom == nil && c.rule.Cost > limit.Capacity() {
-				c.failAdapt(fmt.Sprintf("%s: the cost, %d, is more than %s can ever hold, which is %d", field, c.rule.Cost, limit, limit.Capacity()), field)
+				c.failAdapt(words.Wrong(field, "", "the cost, %d, is more than %s can ever hold, which is %d", c.rule.Cost, limit.String(), limit.Capacity()))
 				return
 			}
 		}

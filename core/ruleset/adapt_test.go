@@ -68,7 +68,7 @@ func TestAdaptSaysWhatIsWrong(t *testing.T) {
 			t.Errorf("%+v: is accepted as %+v", c.of, r.Adapt)
 			continue
 		}
-		if got := strings.Join(errors[0].Path, ".") + ": " + errors[0].Text; !strings.HasPrefix(got, c.want) {
+		if got := strings.Join(errors[0].Path, ".") + ": " + errors[0].Error(); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%+v:\n got %s\nwant %s", c.of.Adapt, got, c.want)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // alike compiles many rules for one context. A rule that differs from an earlier one only in name and match, as most of a large file
@@ -24,7 +25,7 @@ func newAlike(in Context) *alike {
 }
 
 // compile is Compile.
-func (a *alike) compile(t *RuleText) (*Rule, []*FieldError) {
+func (a *alike) compile(t *RuleText) (*Rule, []*words.Mistake) {
 	if t.Name == "" || len(t.Objects) > 1 || len(t.Objects) == 1 && One(t, "match") == nil {
 		return Compile(t, a.in)
 	}

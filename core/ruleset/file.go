@@ -3,6 +3,7 @@ package ruleset
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/proxyweir/weir/core"
@@ -221,11 +222,10 @@ func (d *decoder) compile(item *Node, text *RuleText) {
 		if len(d.problems) >= mostKept { // finding the place takes its time
 			break
 		}
-		reported := e.Text
 		if e.Path[0] != "name" || text.Name != "" {
-			reported = fmt.Sprintf("rule %q: %s", shorten(text.Name), e.Text)
+			e = e.Within("rule", strconv.Quote(shorten(text.Name)))
 		}
-		d.fail(item.find(e.Path), reported)
+		d.fail(item.find(e.Path), e.Error())
 	}
 }
 

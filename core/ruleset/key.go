@@ -1,13 +1,13 @@
 package ruleset
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // unixPeer is the address of a connection through a Unix socket.
@@ -22,7 +22,7 @@ func (c *compiler) setKey() {
 	for i, text := range key {
 		source, err := match.ParseSource(strings.TrimSpace(text))
 		if err != nil {
-			c.fail(err.Error()+placeholderHint(text), "key", strconv.Itoa(i))
+			c.fail(hinted(words.Of(err), text), "key", strconv.Itoa(i))
 			continue
 		}
 		c.addPart(source)
@@ -42,7 +42,7 @@ func (c *compiler) setTemplate() {
 	text := strings.Join(c.text.Lists["key"], " ")
 	made, err := c.in.Template(text)
 	if err != nil {
-		c.fail(fmt.Sprintf("key %q: %s", text, err.Error()), "key")
+		c.fail(words.Of(err).Within("key", strconv.Quote(text)))
 		return
 	}
 	for _, source := range made.Sources {
@@ -62,20 +62,20 @@ func (c *compiler) source(text string) (match.Source, error) {
 	}
 	made, err := c.in.Template(text)
 	if err != nil {
-		return match.Source{}, fmt.Errorf("source %q: %w", text, err)
+		return match.Source{}, words.Of(err).Within("source", strconv.Quote(text))
 	}
 	if len(made.Sources) == 0 {
-		return match.Source{}, fmt.Errorf("source %q: has no placeholder, so that it is the same for all; write one such as {http.auth.user.plan}", text)
+		return match.Source{}, words.Wrong("source", strconv.Quote(text), "has no placeholder, so that it is the same for all; write one such as {http.auth.user.plan}")
 	}
 	return made.Source, nil
 }
 
-// placeholderHint says why a placeholder is refused.
-func placeholderHint(text string) string {
-	if !strings.HasPrefix(strings.TrimSpace(text), "{") {
-		return ""
+// hinted returns the mistake of a source, and says why a placeholder is refused.
+func hinted(m *words.Mistake, text string) *words.Mistake {
+	if strings.HasPrefix(strings.TrimSpace(text), "{") {
+		m.And("; placeholders are Caddy's alone: `have request_header set a field to it, and take header:NAME`")
 	}
-	return "; placeholders are Caddy's alone: have request_header set a field to it, and take header:NAME"
+	return m
 }
 
 // keySpec returns the parts of a key for the rule's identity. It is the same for the same key in all proxies, whose defaults differ. So
@@ -315,16 +315,16 @@ func AppendFormers(checks []core.Check, rule *Rule, limit *core.Rule, r *http.Re
 	return rule.Limits.AppendFormers(checks, limit, TierOf(rule, r, address), key, cost)
 }
 
-// ofOneAddress says why a single address cannot have a limit: it shares its counter with all of its network. "": it can.
-func ofOneAddress(address string, p match.Prefixes) string {
+// ofOneAddress says why a single address cannot have a limit: it shares its counter with all of its network. nil: it can.
+func ofOneAddress(address string, p match.Prefixes) error {
 	network := p.Shared(address)
 	if network == "" {
-		return ""
+		return nil
 	}
 	field := "ipv6_prefix"
 	if strings.IndexByte(network, ':') < 0 {
 		field = "ipv4_prefix"
 	}
 	bits := network[strings.IndexByte(network, '/')+1:]
-	return fmt.Sprintf("%q: has one counter with all of %s (%s %s), so that this would be their limit, too; write %s if that is meant, else count by addresses", address, network, field, bits, network)
+	return words.Wrong("", strconv.Quote(address), "has one counter with all of %s (`"+field+"` %s), so that this would be their limit, too; write %s if that is meant, else count by addresses", network, bits, network)
 }

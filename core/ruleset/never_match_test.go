@@ -92,7 +92,7 @@ func loadText(t *testing.T, text string) (advice []string, problems error) {
 		return advice, err
 	}
 	for _, r := range s.Rules {
-		advice = append(advice, r.Advice...)
+		advice = append(advice, adviceOf(r)...)
 	}
 	return advice, problems
 }

@@ -1,7 +1,6 @@
 package ruleset
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -19,15 +18,15 @@ func SetEnforcement(text string, c *core.RuleConfig) error {
 		return words.CheckWord("enforcement", text, []string{"hard", "shadow", "soft <percent> <duration>"})
 	}
 	if len(said) != 3 {
-		return fmt.Errorf("enforcement %q: soft takes a percentage and a duration, such as soft 20%% 30s", text)
+		return words.Wrong("enforcement", strconv.Quote(text), "soft takes a percentage and a duration, such as soft 20%% 30s")
 	}
 	percent, err := words.ParseCount(strings.TrimSuffix(said[1], "%"), core.MaxRequests)
 	if err != nil || percent > core.MaxSoftPercent {
-		return fmt.Errorf("enforcement %q: the percentage must be a whole number from 1 to %d, such as 20%%", text, core.MaxSoftPercent)
+		return words.Wrong("enforcement", strconv.Quote(text), "the percentage must be a whole number from 1 to %d, such as 20%%", core.MaxSoftPercent)
 	}
 	duration, err := core.ParsePeriod(said[2])
 	if err != nil {
-		return fmt.Errorf("enforcement %q: the duration must be from 1ms to 366d, in whole microseconds, such as 30s or 1d", text)
+		return words.Wrong("enforcement", strconv.Quote(text), "the duration must be from 1ms to 366d, in whole microseconds, such as 30s or 1d")
 	}
 	c.OverflowPolicy.SoftPercent = percent
 	c.OverflowPolicy.SoftFor = duration
@@ -36,16 +35,16 @@ func SetEnforcement(text string, c *core.RuleConfig) error {
 
 // ParsePenalties reads a list of durations, with spaces or commas between them. The error begins with the field. (Whether there are too
 // many is checked by core.)
-func ParsePenalties(words []string) ([]time.Duration, error) {
-	list := SplitWords(words)
+func ParsePenalties(texts []string) ([]time.Duration, error) {
+	list := SplitWords(texts)
 	if len(list) == 0 {
-		return nil, fmt.Errorf("penalty: names no duration; write how long a key is blocked that exceeds the limit, such as 10m, or 1m 10m 1h")
+		return nil, words.Wrong("penalty", "", "names no duration; write how long a key is blocked that exceeds the limit, such as 10m, or 1m 10m 1h")
 	}
 	durations := make([]time.Duration, 0, len(list))
 	for _, word := range list {
 		d, err := core.ParsePeriod(word)
 		if err != nil {
-			return nil, fmt.Errorf("penalty %q: must be a duration from 1ms to 366d, in whole microseconds, such as 10m or 1d", word)
+			return nil, words.Wrong("penalty", strconv.Quote(word), "must be a duration from 1ms to 366d, in whole microseconds, such as 10m or 1d")
 		}
 		durations = append(durations, d)
 	}
@@ -62,15 +61,13 @@ func isSeparator(r rune) bool { return r == ',' || r == ' ' || r == '\t' }
 // setOverflowPolicy reads the rule's overflow policy, except for the parts that its limits have themselves.
 func (c *compiler) setOverflowPolicy(config *core.RuleConfig) {
 	t := c.text
-	if err := SetEnforcement(t.Texts["enforcement"], config); err != nil {
-		c.fail(err.Error(), "enforcement")
-	}
+	c.check(SetEnforcement(t.Texts["enforcement"], config))
 	config.OverflowPolicy.MaxWaiting = c.number("max_waiting", 0)
 	config.OverflowPolicy.MaxWaitingPerKey = c.number("max_waiting_per_key", 0)
 	config.OverflowPolicy.OneKey = OneKey(c.rule)
 	_, counts := t.Lists["count"]
 	if counts && c.in.NoCount != "" {
-		c.fail("count: "+c.in.NoCount, "count")
+		c.fail(words.Wrong("count", "", c.in.NoCount))
 	} else if counts {
 		c.setCount(config)
 	}
@@ -83,33 +80,27 @@ func (c *compiler) setOverflowPolicy(config *core.RuleConfig) {
 func (c *compiler) setCount(config *core.RuleConfig) {
 	wrong := len(c.errors)
 	for i, text := range c.text.Lists["count"] {
-		if _, err := core.ParseStatuses([]string{text}); err != nil {
-			c.fail(err.Error(), "count", strconv.Itoa(i))
-		}
+		_, err := core.ParseStatuses([]string{text})
+		c.check(err, "count", strconv.Itoa(i))
 	}
 	if len(c.errors) > wrong {
 		return
 	}
 	statuses, err := core.ParseStatuses(c.text.Lists["count"])
-	if err != nil {
-		c.fail(err.Error(), "count")
-		return
+	if c.check(err) {
+		config.OverflowPolicy.Count = statuses
 	}
-	config.OverflowPolicy.Count = statuses
 }
 
 // setPenalty reads how long keys that exceed the limit are blocked.
 func (c *compiler) setPenalty(config *core.RuleConfig) {
 	if len(c.text.Lists["penalty"]) == 0 {
 		_, err := ParsePenalties(c.text.Lists["penalty"])
-		c.fail(err.Error(), "penalty")
+		c.check(err)
 	}
 	for i, text := range c.text.Lists["penalty"] {
 		durations, err := ParsePenalties([]string{text})
-		if err != nil {
-			c.fail(err.Error(), "penalty", strconv.Itoa(i))
-			continue
-		}
+		c.check(err, "penalty", strconv.Itoa(i))
 		config.OverflowPolicy.Penalties = append(config.OverflowPolicy.Penalties, durations...)
 	}
 }
@@ -122,7 +113,7 @@ func (c *compiler) isAlone() bool {
 
 // setAlone makes the limit of a rule that has only a concurrency.
 func (c *compiler) setAlone(config *core.RuleConfig) {
-	c.refuse(withLimit, ": needs a limit, and concurrency is none; write one such as 100/1m beside it, or leave it out")
+	c.refuse(withLimit, "needs a limit, and concurrency is none; write one such as `100/1m` beside it, or leave it out")
 	limit, err := core.NewConcurrency(config.Concurrency)
 	if err != nil { // it is not a number, which is reported already
 		return
@@ -134,9 +125,9 @@ func (c *compiler) setAlone(config *core.RuleConfig) {
 
 // checkEffect refuses the settings of limits in a rule without any limit.
 func (c *compiler) checkEffect() {
-	c.refuse(withAny, ": has no effect on a rule without any limit; write a limit, or leave it out")
+	c.refuse(withAny, "has no effect on a `rule` without any limit; write a limit, or leave it out")
 	if strings.TrimSpace(c.text.Texts["concurrency"]) != "" {
-		c.fail("concurrency: has no effect beside unlimited, which counts no request; remove unlimited to have concurrency alone", "concurrency")
+		c.fail(words.Wrong("concurrency", "", "has no effect beside unlimited, which counts no request; remove unlimited to have concurrency alone"))
 	}
 }
 
@@ -148,11 +139,11 @@ func (c *compiler) refuse(lacking need, why string) {
 		if f.Needs < lacking || !says(c.text, f) {
 			continue
 		}
-		what := f.Name
+		value := ""
 		if f.When != "" {
-			what += " " + firstWord(c.text.Texts[f.Name])
+			value = firstWord(c.text.Texts[f.Name])
 		}
-		c.fail(what+why, f.Name)
+		c.fail(words.Wrong(f.Name, value, why))
 	}
 }
 
@@ -164,7 +155,7 @@ func (c *compiler) setCandidate(config *core.RuleConfig) {
 		return
 	}
 	if One(t, "tiers") != nil || len(t.Objects["overrides"]) > 0 {
-		c.fail("candidate is mutually exclusive with tiers and overrides: it can be compared with one limit only; remove one", "candidate")
+		c.fail(words.Wrong("candidate", "", " is mutually exclusive with tiers and overrides: it can be compared with one limit only; remove one"))
 		return
 	}
 	if c.common.Algorithm == 0 && strings.TrimSpace(t.Texts["algorithm"]) != "" { // which is wrong, and reported already
@@ -177,13 +168,13 @@ func (c *compiler) setCandidate(config *core.RuleConfig) {
 	}
 	config.Candidate = limit
 	if config.Limit != nil && limit.Same(config.Limit) {
-		c.fail(fmt.Sprintf("candidate: is the same as the limit, %s, so that it would say nothing; write what is to be tried out, or leave it out", limit), "candidate")
+		c.fail(words.Wrong("candidate", "", "is the same as the limit, %s, so that it would say nothing; write what is to be tried out, or leave it out", limit.String()))
 	}
 }
 
 // newCandidate makes the limit of a candidate. algorithm is the rule's, 0 if it sets none; a candidate that sets none has it, too.
 // maxDelay is the rule's, 0 if it sets none; a candidate that is a leaky bucket has it, too. The errors begin with candidate.
-func newCandidate(o *Object, algorithm core.Algorithm, maxDelay time.Duration) (*core.Limit, []*FieldError) {
+func newCandidate(o *Object, algorithm core.Algorithm, maxDelay time.Duration) (*core.Limit, []*words.Mistake) {
 	c := &compiler{text: &RuleText{Object: *o}}
 	c.setCommon(algorithm)
 	if c.common.Algorithm == core.LeakyBucket {
@@ -192,33 +183,24 @@ func newCandidate(o *Object, algorithm core.Algorithm, maxDelay time.Duration) (
 	var limit *core.Limit
 	written := strings.TrimSpace(o.Texts["limit"])
 	if written == "" {
-		c.fail("limit: is missing; write one such as 100/1m", "limit")
+		c.fail(words.Wrong("limit", "", "is missing; write one such as 100/1m"))
 	} else if written == Unlimited {
-		c.fail("limit \"unlimited\": there would be nothing to compare; write one such as 100/1m", "limit")
+		c.fail(words.Wrong("limit", strconv.Quote(written), "there would be nothing to compare; write one such as 100/1m"))
 	} else if len(c.errors) == 0 {
-		limit = c.limit(written, "limit", "limit")
+		limit = c.limit(written, "", "", "limit")
 	}
-	for _, e := range c.errors {
-		e.Text = "candidate: " + e.Text
-		e.Path = append([]string{"candidate"}, e.Path...)
+	for i, e := range c.errors {
+		c.errors[i] = e.Within("candidate", "")
+		c.errors[i].Path = append([]string{"candidate"}, e.Path...)
 	}
 	return limit, c.errors
 }
 
-// errorOf returns the FieldError of an error of core.NewLimits: the field that it is about, and its text without the rule's name
-// in front.
-func errorOf(err error, name string) *FieldError {
-	text := err.Error()
-	prefix := fmt.Sprintf("rule %q: ", name)
-	for strings.HasPrefix(text, prefix) {
-		text = text[len(prefix):]
+// inRule returns the mistake of an error of core.NewLimits, without the name of the rule that it is in.
+func inRule(err error) *words.Mistake {
+	m := *words.Of(err)
+	for len(m.At) > 0 && m.At[0].Name == "rule" {
+		m.At = m.At[1:]
 	}
-	field := text
-	if end := strings.IndexAny(text, " :"); end >= 0 {
-		field = text[:end]
-	}
-	if fieldOf(field) == nil {
-		field = "name"
-	}
-	return &FieldError{Path: []string{field}, Text: text}
+	return &m
 }

@@ -216,7 +216,7 @@ func TestACandidateHasTheRulesAlgorithmUnlessItSaysOne(t *testing.T) {
 func TestCountIsRefusedWhereItCannotBeHad(t *testing.T) {
 	const why = "cannot be had here"
 	text := &written{Name: "r", Limit: "5/1m", Count: []string{"x"}}
-	if _, errors := Compile(textOf(*text), Context{NoCount: why}); len(errors) != 1 || errors[0].Text != "count: "+why || strings.Join(errors[0].Path, ".") != "count" {
+	if _, errors := Compile(textOf(*text), Context{NoCount: why}); len(errors) != 1 || errors[0].Error() != "count: "+why || strings.Join(errors[0].Path, ".") != "count" {
 		t.Errorf("%v", errors)
 	}
 	const file = "{\"rules\": [{\"name\": \"a\", \"limit\": \"5/1m\",\n  \"count\": [401, \"4xx\"]}]}"

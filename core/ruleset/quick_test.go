@@ -48,7 +48,7 @@ func wordsOf(s *Set) string {
 	var b strings.Builder
 	for i, r := range s.Rules {
 		text := s.Files[0].Rules[i].RuleText
-		fmt.Fprintln(&b, r.Name, r.spec, r.Shadow, r.Cost, r.CostFrom, r.SkipMissing, r.RejectMissing, r.Excepts, r.Matcher != nil, r.Advice, r.Limits.Single(), text.Texts, text.Lists)
+		fmt.Fprintln(&b, r.Name, r.spec, r.Shadow, r.Cost, r.CostFrom, r.SkipMissing, r.RejectMissing, r.Excepts, r.Matcher != nil, adviceOf(r), r.Limits.Single(), text.Texts, text.Lists)
 		for _, f := range Schema["rule"] {
 			for _, o := range text.Objects[f.Name] {
 				pairs := append(append([]Pair(nil), o.Pairs["headers"]...), o.Pairs["limits"]...)

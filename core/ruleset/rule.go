@@ -32,7 +32,7 @@ type Rule struct {
 
 	Adapt *Adapt // nil: advice cannot touch the rule
 
-	Advice []string // what is valid, but most likely not intended
+	Advice []*words.Mistake // what is valid, but most likely not intended
 
 	tier          *match.Source // nil: no tiers
 	prefixes      match.Prefixes
@@ -81,30 +81,47 @@ type compiler struct {
 	in     Context
 	common core.LimitConfig // what all limits have in common
 	limits []*core.Limit    // the rule's limits, in any order
-	errors []*FieldError
+	errors []*words.Mistake
 }
 
-// fail notes an error of a field. The text begins with the field's name.
-func (c *compiler) fail(text string, path ...string) {
-	c.errors = append(c.errors, &FieldError{Path: path, Text: text})
+// fail notes what is wrong. path is where it is, if the names in the mistake do not lead there.
+func (c *compiler) fail(wrong *words.Mistake, path ...string) {
+	m := *wrong
+	m.Path = path
+	m.Path = m.Where()
+	if len(m.Path) == 0 || fieldOf(m.Path[0]) == nil {
+		m.Path = []string{"name"}
+	}
+	c.errors = append(c.errors, &m)
+}
+
+// check notes an error, and reports whether there is none.
+func (c *compiler) check(err error, path ...string) (right bool) {
+	if err != nil {
+		c.fail(words.Of(err), path...)
+	}
+	return err == nil
+}
+
+// failIn is fail for what is wrong with an object, or with its member that sentences call by a value.
+func (c *compiler) failIn(object, member string, wrong *words.Mistake, path ...string) {
+	c.fail(wrong.Within("", member).Within(object, ""), path...)
 }
 
 // Compile checks and compiles a rule. If the rule has errors, it returns all of them, and no rule.
-func Compile(t *RuleText, in Context) (*Rule, []*FieldError) {
+func Compile(t *RuleText, in Context) (*Rule, []*words.Mistake) {
 	var config core.RuleConfig
 	return compile(t, in, &config)
 }
 
 // compile is Compile, and also fills in the configuration of the rule's limits.
-func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldError) {
+func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*words.Mistake) {
 	c := &compiler{text: t, in: in, rule: &Rule{Name: t.Name, Cost: 1}}
 	r := c.rule
 	if r.Name == "" {
 		r.Name = in.Name
 	}
-	if err := words.CheckName(r.Name); err != nil {
-		c.fail(err.Error(), "name")
-	}
+	c.check(words.CheckName(r.Name))
 	c.setMatcher()
 	c.setPrefixes(in.Prefixes)
 	if in.Template == nil {
@@ -129,11 +146,11 @@ func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldE
 	}
 	limits, err := core.NewLimits(*config, more)
 	if err != nil {
-		c.errors = append(c.errors, errorOf(err, r.Name))
+		c.fail(inRule(err))
 		return nil, c.errors
 	}
 	if r.RejectMissing && len(limits.Rules()) == 0 {
-		c.fail("on_missing_key \"reject\": has no effect on a rule without any limit; write a limit, or leave it out", "on_missing_key")
+		c.fail(words.Wrong("on_missing_key", `"reject"`, "has no effect on a `rule` without any limit; write a limit, or leave it out"))
 		return nil, c.errors
 	}
 	if c.setAdapt(config, more); len(c.errors) > 0 {
@@ -142,12 +159,11 @@ func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldE
 	r.Limits = limits
 	for _, one := range limits.Rules() {
 		if text := one.SyncAdvice(); text != "" {
-			r.Advice = append(r.Advice, text)
+			r.Advice = append(r.Advice, words.Wrong("", "", "%s", text))
 		}
 	}
 	if r.Adapt != nil {
-		if r.Limits, err = LimitsWith(r.Adapt, config.Limit.Requests(), r.Adapt.common.Burst, config.Limit.Algorithm()); err != nil { // not reached: they are those
-			c.failAdapt(err.Error())
+		if r.Limits, err = LimitsWith(r.Adapt, config.Limit.Requests(), r.Adapt.common.Burst, config.Limit.Algorithm()); !c.check(err) { // not reached: they are those
 			return nil, c.errors
 		}
 	}
@@ -163,10 +179,7 @@ func (c *compiler) setMatcher() {
 	}
 	m := MatchOf(o)
 	matcher, err := m.Compile()
-	if err != nil {
-		text := strings.Replace(strings.Replace(err.Error(), "path prefixes:", "path_prefixes:", 1), "except IPs:", "except_ips:", 1)
-		field, _, _ := strings.Cut(strings.TrimPrefix(text, "match: "), ":")
-		c.fail(text, "match", field)
+	if !c.check(err) {
 		return
 	}
 	c.rule.Matcher = matcher
@@ -209,32 +222,30 @@ func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 	if len(c.errors) > wrong { // whether the limits agree with it cannot be said; but whether one can be read
 		if text := strings.TrimSpace(t.Texts["limit"]); text != "" && text != Unlimited {
 			read := c.common
-			if err := core.ParseLimit(text, &read); err != nil {
-				c.fail(err.Error(), "limit")
-			}
+			c.check(core.ParseLimit(text, &read))
 		}
 		return more
 	}
 	hasOwn := strings.TrimSpace(t.Texts["limit"]) != ""
 	if One(t, "tiers") == nil && !hasOwn {
-		c.fail("limit: is missing; write one such as 100/1m", "limit")
+		c.fail(words.Wrong("limit", "", "is missing; write one such as `100/1m`"))
 		return more
 	}
 	if hasOwn {
-		config.Limit = c.limit(t.Texts["limit"], "limit", "limit")
+		config.Limit = c.limit(t.Texts["limit"], "", "", "limit")
 	}
 	if One(t, "tiers") != nil {
 		c.setTier()
 		config.Limit, more.Tiers = c.tiers(config.Limit, hasOwn)
 	}
 	if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) == 0 && c.in.Template != nil && len(c.errors) == 0 {
-		c.fail(fmt.Sprintf("overrides: the key %q is the same for all, and has no other that could have a limit of its own", c.rule.Static), "overrides")
+		c.fail(words.Wrong("overrides", "", "the key %q is the same for all, and has no other that could have a limit of its own", c.rule.Static))
 	} else if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) > 0 && len(c.rule.Parts) >= len(t.Lists["key"]) { // if the key itself is valid
 		c.checkOverrides()
 		more.Overrides = c.overrides()
 	}
 	if c.common.Location != nil && len(c.errors) == wrong && !followsCalendar(c.limits) {
-		c.fail(fmt.Sprintf("time_zone %q: only windows of the calendar have one (limit <requests>/day, /week or /month)", t.Texts["time_zone"]), "time_zone")
+		c.fail(words.Wrong("time_zone", strconv.Quote(t.Texts["time_zone"]), "only windows of the calendar have one (limit <requests>/day, /week or /month)"))
 	}
 	return more
 }
@@ -258,17 +269,14 @@ func (c *compiler) checkOverrides() {
 		}
 		for j := range c.rule.Parts {
 			part := &c.rule.Parts[j]
-			text := ""
-			if _, err := spell(c.rule, part, values[j]); err != nil {
-				text = err.Error()
-				if isAddress(part) {
-					text += "; addresses that are not to be counted are written in match: except_ips"
-				}
-			} else if part.Masked {
-				text = ofOneAddress(values[j], c.rule.prefixes)
+			_, err := spell(c.rule, part, values[j])
+			if err != nil && isAddress(part) {
+				err = words.Of(err).And("; addresses that are not to be counted are written `in match: except_ips`")
+			} else if err == nil && part.Masked {
+				err = ofOneAddress(values[j], c.rule.prefixes)
 			}
-			if text != "" {
-				c.fail("overrides: "+text, "overrides", strconv.Itoa(i), "key")
+			if err != nil {
+				c.fail(words.Of(err).Within("overrides", ""), "overrides", strconv.Itoa(i), "key")
 				break
 			}
 		}
@@ -282,28 +290,24 @@ func (c *compiler) setCommon(algorithm core.Algorithm) {
 	common.Algorithm = algorithm
 	if text := strings.TrimSpace(t.Texts["algorithm"]); text != "" {
 		a, err := core.ParseAlgorithm(text)
-		if err != nil {
-			c.fail(err.Error(), "algorithm")
-		}
+		c.check(err)
 		common.Algorithm = a
 	}
 	common.Burst = c.number("burst", 0)
 	refill, right := c.word("refill")
 	if right && refill != "" && common.Algorithm != core.TokenBucket {
-		c.fail(fmt.Sprintf("refill %q: only token_bucket is refilled", refill), "refill")
+		c.fail(words.Wrong("refill", strconv.Quote(refill), "only token_bucket is refilled"))
 	}
 	common.Interval = refill == "interval"
 	onLimit, _ := c.word("on_limit")
 	common.Delays = onLimit == "delay"
 	if onLimit == "reject" && common.Algorithm == core.LeakyBucket {
-		c.fail("on_limit \"reject\": leaky_bucket makes requests wait, and rejects those that do not fit in its burst; choose another algorithm, or leave it out", "on_limit")
+		c.fail(words.Wrong("on_limit", `"reject"`, "leaky_bucket makes requests wait, and rejects those that do not fit in its burst; choose another algorithm, or leave it out"))
 	}
 	common.MaxDelay = c.duration("max_delay")
 	if t.Texts["time_zone"] != "" {
 		location, err := locationOf(t.Texts["time_zone"], time.LoadLocation)
-		if err != nil {
-			c.fail(err.Error(), "time_zone")
-		} else {
+		if c.check(err) {
 			common.Location = location
 		}
 	}
@@ -317,31 +321,24 @@ func locationOf(name string, load func(name string) (*time.Location, error)) (*t
 		return location, nil
 	}
 	if _, missing := load("Europe/London"); missing != nil {
-		return nil, fmt.Errorf("time_zone %q: this machine has no time zone database, so that only UTC is known; install the package tzdata, or set the environment variable ZONEINFO to the path of a zoneinfo.zip", name)
+		return nil, words.Wrong("time_zone", strconv.Quote(name), "this machine has no time zone database, so that only UTC is known; install the package tzdata, or set the environment variable ZONEINFO to the path of a zoneinfo.zip")
 	}
-	return nil, fmt.Errorf("time_zone %q: must be a name of the time zone database, such as UTC or Europe/Berlin", name)
+	return nil, words.Wrong("time_zone", strconv.Quote(name), "must be a name of the time zone database, such as UTC or Europe/Berlin")
 }
 
-// limit reads one limit. It returns nil for Unlimited, and after an error, which it reports under name.
-func (c *compiler) limit(text, name string, path ...string) *core.Limit {
+// limit reads one limit. It returns nil for Unlimited, and after an error, which it reports at path. object and member are where the limit is that is not
+// the rule's own.
+func (c *compiler) limit(text, object, member string, path ...string) *core.Limit {
 	common := c.common
 	text = strings.TrimSpace(text)
 	if text == Unlimited {
 		return nil
 	}
-	in := "" // where a limit is that is not the rule's own
-	if name != "limit" {
-		in = name + ": "
-	}
 	if err := core.ParseLimit(text, &common); err != nil {
-		hint := ""
-		if near := words.Nearest(text, []string{Unlimited}); near != "" {
-			hint = " (did you mean unlimited?)"
-		}
-		c.fail(in+err.Error()+hint, path...)
+		c.failIn(object, member, words.Of(err).Guess(words.Nearest(text, []string{Unlimited})), path...)
 		return nil
 	}
-	if common.Calendar == core.Epoch && in != "" { // which has a time zone only where it is a calendar's
+	if common.Calendar == core.Epoch && object != "" { // which has a time zone only where it is a calendar's
 		common.Location = nil
 	}
 	limit, err := core.NewLimit(common)
@@ -349,12 +346,12 @@ func (c *compiler) limit(text, name string, path ...string) *core.Limit {
 		c.limits = append(c.limits, limit)
 		return limit
 	}
-	reported := err.Error()
-	if field, _, _ := strings.Cut(reported, " "); field != "requests" && field != "period" {
-		c.fail(in+reported, strings.TrimSuffix(field, ":"))
-		return nil
+	field := words.Of(err).At[0].Name
+	if field == "requests" || field == "period" {
+		c.failIn(object, member, words.Of(err).Within("limit", strconv.Quote(text)), path...)
+	} else {
+		c.failIn(object, member, words.Of(err), field)
 	}
-	c.fail(fmt.Sprintf("%slimit %q: %s", in, text, reported), path...)
 	return nil
 }
 
@@ -366,12 +363,12 @@ func (c *compiler) setTier() {
 	}
 	source, err := c.source(text)
 	if err != nil {
-		c.fail("tiers: "+strings.Replace(err.Error(), "key ", "source ", 1)+placeholderHint(text), "tiers", "source")
+		c.failIn("tiers", "", hinted(words.Of(err).Named("source"), text), "tiers", "source")
 		return
 	}
 	kind := source.Kind()
 	if kind == "static" {
-		c.fail("tiers: source "+strconv.Quote(text)+": is the same for all requests; write what their tier is read from, such as header:X-Plan", "tiers", "source")
+		c.failIn("tiers", "", words.Wrong("source", strconv.Quote(text), "is the same for all requests; write what their tier is read from, such as header:X-Plan"))
 		return
 	}
 	for _, tier := range One(c.text, "tiers").Pairs["limits"] {
@@ -382,17 +379,17 @@ func (c *compiler) setTier() {
 		isAddress := match.ReadAddress(tier.Name).IsValid()
 		_, notNetwork := match.ParseNetwork(tier.Name)
 		if !isAddress && (kind == "client_ip" || kind == "remote_ip" || notNetwork == nil) {
-			err = fmt.Errorf("%q: must be an address, since the tier is one; overrides with a prefix beside them are for networks", tier.Name)
+			err = words.Wrong("", strconv.Quote(tier.Name), "must be an address, since the tier is one; overrides with a prefix beside them are for networks")
 		}
 		if err != nil {
-			c.fail("tiers: "+err.Error(), "tiers", "limits", tier.Name)
+			c.failIn("tiers", "", words.Of(err), "tiers", "limits", tier.Name)
 		}
 		c.rule.tierOfAddress = c.rule.tierOfAddress || isAddress && !source.Respells()
 	}
 	c.rule.tier = &source
 	if kind == "header" || kind == "cookie" || kind == "query" {
 		_, name, _ := strings.Cut(source.String(), ":")
-		c.rule.Advice = append(c.rule.Advice, fmt.Sprintf("tiers: the %s %s is what the client sends, so that it can choose its own limit; have the proxy set it to what it knows, or delete it from requests", kind, name))
+		c.rule.Advice = append(c.rule.Advice, words.Wrong("tiers", "", "the %s %s is what the client sends, so that it can choose its own limit; have the proxy set it to what it knows, or delete it from requests", kind, name))
 	}
 }
 
@@ -400,30 +397,30 @@ func (c *compiler) setTier() {
 func (c *compiler) tiers(own *core.Limit, hasOwn bool) (*core.Limit, map[string]*core.Limit) {
 	t := One(c.text, "tiers")
 	if strings.TrimSpace(t.Texts["source"]) == "" {
-		c.fail("tiers: source: is missing; write what the tier is read from, such as header:X-Plan", "tiers")
+		c.failIn("tiers", "", words.Wrong("source", "", "is missing; write what the tier is read from, such as header:X-Plan"), "tiers")
 	}
 	limits := make(map[string]*core.Limit, len(t.Pairs["limits"]))
 	for _, tier := range t.Pairs["limits"] {
-		name := fmt.Sprintf("tiers: %q", tier.Name)
-		limit := c.limit(tier.Value, name, "tiers", "limits", tier.Name)
+		name := strconv.Quote(tier.Name)
+		limit := c.limit(tier.Value, "tiers", name, "tiers", "limits", tier.Name)
 		value := tier.Name
 		if value != AnyTier {
 			value = TierFor(c.rule, value)
 		}
 		if _, twice := limits[value]; twice {
-			c.fail(name+": duplicate value; keep one", "tiers", "limits", tier.Name)
+			c.failIn("tiers", name, words.Wrong("", "", "duplicate value; keep one"), "tiers", "limits", tier.Name)
 		}
 		limits[value] = limit
 	}
 	if len(limits) == 0 {
-		c.fail("tiers: limits: is missing; write a limit for each value, such as pro: 1000/1m", "tiers")
+		c.failIn("tiers", "", words.Wrong("limits", "", "is missing; write a limit for each value, such as pro: 1000/1m"), "tiers")
 		return own, limits
 	}
 	other, said := limits[AnyTier]
 	if said && hasOwn {
-		c.fail("tiers: \"*\" and limit are mutually exclusive: both are for all values without a tier; remove one", "tiers", "limits", AnyTier)
+		c.fail(words.Wrong("tiers", "", "\"*\" and limit are mutually exclusive: both are for all values without a tier; remove one"), "tiers", "limits", AnyTier)
 	} else if !said && !hasOwn {
-		c.fail("tiers: say nothing of other values; write \"*\": 50/1m, or limit beside the tiers", "tiers", "limits")
+		c.fail(words.Wrong("tiers", "", "say nothing of other values; write \"*\": 50/1m, or limit beside the tiers"), "tiers", "limits")
 	}
 	if said {
 		own = other
@@ -438,23 +435,23 @@ func (c *compiler) overrides() map[string]*core.Limit {
 	for i, o := range c.text.Objects["overrides"] {
 		values := o.Lists["key"]
 		place := strconv.Itoa(i)
-		name := fmt.Sprintf("overrides: %q", strings.Join(values, " "))
+		name := strconv.Quote(strings.Join(values, " "))
 		if len(values) == 0 || len(values) == 1 && values[0] == "" {
-			c.fail("overrides: key: is missing; write the key whose limit it is", "overrides", place)
+			c.failIn("overrides", "", words.Wrong("key", "", "is missing; write the key whose limit it is"), "overrides", place)
 			continue
 		}
 		if len(values) != len(c.rule.Parts) {
-			c.fail(fmt.Sprintf("%s: has %d values, and the rule's key %d parts", name, len(values), len(c.rule.Parts)), "overrides", place, "key")
+			c.failIn("overrides", name, words.Wrong("", "", "has %d values, and the rule's key %d parts", len(values), len(c.rule.Parts)), "overrides", place, "key")
 			continue
 		}
 		if o.Texts["limit"] == "" {
-			c.fail(name+": limit: is missing; write one such as 1000/1m", "overrides", place)
+			c.failIn("overrides", name, words.Wrong("limit", "", "is missing; write one such as 1000/1m"), "overrides", place)
 			continue
 		}
-		limit := c.limit(o.Texts["limit"], name, "overrides", place, "limit")
+		limit := c.limit(o.Texts["limit"], "overrides", name, "overrides", place, "limit")
 		key := KeyFor(c.rule, values)
 		if _, twice := limits[key]; twice {
-			c.fail(name+": duplicate key; keep one", "overrides", place, "key")
+			c.failIn("overrides", name, words.Wrong("", "", "duplicate key; keep one"), "overrides", place, "key")
 		}
 		limits[key] = limit
 	}
@@ -470,10 +467,10 @@ func (c *compiler) setCost(config *core.RuleConfig) {
 	if c.in.Template != nil && strings.HasPrefix(text, "{") {
 		made, err := c.in.Template(text)
 		if err == nil && len(made.Sources) != 1 {
-			err = fmt.Errorf("must be a whole number from 1 to %d, or one placeholder", core.MaxRequests)
+			err = words.Wrong("", "", "must be a whole number from 1 to %d, or one placeholder", core.MaxRequests)
 		}
 		if err != nil {
-			c.fail(fmt.Sprintf("cost %q: %s", text, err.Error()), "cost")
+			c.fail(words.Of(err).Within("cost", strconv.Quote(text)))
 			return
 		}
 		c.rule.CostFrom = &made.Source
@@ -483,7 +480,7 @@ func (c *compiler) setCost(config *core.RuleConfig) {
 	if named && c.in.Template == nil && (kind == "header" || kind == "query" || kind == "cookie") {
 		source, err := match.ParseSource(text)
 		if err != nil {
-			c.fail(fmt.Sprintf("cost %q: write %s:NAME", c.text.Texts["cost"], kind), "cost")
+			c.fail(words.Wrong("cost", strconv.Quote(c.text.Texts["cost"]), "write %s:NAME", kind))
 		}
 		c.rule.CostFrom = &source
 		return
@@ -494,7 +491,7 @@ func (c *compiler) setCost(config *core.RuleConfig) {
 		if c.in.Template != nil {
 			or = "one placeholder"
 		}
-		c.fail("cost "+err.Error()+", or "+or, "cost")
+		c.fail(words.Of(err).Named("cost").And(", or " + or))
 		return
 	}
 	var smallest *core.Limit
@@ -502,10 +499,10 @@ func (c *compiler) setCost(config *core.RuleConfig) {
 		smallest = smaller(smallest, l)
 	}
 	if smallest != nil && n > smallest.Capacity() {
-		c.fail(fmt.Sprintf("cost %d: is more than the limit %s can ever hold, which is %d, so that every request would be rejected", n, smallest, smallest.Capacity()), "cost")
+		c.fail(words.Wrong("cost", fmt.Sprint(n), "is more than the limit %s can ever hold, which is %d, so that every request would be rejected", smallest.String(), smallest.Capacity()))
 	}
 	if l := config.Candidate; l != nil && n > l.Capacity() {
-		c.fail(fmt.Sprintf("cost %d: is more than the candidate %s can ever hold, which is %d, so that it would reject every request", n, l, l.Capacity()), "cost")
+		c.fail(words.Wrong("cost", fmt.Sprint(n), "is more than the candidate %s can ever hold, which is %d, so that it would reject every request", l.String(), l.Capacity()))
 	}
 	c.rule.Cost = n
 }
@@ -524,20 +521,14 @@ func (c *compiler) setWords(config *core.RuleConfig) {
 	c.rule.SkipMissing = missing == "skip"
 	c.rule.RejectMissing = missing == "reject"
 	onError, err := core.ParseOnError(c.text.Texts["on_error"])
-	if err != nil {
-		c.fail(err.Error(), "on_error")
-	}
+	c.check(err)
 	config.OnError = onError
 	config.Consistency, config.SyncEvery, err = core.ParseConsistency(c.text.Texts["consistency"])
-	if err != nil {
-		c.fail(err.Error(), "consistency")
-	}
+	c.check(err)
 	config.Strictly = c.text.Texts["consistency"] != "" && config.Consistency == core.Strict
 	var s Settings
 	config.CountRejected = s.Truth("count_rejected", c.text.Texts["count_rejected"])
-	if s.Err != nil {
-		c.fail(s.Err.Error(), "count_rejected")
-	}
+	c.check(s.Err)
 }
 
 // word returns the value of a field whose values are words, and reports whether it is valid; "" is the default.
@@ -546,17 +537,13 @@ func (c *compiler) word(field string) (word string, right bool) {
 	if word == "" {
 		return word, true
 	}
-	if err := CheckWord(fieldOf(field), word); err != nil {
-		c.fail(err.Error(), field)
-		return word, false
-	}
-	return word, true
+	return word, c.check(CheckWord(fieldOf(field), word))
 }
 
 // CheckWord says why a word is not a value of a field. The error begins with the field.
 func CheckWord(f *Field, word string) error {
 	if word == f.Zones && word != "" {
-		return fmt.Errorf("%s %q: is only for zones of Caddy; use %s", f.Name, word, strings.Join(f.Words, " or "))
+		return words.Wrong(f.Name, strconv.Quote(word), "is only for zones of Caddy; use %s", strings.Join(f.Words, " or "))
 	}
 	return words.CheckWord(f.Name, word, f.Words)
 }
@@ -570,9 +557,7 @@ func (c *compiler) number(field string, standard int64) int64 {
 	f := fieldOf(field)
 	var s Settings
 	n := s.Number(field, text, f.Least, f.Most, standard)
-	if s.Err != nil {
-		c.fail(s.Err.Error(), field)
-	}
+	c.check(s.Err)
 	return n
 }
 
@@ -585,8 +570,6 @@ func (c *compiler) duration(field string) time.Duration {
 	f := fieldOf(field)
 	var s Settings
 	d := s.Duration(field, text, time.Duration(f.Least), time.Duration(f.Most), 0)
-	if s.Err != nil {
-		c.fail(s.Err.Error(), field)
-	}
+	c.check(s.Err)
 	return d
 }

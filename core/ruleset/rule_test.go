@@ -302,7 +302,7 @@ func TestALimitIsChosenByKeyThenTier(t *testing.T) {
 			{[]string{"192.0.2.1"}, "7/1m"}, {[]string{"192.0.2.2"}, "unlimited"}, {[]string{"2001:db8::/64"}, "8/1m"}, {[]string{"2001:DB8:1::/64"}, "9/1m"}, {[]string{"192.0.2.9/32"}, "9/1m"},
 		},
 	})
-	if Plain(rule) || len(rule.Advice) != 1 || !strings.Contains(rule.Advice[0], "header X-Plan is what the client sends") {
+	if Plain(rule) || len(rule.Advice) != 1 || !strings.Contains(rule.Advice[0].Error(), "header X-Plan is what the client sends") {
 		t.Errorf("%v", rule.Advice)
 	}
 	for _, c := range []struct {
@@ -394,12 +394,20 @@ func TestTiersTakeTheSpellingsOfOneValueForTheSame(t *testing.T) {
 	}
 }
 
+func adviceOf(r *Rule) []string {
+	var list []string
+	for _, one := range r.Advice {
+		list = append(list, one.Error())
+	}
+	return list
+}
+
 func TestTiersThatAClientChoosesAreAdvisedOf(t *testing.T) {
 	for source, want := range map[string]string{
 		"header:X-Plan": "header X-Plan", "cookie:plan": "cookie plan", "query:plan": "query plan", "client_ip": "", "host": "", "path": "", "method": "",
 	} {
 		r := mustCompile(t, written{Tiers: tiers(source, "*", "5/1m")})
-		text := strings.Join(r.Advice, "\n")
+		text := strings.Join(adviceOf(r), "\n")
 		if (want == "") != (text == "") || !strings.Contains(text, want) {
 			t.Errorf("%s: %q", source, text)
 		}
@@ -506,7 +514,7 @@ func TestConsistencyOfARule(t *testing.T) {
 		{"unlimited", "strict", ""},
 	} {
 		rule := mustCompile(t, written{Key: []string{"client_ip"}, Limit: c.limit, Consistency: c.consistency})
-		if text := strings.Join(rule.Advice, "\n"); !strings.Contains(text, c.advice) || (text == "") != (c.advice == "") {
+		if text := strings.Join(adviceOf(rule), "\n"); !strings.Contains(text, c.advice) || (text == "") != (c.advice == "") {
 			t.Errorf("%s, %s: %q", c.limit, c.consistency, text)
 		}
 	}

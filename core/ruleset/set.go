@@ -3,6 +3,7 @@ package ruleset
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/proxyweir/weir/core"
@@ -36,7 +37,7 @@ func newSet(files []*File, in Context) (*Set, error) {
 		for i := range f.Rules {
 			r, errors := compiler.compile(&f.Rules[i].RuleText)
 			if len(errors) > 0 {
-				return nil, fmt.Errorf("%s: rule %q: %s", f.Name, f.Rules[i].Name, errors[0].Text)
+				return nil, fmt.Errorf("%s: rule %q: %w", f.Name, f.Rules[i].Name, errors[0])
 			}
 			s.Rules = append(s.Rules, r)
 		}
@@ -182,12 +183,12 @@ func (s *Set) Advice() []string {
 	at, more := 0, 0
 	for _, f := range s.Files {
 		for i := range f.Rules {
-			for _, text := range s.Rules[at].Advice {
+			for _, one := range s.Rules[at].Advice {
 				if len(advice) == mostAdvice {
 					more++
 					continue
 				}
-				reported := Problem{File: f.Name, Line: f.Rules[i].Line, Column: f.Rules[i].Column, Text: fmt.Sprintf("rule %q: %s", f.Rules[i].Name, text)}
+				reported := Problem{File: f.Name, Line: f.Rules[i].Line, Column: f.Rules[i].Column, Text: one.Within("rule", strconv.Quote(f.Rules[i].Name)).Error()}
 				advice = append(advice, reported.String())
 			}
 			at++

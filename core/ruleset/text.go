@@ -80,12 +80,3 @@ const Unlimited = "unlimited"
 
 // AnyTier is the name of the tier for all values without a tier of their own.
 const AnyTier = "*"
-
-// FieldError is an error in one field of a RuleText.
-type FieldError struct {
-	Path []string // the field, and in it the member's name or the item's place
-	Text string   // which begins with the field
-}
-
-// Error returns the text.
-func (e *FieldError) Error() string { return e.Text }

@@ -1,16 +1,17 @@
 package ruleset
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/proxyweir/weir/core/words"
 )
 
 // Settings reads settings of one value each, and keeps the first error. For a setting that is wrong or not written it returns the standard
 // value. The zero value is ready to use.
 type Settings struct {
-	Err error // which begins with the field; nil: nothing is wrong
+	Err error // a words.Mistake; nil: nothing is wrong
 }
 
 // Number reads a whole number from least to most.
@@ -21,7 +22,7 @@ func (s *Settings) Number(field, value string, least, most, standard int64) int6
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < least || n > most {
-		s.fail(field, value, fmt.Sprintf("a whole number from %d to %d", least, most))
+		s.fail(field, value, "must be a whole number from %d to %d", least, most)
 		return standard
 	}
 	return n
@@ -35,7 +36,7 @@ func (s *Settings) Duration(field, value string, least, most, standard time.Dura
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < least || d > most {
-		s.fail(field, value, "a duration from "+Shortly(least)+" to "+Shortly(most))
+		s.fail(field, value, "must be a duration from %s to %s", Shortly(least), Shortly(most))
 		return standard
 	}
 	return d
@@ -49,13 +50,13 @@ func (s *Settings) Truth(field, value string) bool {
 	case "false", "0", "":
 		return false
 	}
-	s.fail(field, value, "true or false")
+	s.fail(field, value, "must be true or false")
 	return false
 }
 
-func (s *Settings) fail(field, value, must string) {
+func (s *Settings) fail(field, value, must string, args ...interface{}) {
 	if s.Err == nil {
-		s.Err = fmt.Errorf("%s %q: must be %s", field, value, must)
+		s.Err = words.Wrong(field, strconv.Quote(value), must, args...)
 	}
 }
 

@@ -1,3 +1,3 @@
 // Package words checks how names, words and whole numbers are written in a configuration, and says what a misspelled one most likely
-// means. It imports the standard library alone and keeps to the Go that the interpreter Yaegi can run.
+// means. Mistake is what is wrong in a configuration, as a value. It imports the standard library alone and keeps to the Go that the interpreter Yaegi can run.
 package words

@@ -3,7 +3,7 @@ package words
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -14,7 +14,7 @@ const NameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 func CheckName(name string) error {
 	// Trim stops at the first byte that is another, and is compiled where this is interpreted.
 	if len(name) < 1 || len(name) > 64 || strings.Trim(name, NameBytes) != "" {
-		return fmt.Errorf("name %q: must be 1 to 64 of A-Z a-z 0-9 _ . -", name)
+		return Wrong("name", strconv.Quote(name), "must be 1 to 64 of A-Z a-z 0-9 _ . -")
 	}
 	return nil
 }

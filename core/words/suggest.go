@@ -1,7 +1,7 @@
 package words
 
 import (
-	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -17,18 +17,9 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// OneOf says which words are accepted, and which was probably meant.
-func OneOf(word string, known []string) string {
-	return "must be one of " + strings.Join(known, ", ") + meant(word, known)
-}
-
-// meant asks whether the user meant the nearest known word; "" if none is near.
-func meant(word string, known []string) string {
-	near := Nearest(word, known)
-	if near == "" || word == "" {
-		return ""
-	}
-	return " (did you mean " + near + "?)"
+// OneOf says which words are accepted in a setting's value, and which was probably meant by the one in it that is none of them.
+func OneOf(name, value, word string, known []string) *Mistake {
+	return Wrong(name, value, "must be one of %s", strings.Join(known, ", ")).Guess(Nearest(word, known))
 }
 
 // CheckWord says what a field of a configuration accepts if its value is none of the words. An empty value means the default, and is
@@ -46,7 +37,7 @@ func CheckWord(field, value string, words []string) error {
 	if comma := strings.LastIndex(list, ", "); comma >= 0 {
 		list = list[:comma] + " or " + list[comma+2:]
 	}
-	return fmt.Errorf("%s %q: must be %s%s", field, value, list, meant(value, words))
+	return Wrong(field, strconv.Quote(value), "must be %s", list).Guess(Nearest(value, words))
 }
 
 // distance is Levenshtein's distance, or any number above most if it is more than most.
