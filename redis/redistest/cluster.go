@@ -44,13 +44,17 @@ func StartCluster(t testing.TB, opts ...Option) *Cluster {
 	for i, n := range c.nodes {
 		n.MustDo(t, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 		if i < masters {
-			n.MustDo(t, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(slots*i/masters), strconv.Itoa(slots*(i+1)/masters-1))
+			command := []string{"CLUSTER", "ADDSLOTS"}
+			for slot := slots * i / masters; slot < slots*(i+1)/masters; slot++ {
+				command = append(command, strconv.Itoa(slot))
+			}
+			n.MustDo(t, command...)
 		}
 	}
 	for i, n := range c.nodes {
 		// Each node meets all others, since gossip would take a while.
 		for _, other := range c.nodes[i+1:] {
-			n.MustDo(t, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.port), strconv.Itoa(other.bus))
+			n.MustDo(t, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.port))
 		}
 	}
 	for i, n := range c.nodes[masters:] {

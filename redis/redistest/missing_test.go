@@ -34,8 +34,11 @@ func TestWhatIsNotInstalledIsNamed(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir()
 	const server, compiler = "redis-server is not installed: apt-get install redis-server", "needs a C compiler, cc: apt-get install gcc"
-	if out := runTest(t, "TestServerAnswers", "PATH="+path); !bytes.Contains(out, []byte(server)) {
+	if out := runTest(t, "TestServerAnswers", "PATH="+path, "WEIR_REDIS_SERVER="); !bytes.Contains(out, []byte(server)) {
 		t.Errorf("without redis-server:\n%s", out)
+	}
+	if out := runTest(t, "TestServerAnswers", "WEIR_REDIS_SERVER=/no/such-server"); !bytes.Contains(out, []byte("/no/such-server is not installed")) {
+		t.Errorf("with a server that is not there:\n%s", out)
 	}
 	real, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -44,7 +47,7 @@ func TestWhatIsNotInstalledIsNamed(t *testing.T) {
 	if err = os.Symlink(real, filepath.Join(path, "redis-server")); err != nil {
 		t.Fatal(err)
 	}
-	if out := runTest(t, "TestClockIsExact", "PATH="+path); !bytes.Contains(out, []byte(compiler)) {
+	if out := runTest(t, "TestClockIsExact", "PATH="+path, "WEIR_REDIS_SERVER="); !bytes.Contains(out, []byte(compiler)) {
 		t.Errorf("without a C compiler:\n%s", out)
 	}
 }

@@ -58,8 +58,8 @@ func WithClock() Option {
 	return func(o *options) { o.clock = true }
 }
 
-// config returns a configuration file. bus is the port of the cluster bus.
-func (o *options) config(port, bus int) string {
+// config returns a configuration file for a server of that major version.
+func (o *options) config(port, major int) string {
 	var b strings.Builder
 	line := func(words ...string) {
 		b.WriteString(strings.Join(words, " "))
@@ -88,16 +88,17 @@ func (o *options) config(port, bus int) string {
 		line("appendonly no")
 		line("rdb-del-sync-files yes") // a replica, too, starts empty after a restart
 		line("repl-diskless-sync-delay 0")
-		line("shutdown-timeout 0")
 		line("hz 100") // how often per second it checks whether it must end
-		line("enable-debug-command local")
+		if major >= 7 {
+			line("shutdown-timeout 0")
+			line("enable-debug-command local")
+		}
 		if o.password != "" {
 			line("masterauth", strconv.Quote(o.password))
 		}
 	}
 	if o.cluster {
 		line("cluster-enabled yes")
-		line("cluster-port", strconv.Itoa(bus))
 		if o.certificates != nil {
 			line("tls-cluster yes")
 		}

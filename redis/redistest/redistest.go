@@ -5,8 +5,9 @@
 //	server.SetTime(time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC).UnixMicro())
 //	server.MustDo(t, "SET", "key", "value", "PX", "1000")
 //
-// It needs redis-server, 7.0 or newer, on the PATH, and for WithClock a C compiler. Without them a test fails; it is not skipped. Pause and
-// WithClock need Linux. The package imports the standard library alone, so that the tests of any module can use it. It stops everything that
+// It needs a server, and for WithClock a C compiler. Without them a test fails; it is not skipped. The server is the program that
+// WEIR_REDIS_SERVER names, of Redis 6.2 or newer or of Valkey, or redis-server on the PATH. Pause and WithClock need Linux, and WithClock a
+// server that is linked dynamically. The package imports the standard library alone, so that the tests of any module can use it. It stops everything that
 // it has started when the test ends.
 package redistest
 
@@ -30,9 +31,9 @@ const patience = 60 * time.Second
 type Server struct {
 	t       testing.TB
 	options options
+	program program
 	dir     string
 	port    int
-	bus     int // the port of the cluster bus
 	clock   *clock
 
 	mu      sync.Mutex
@@ -48,14 +49,18 @@ func Start(t testing.TB, opts ...Option) *Server {
 
 func start(t testing.TB, o options) *Server {
 	t.Helper()
-	s := &Server{t: t, options: o, dir: t.TempDir()}
+	program, err := theProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{t: t, options: o, program: program, dir: t.TempDir()}
 	if o.clock {
 		s.clock = newClock(t, s.dir)
 	}
 	t.Cleanup(s.Stop)
 	for attempt := 1; ; attempt++ {
-		s.port, s.bus = freePort(t), freePort(t)
-		config := o.config(s.port, s.bus)
+		s.port = freePort(t)
+		config := o.config(s.port, program.major)
 		if err := os.WriteFile(s.path("redis.conf"), []byte(config), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +91,7 @@ func (s *Server) run() error {
 	if s.clock != nil {
 		env = s.clock.env()
 	}
-	p, err := startProcess(s.t, s.dir, env, args...)
+	p, err := startProcess(s.program.path, s.dir, env, args...)
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 		})
 		// Sentinels check servers more often than by default, and do not pause themselves when the machine is busy, nor go on with a pause
 		// that began before this command.
-		sentinel.MustDo(t, "SENTINEL", "DEBUG", "info-period", "200", "publish-period", "200", "ping-period", "200",
+		sentinel.setPeriods("info-period", "200", "publish-period", "200", "ping-period", "200",
 			"ask-period", "200", "tilt-trigger", "60000", "tilt-period", "1")
 		s.sentinels = append(s.sentinels, sentinel)
 	}
@@ -63,9 +63,17 @@ func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 		// Four of the first of these periods must be longer than it takes until all sentinels know of a failover. Otherwise those that do not
 		// would undo it. A replica that has not answered for five of the second cannot become the master, so these must be longer than a busy
 		// machine makes it wait.
-		sentinel.MustDo(t, "SENTINEL", "DEBUG", "publish-period", "1000", "ping-period", "1000")
+		sentinel.setPeriods("publish-period", "1000", "ping-period", "1000")
 	}
 	return s
+}
+
+// setPeriods sets periods of a sentinel, in milliseconds. In Redis 6.2 they cannot be set.
+func (s *Server) setPeriods(periods ...string) {
+	s.t.Helper()
+	if s.program.major >= 7 {
+		s.MustDo(s.t, append([]string{"SENTINEL", "DEBUG"}, periods...)...)
+	}
 }
 
 // Addrs returns the addresses of the sentinels.
