@@ -726,7 +726,8 @@ func TestUnsafeRedisIsFound(t *testing.T) {
 		{"yes", "volatile-lru", "noeviction"},
 		{"yes", "noeviction", ""},
 	} {
-		server.MustDo(t, "CONFIG", "SET", "appendonly", c.aof, "maxmemory-policy", c.policy)
+		server.MustDo(t, "CONFIG", "SET", "appendonly", c.aof)
+		server.MustDo(t, "CONFIG", "SET", "maxmemory-policy", c.policy)
 		err := q.CheckDurability(context.Background())
 		var unsafe *UnsafeError
 		if c.want == "" {

@@ -204,12 +204,20 @@ func eventually(t testing.TB, what string, f func() error) {
 
 // The permissions that an ACL user of the store needs, besides that for its keys: to run the scripts and their commands; in a Cluster also to
 // read the slots, and to give charges back.
-const (
-	acl         = "+evalsha +eval +time +get +psetex +getrange +strlen +setrange +append +pexpire"
+var (
+	acl         = "+evalsha +eval +time +get +psetex +getrange +strlen +setrange +append +pexpire" + aclOld()
 	aclOverflow = "+set +del +zadd +zcard +zincrby +zrange +zrangebyscore +zrem +zremrangebyrank +zremrangebyscore +zrevrange +zscore +lindex +lpop +lrange +lrem +lset +rpop +rpush"
 	aclSwitch   = "+scan"
 	aclCluster  = acl + " +cluster|slots +asking +set"
 )
+
+// aclOld is what it needs besides in Redis 6.2.
+func aclOld() string {
+	if redistest.Major() < 7 {
+		return " +pttl"
+	}
+	return ""
+}
 
 func TestOneLimitForAFleet(t *testing.T) {
 	t.Parallel()

@@ -53,6 +53,12 @@ var theProgram = sync.OnceValues(func() (program, error) {
 	return program{path, major}, err
 })
 
+// Major returns the first number of the server's version, and 0 if there is no server.
+func Major() int {
+	p, _ := theProgram()
+	return p.major
+}
+
 // startProcess starts the server in a folder. Its output goes into the file log there.
 func startProcess(path, dir string, env []string, args ...string) (*process, error) {
 	log, err := os.Create(filepath.Join(dir, "log"))

@@ -45,7 +45,8 @@ local function punish(key, till, quiet, offences)
 	if blockedUntil >= till and quietUntil >= quiet then return 0 end
 	till, quiet, offences = math.max(till, blockedUntil), math.max(quiet, quietUntil), math.max(offences, own)
 	pcall('SET', key, pack('<I7I7I7I7I7I7I6I4', last, softUntil, softAgain, till, quiet, tail, units, offences) .. string.sub(v, 53), 'KEEPTTL')
-	pcall('PEXPIRE', key, lifeUntil(math.max(till, quiet)), 'GT')
+	local reset = math.max(till, quiet) - now
+--#put decision.stay
 	return 1
 end
 

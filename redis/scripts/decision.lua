@@ -67,11 +67,15 @@ else
 end
 --#end
 
--- Makes the key of a bucket that rejects last until the reset in the reply.
+-- Makes a key last until the reset, unless it lasts longer: that of a bucket that rejects, until the reset in the reply.
 --#part stay
--- If a faster limit has charged the bucket, its key would expire earlier. (Redis 6.2 does not know the option GT, and does nothing: there the
--- key expires when the fastest limit has refilled the bucket.)
-pcall('PEXPIRE', key, format('%d', (reset + (-reset) % 1000) / 1000 + 1), 'GT')
+-- If a faster limit has charged the bucket, its key would expire earlier. (Redis 6.2 does not know the option GT. Without the right to PTTL the
+-- key expires there as it would have.)
+local life = (reset + (-reset) % 1000) / 1000 + 1
+if type(pcall('PEXPIRE', key, format('%d', life), 'GT')) == 'table' then
+	local left = pcall('PTTL', key)
+	if type(left) == 'number' and left >= 0 and left < life then pcall('PEXPIRE', key, format('%d', life)) end
+end
 --#end
 
 -- Core's decideBlocked, which a comment in accounts.lua calls luaBlock. What reads the key comes before, and what happens to a key that is blocked follows.
