@@ -9,11 +9,10 @@ import (
 	"testing"
 )
 
-// spelling is a zone in the Caddyfile and in JSON.
+// spelling is a zone of an algorithm.
 type spelling struct {
 	name      string
 	caddyfile string
-	json      string
 	admits    int
 	quota     string
 }
@@ -21,154 +20,73 @@ type spelling struct {
 // Every algorithm allows exactly three requests; none of the periods ends during a test. The leaky bucket allows one, and rejects
 // the next, which would have to wait an hour, longer than max_delay.
 var spellings = []spelling{
-	{"token_bucket", "algorithm token_bucket\nlimit 10/366d\nburst 3", `"algorithm":"token_bucket","requests":10,"period":"366d","burst":3`, 3, "3"},
-	{"token_bucket by intervals", "algorithm token_bucket\nlimit 3/366d\nrefill interval", `"algorithm":"token_bucket","requests":3,"period":"366d","refill":"interval"`, 3, "3"},
-	{"leaky_bucket", "algorithm leaky_bucket\nlimit 1/1h\nburst 2", `"algorithm":"leaky_bucket","requests":1,"period":"1h","burst":2`, 1, "2"},
-	{"fixed_window", "algorithm fixed_window\nlimit 3/366d", `"algorithm":"fixed_window","requests":3,"period":"366d"`, 3, "3"},
-	{"fixed_window of the calendar", "limit 3/month\ntime_zone Europe/Berlin", `"requests":3,"period":"month","time_zone":"Europe/Berlin"`, 3, "3"},
-	{"sliding_window_log", "algorithm sliding_window_log\nlimit 3/366d", `"algorithm":"sliding_window_log","requests":3,"period":"366d"`, 3, "3"},
-	{"sliding_window_counter", "algorithm sliding_window_counter\nlimit 3/366d", `"algorithm":"sliding_window_counter","requests":3,"period":"366d"`, 3, "3"},
-	{"the default algorithm", "limit 3/366d", `"requests":3,"period":"366d"`, 3, "3"},
-	{"the words of caddy-ratelimit", "events 3\nwindow 8784h", `"max_events":3,"window":"8784h"`, 3, "3"},
+	{"token_bucket", "algorithm token_bucket\nlimit 10/366d\nburst 3", 3, "3"},
+	{"token_bucket by intervals", "algorithm token_bucket\nlimit 3/366d\nrefill interval", 3, "3"},
+	{"leaky_bucket", "algorithm leaky_bucket\nlimit 1/1h\nburst 2", 1, "2"},
+	{"fixed_window", "algorithm fixed_window\nlimit 3/366d", 3, "3"},
+	{"fixed_window of the calendar", "limit 3/month\ntime_zone Europe/Berlin", 3, "3"},
+	{"sliding_window_log", "algorithm sliding_window_log\nlimit 3/366d", 3, "3"},
+	{"sliding_window_counter", "algorithm sliding_window_counter\nlimit 3/366d", 3, "3"},
+	{"the default algorithm", "limit 3/366d", 3, "3"},
+	{"the words of caddy-ratelimit", "events 3\nwindow 8784h", 3, "3"},
 }
 
 func TestEachAlgorithmAdmitsItsLimitAndNoMore(t *testing.T) {
 	for _, sp := range spellings {
-		zone := "rate_limit {\nzone api {\nkey {header.X-Client}\n" + sp.caddyfile + "\n}\n}\nrespond ok"
-		object := `[{"handler":"rate_limit","rate_limits":{"api":{"key":"{http.request.header.X-Client}",` + sp.json + `}}},{"handler":"static_response","body":"ok"}]`
-		begin := map[string]func(*testing.T) *server{
-			"Caddyfile": func(t *testing.T) *server { return startSite(t, zone) },
-			"JSON":      func(t *testing.T) *server { return startJSON(t, httpApp(object)) },
-		}
-		for _, language := range []string{"Caddyfile", "JSON"} {
-			t.Run(sp.name+" in "+language, func(t *testing.T) {
-				s := begin[language](t)
-				for _, client := range []string{"anna", "bert"} { // each has its own counter
-					for i := range sp.admits {
-						r := s.do("/", "X-Client", client)
-						if r.status != http.StatusOK || r.body != "ok" {
-							t.Fatalf("request %d: status %d, body %q, want 200 ok", i+1, r.status, r.body)
-						}
-						r.want(t, "X-RateLimit-Limit", sp.quota, "Retry-After", "-")
-						if sp.name != "leaky_bucket" && r.remaining(t) != sp.admits-i-1 {
-							t.Errorf("request %d: %d remaining, want %d", i+1, r.remaining(t), sp.admits-i-1)
-						}
-						r.seconds(t, "X-RateLimit-Reset", 1, 2*366*86400)
-					}
-					r := s.reject("/", "X-Client", client)
-					wait := r.seconds(t, "Retry-After", 1, 366*86400+1)
-					r.want(t, "X-RateLimit-Limit", sp.quota, "X-RateLimit-Retry-After", strconv.Itoa(wait), "Cache-Control", "no-store")
+		t.Run(sp.name, func(t *testing.T) {
+			s := startSite(t, "rate_limit {\nzone api {\nkey {header.X-Client}\n"+sp.caddyfile+"\n}\n}\nrespond ok")
+			for i := range sp.admits {
+				r := s.do("/", "X-Client", "anna")
+				if r.status != http.StatusOK || r.body != "ok" {
+					t.Fatalf("request %d: status %d, body %q, want 200 ok", i+1, r.status, r.body)
 				}
-			})
-		}
+				r.want(t, "X-RateLimit-Limit", sp.quota, "Retry-After", "-")
+				if sp.name != "leaky_bucket" && r.remaining(t) != sp.admits-i-1 {
+					t.Errorf("request %d: %d remaining, want %d", i+1, r.remaining(t), sp.admits-i-1)
+				}
+				r.seconds(t, "X-RateLimit-Reset", 1, 2*366*86400)
+			}
+			r := s.reject("/", "X-Client", "anna")
+			wait := r.seconds(t, "Retry-After", 1, 366*86400+1)
+			r.want(t, "X-RateLimit-Limit", sp.quota, "X-RateLimit-Retry-After", strconv.Itoa(wait), "Cache-Control", "no-store")
+			s.admit(1, "/", "X-Client", "bert")
+		})
 	}
 }
 
 // On a first request, the fields of a bucket, and of a log with a period below 35 minutes, are exact.
 func TestHeadersReportTheQuotaExactly(t *testing.T) {
-	zones := `
-		zone bucket {
-			algorithm token_bucket
-			limit 2/1h
-			burst 5
-		}
-		zone log {
-			algorithm sliding_window_log
-			limit 2/30m
-		}
-		zone short {
-			match {
-				path /short
-			}
-			algorithm token_bucket
-			limit 1/1500ms
-			burst 1001
-		}`
-	for _, test := range []struct {
-		headers string
-		path    string
-		fields  []string
-	}{
-		{"", "/", []string{
-			"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1800", // the log is stricter
-			"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800`,
-			"RateLimit-Policy", `"bucket";q=5;w=9000, "log";q=2;w=1800`,
-		}},
-		{"", "/short", []string{ // no w if a burst is not refilled in whole seconds
-			"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1",
-			"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800, "short";r=1000;t=2`,
-			"RateLimit-Policy", `"bucket";q=5;w=9000, "log";q=2;w=1800, "short";q=1001`,
-		}},
-		{"headers x_ratelimit ietf", "/", []string{
-			"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1800",
-			"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800`,
-		}},
-		{"headers x_ratelimit", "/", []string{
-			"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1800",
-			"RateLimit", "-", "RateLimit-Policy", "-",
-		}},
-		{"headers ietf", "/", []string{
-			"X-RateLimit-Limit", "-", "X-RateLimit-Remaining", "-", "X-RateLimit-Reset", "-",
-			"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800`,
-			"RateLimit-Policy", `"bucket";q=5;w=9000, "log";q=2;w=1800`,
-		}},
-		{"headers none", "/", []string{
-			"X-RateLimit-Limit", "-", "X-RateLimit-Remaining", "-", "X-RateLimit-Reset", "-", "RateLimit", "-", "RateLimit-Policy", "-",
-		}},
+	const zones = "zone bucket {\nalgorithm token_bucket\nlimit 2/1h\nburst 5\n}\nzone log {\nalgorithm sliding_window_log\nlimit 2/30m\n}\n"
+	x := []string{"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1800"} // the log is stricter
+	ietf := []string{"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800`, "RateLimit-Policy", `"bucket";q=5;w=9000, "log";q=2;w=1800`}
+	for headers, fields := range map[string][]string{
+		"":                    append(x[:6:6], ietf...),
+		"headers x_ratelimit": append(x[:6:6], "RateLimit", "-", "RateLimit-Policy", "-"),
+		"headers ietf":        append(ietf[:4:4], "X-RateLimit-Limit", "-", "X-RateLimit-Remaining", "-", "X-RateLimit-Reset", "-"),
+		"headers none":        {"X-RateLimit-Limit", "-", "X-RateLimit-Remaining", "-", "X-RateLimit-Reset", "-", "RateLimit", "-", "RateLimit-Policy", "-"},
 	} {
-		t.Run(test.headers+test.path, func(t *testing.T) {
-			s := startSite(t, "rate_limit {\n"+zones+"\n"+test.headers+"\n}\nrespond ok")
-			r := s.do(test.path)
-			r.want(t, test.fields...)
+		t.Run(headers, func(t *testing.T) {
+			s := startSite(t, "rate_limit {\n"+zones+headers+"\n}\nrespond ok")
+			r := s.do("/")
+			r.want(t, fields...)
 			r.want(t, "Retry-After", "-", "X-RateLimit-Retry-After", "-", "Cache-Control", "-")
 			s.admit(1, "/")
 			r = s.reject("/")
-			wait := strconv.Itoa(r.seconds(t, "Retry-After", 1700, 1800))
+			r.seconds(t, "Retry-After", 1700, 1800)
 			r.want(t, "Cache-Control", "no-store")
-			switch test.headers {
-			case "headers none", "headers ietf":
-				r.want(t, "X-RateLimit-Limit", "-", "X-RateLimit-Retry-After", "-")
-			default:
-				r.want(t, "X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "0", "X-RateLimit-Retry-After", wait)
-			}
-			if got := r.header.Get("RateLimit"); strings.Contains(test.headers, "ietf") && !strings.HasSuffix(got, `, "log";r=0;t=`+wait) {
-				t.Errorf("RateLimit: %s, want the t of log to be Retry-After, %s", got, wait)
-			}
 		})
 	}
 }
 
-// For every algorithm of the zone that would have admitted. The leaky bucket admits at most one request an hour here, so a rejected
-// request that was charged would show.
 func TestARequestThatOneZoneRejectsCostsTheOthersNothing(t *testing.T) {
-	for _, sp := range spellings {
-		t.Run(sp.name, func(t *testing.T) {
-			s := startSite(t, `
-				rate_limit {
-					zone all {
-						key everyone
-						`+sp.caddyfile+`
-					}
-					zone big {
-						match {
-							path /big
-						}
-						key everyone
-						limit 1/366d
-						cost {query.cost}
-					}
-				}
-				respond ok`)
-			for range 10 {
-				r := s.reject("/big?cost=2")
-				if !strings.Contains(r.header.Get("RateLimit"), `"big";r=1`) {
-					t.Fatalf("RateLimit: %s, want big to reject", r.header.Get("RateLimit"))
-				}
-			}
-			s.admit(sp.admits, "/")
-			s.reject("/")
-		})
+	s := startSite(t, "rate_limit {\nzone all {\nkey everyone\nlimit 3/366d\n}\nzone big {\nmatch {\npath /big\n}\nkey everyone\nlimit 1/366d\ncost {query.cost}\n}\n}\nrespond ok")
+	for range 10 {
+		if r := s.reject("/big?cost=2"); !strings.Contains(r.header.Get("RateLimit"), `"big";r=1`) {
+			t.Fatalf("RateLimit: %s, want big to reject", r.header.Get("RateLimit"))
+		}
 	}
+	s.admit(3, "/")
+	s.reject("/")
 }
 
 func TestSeveralHandlersDecideOneAfterTheOther(t *testing.T) {
@@ -207,24 +125,6 @@ func TestSeveralHandlersDecideOneAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestTheStricterOfTwoHandlersIsShownWhicheverComesFirst(t *testing.T) {
-	s := startSite(t, `
-		route {
-			rate_limit {
-				zone strict {
-					limit 2/366d
-				}
-			}
-			rate_limit {
-				zone loose {
-					limit 100/366d
-				}
-			}
-			respond ok
-		}`)
-	s.do("/").want(t, "X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1")
-}
-
 func TestMatchersSayWhichRequestsAreCovered(t *testing.T) {
 	s := startSite(t, `
 		rate_limit /short 1/366d
@@ -259,35 +159,22 @@ func TestMatchersSayWhichRequestsAreCovered(t *testing.T) {
 }
 
 func TestPlaceholdersTellClientsApart(t *testing.T) {
-	for _, test := range []struct {
-		key        string
-		one, other []string // a request, and its header fields
-	}{
-		{"{header.X-Key}", []string{"/", "X-Key", "a"}, []string{"/", "X-Key", "b"}},
-		{"{cookie.session}", []string{"/", "Cookie", "session=a"}, []string{"/", "Cookie", "x=1; session=b"}},
-		{"{query.user}", []string{"/?user=a"}, []string{"/?user=b"}},
-		{"{path}", []string{"/a"}, []string{"/b"}},
-		{"{host}", []string{"http://a.test/"}, []string{"http://b.test/"}},
-		{"{method}", []string{"GET /"}, []string{"PUT /"}},
-		{"{uri}", []string{"/?a"}, []string{"/?b"}},
-		{"{http.request.header.X-Key}", []string{"/", "X-Key", "a"}, []string{"/", "X-Key", ""}},
-		{"{header.X-Key}", []string{"/", "X-Key", "a", "X-Key", "b"}, []string{"/", "X-Key", "a"}},
-		{"user-{header.X-Key}-{path}", []string{"/a", "X-Key", "a"}, []string{"/b", "X-Key", "a"}},
+	for key, test := range map[string]struct{ one, other []string }{ // a request, and its header fields
+		"{header.X-Key}":         {[]string{"/", "X-Key", "a", "X-Key", "b"}, []string{"/", "X-Key", "a"}},
+		"{cookie.session}":       {[]string{"/", "Cookie", "session=a"}, []string{"/", "Cookie", "x=1; session=b"}},
+		"{query.user}":           {[]string{"/?user=a"}, []string{"/?user=b"}},
+		"{path}":                 {[]string{"/a"}, []string{"/b"}},
+		"{host}":                 {[]string{"http://a.test/"}, []string{"http://b.test/"}},
+		"u-{header.X-Key}-{uri}": {[]string{"/a", "X-Key", "a"}, []string{"/b", "X-Key", "a"}},
 	} {
-		t.Run(strings.NewReplacer("{", "", "}", "").Replace(test.key), func(t *testing.T) {
-			s := startSite(t, "rate_limit 1/366d "+test.key+"\nrespond ok")
+		t.Run(strings.NewReplacer("{", "", "}", "").Replace(key), func(t *testing.T) {
+			s := startSite(t, "rate_limit 1/366d "+key+"\nrespond ok")
 			s.admit(1, test.one[0], test.one[1:]...)
 			s.reject(test.one[0], test.one[1:]...)
 			s.admit(1, test.other[0], test.other[1:]...)
 			s.reject(test.other[0], test.other[1:]...)
 		})
 	}
-}
-
-func TestAKeyWithoutPlaceholdersIsOneCounterForAll(t *testing.T) {
-	s := startSite(t, "rate_limit {\nzone all {\nkey everyone\nlimit 1/366d\n}\n}\nrespond ok")
-	s.admit(1, "http://a.test/")
-	s.reject("http://b.test/other")
 }
 
 // The default key is the client's address; with the words of caddy-ratelimit it is one counter for all, as there.
@@ -310,14 +197,6 @@ func TestTheDefaultKey(t *testing.T) {
 	s.admit(1, "/native", "X-Forwarded-For", "192.0.2.2")
 	s.admit(1, "/dialect", "X-Forwarded-For", "192.0.2.1")
 	s.reject("/dialect", "X-Forwarded-For", "192.0.2.2")
-}
-
-func TestOneClientCannotPutTogetherTheKeyOfAnother(t *testing.T) {
-	s := startSite(t, "rate_limit {\nzone pair {\nkey {header.X-A}{header.X-B}\nlimit 1/366d\n}\n}\nrespond ok")
-	for _, pair := range [][2]string{{"a", "bc"}, {"ab", "c"}, {"abc", ""}, {"", "abc"}, {"1:a2:bc", ""}, {"a2:bc", ""}} {
-		s.admit(1, "/", "X-A", pair[0], "X-B", pair[1])
-		s.reject("/", "X-A", pair[0], "X-B", pair[1])
-	}
 }
 
 // behindProxy makes Caddy trust this test's own address as a proxy's.
@@ -353,17 +232,6 @@ func TestWithoutPrefixesEveryAddressIsAClient(t *testing.T) {
 	s.reject("/", "X-Forwarded-For", "2001:0db8:0:0::0001")
 }
 
-func TestAnIPv4MappedAddressIsItsIPv4(t *testing.T) {
-	for name, key := range map[string]string{"client_ip": "{client_ip}", "with text": "ip {client_ip}", "header": "{header.X-Forwarded-For}"} {
-		t.Run(name, func(t *testing.T) {
-			s := start(t, behindProxy, ":PORT {\nrate_limit {\nzone z {\nkey \""+key+"\"\nlimit 1/366d\n}\n}\nrespond ok\n}")
-			s.admit(1, "/", "X-Forwarded-For", "::ffff:1.2.3.4")
-			s.reject("/", "X-Forwarded-For", "1.2.3.4")
-			s.reject("/", "X-Forwarded-For", "::ffff:102:304")
-		})
-	}
-}
-
 func TestAClientCannotChooseItsAddressWhereNoProxyIsTrusted(t *testing.T) {
 	s := startSite(t, "rate_limit 1/366d\nrespond ok")
 	s.admit(1, "/", "X-Forwarded-For", "192.0.2.1")
@@ -371,57 +239,22 @@ func TestAClientCannotChooseItsAddressWhereNoProxyIsTrusted(t *testing.T) {
 }
 
 func TestARequestWithoutTheKey(t *testing.T) {
-	config := func(policy string) string {
-		return "rate_limit {\nzone z {\nkey {header.X-Key}\nlimit 1/366d\n" + policy + "\n}\n}\nrespond ok"
+	zone := func(policy string) string {
+		return "zone " + strings.TrimPrefix(policy, "on_missing_key ") + " {\nmatch {\npath /" + policy[len(policy)-1:] + "\n}\nkey {header.X-Key}\nlimit 1/366d\n" + policy + "\n}\n"
 	}
-	for _, policy := range []string{"", "on_missing_key share"} {
-		t.Run("shares a counter with others of its kind "+policy, func(t *testing.T) {
-			s := startSite(t, config(policy))
-			s.admit(1, "/")
-			s.reject("/")
-			s.reject("/", "X-Key", "") // an empty field is a missing one
-			s.admit(1, "/", "X-Key", "a")
-		})
-	}
-	t.Run("is not counted with skip", func(t *testing.T) {
-		s := startSite(t, config("on_missing_key skip"))
-		s.admit(5, "/")
-		s.do("/").want(t, "RateLimit", "-", "X-RateLimit-Limit", "-")
-		s.admit(1, "/", "X-Key", "a")
-		s.reject("/", "X-Key", "a")
-	})
-	t.Run("is rejected with reject", func(t *testing.T) {
-		s := startSite(t, config("on_missing_key reject"))
-		s.reject("/").want(t, "Retry-After", "-") // waiting does not help
-		s.admit(1, "/", "X-Key", "a")
-	})
-	t.Run("when one of two placeholders is missing", func(t *testing.T) {
-		s := startSite(t, "rate_limit {\nzone z {\nkey {header.X-Key}{path}\nlimit 1/366d\non_missing_key skip\n}\n}\nrespond ok")
-		s.admit(3, "/")
-	})
-	t.Run("that TLS would have had", func(t *testing.T) {
-		s := startSite(t, "rate_limit {\nzone z {\nkey {http.request.tls.client.subject}\nlimit 1/366d\n}\n}\nrespond ok")
-		s.admit(1, "/")
-		s.reject("/")
-	})
-}
-
-func TestSkippingOneZoneLeavesTheOthers(t *testing.T) {
-	s := startSite(t, `
-		rate_limit {
-			zone keyed {
-				key {header.X-Key}
-				limit 1/366d
-				on_missing_key skip
-			}
-			zone all {
-				key everyone
-				limit 2/366d
-			}
-		}
-		respond ok`)
-	s.admit(2, "/")
-	s.reject("/")
+	s := startSite(t, "rate_limit {\n"+zone("on_missing_key share")+zone("on_missing_key skip")+zone("on_missing_key reject")+"zone tls {\nmatch {\npath /tls\n}\nkey {http.request.tls.client.subject}\nlimit 1/366d\n}\n}\nrespond ok")
+	s.admit(1, "/e")
+	s.reject("/e")
+	s.reject("/e", "X-Key", "") // an empty field is a missing one
+	s.admit(1, "/e", "X-Key", "a")
+	s.admit(5, "/p")
+	s.do("/p").want(t, "RateLimit", "-", "X-RateLimit-Limit", "-")
+	s.admit(1, "/p", "X-Key", "a")
+	s.reject("/p", "X-Key", "a")
+	s.reject("/t").want(t, "Retry-After", "-") // waiting does not help
+	s.admit(1, "/t", "X-Key", "a")
+	s.admit(1, "/tls") // what TLS would have had
+	s.reject("/tls")
 }
 
 func TestARequestTakesItsCost(t *testing.T) {
@@ -433,32 +266,6 @@ func TestARequestTakesItsCost(t *testing.T) {
 	}
 	if r := s.reject("/"); r.remaining(t) != 1 {
 		t.Errorf("%d remaining, want 1", r.remaining(t))
-	}
-}
-
-func TestAHostileCostNeverGivesAnythingBack(t *testing.T) {
-	s := startSite(t, "rate_limit {\nzone z {\nkey everyone\nlimit 1000/366d\ncost {header.X-Cost}\n}\n}\nrespond ok")
-	left := 1000
-	for _, test := range []struct {
-		cost string
-		is   int // 0: more than the limit can ever allow
-	}{
-		{"4", 4}, {"-5", 1}, {"0", 1}, {"abc", 1}, {"", 1}, {" 2 ", 2}, {"1e9", 1}, {"+3", 3}, {"0x10", 1}, {"2.5", 1}, {"-99999999999999999999", 1},
-		{"1001", 0}, {"1000000000", 0}, {"99999999999999999999", 0}, {"9223372036854775807", 0}, {"-9223372036854775808", 1},
-	} {
-		r := s.do("/", "X-Cost", test.cost)
-		if test.is == 0 {
-			if r.status != http.StatusTooManyRequests {
-				t.Errorf("cost %q: status %d, want 429", test.cost, r.status)
-			}
-			r.want(t, "Retry-After", "-", "X-RateLimit-Retry-After", "-")
-		} else if r.status != http.StatusOK {
-			t.Errorf("cost %q: status %d, want 200", test.cost, r.status)
-		}
-		if left -= test.is; r.remaining(t) != left {
-			t.Errorf("cost %q: %d remaining, want %d", test.cost, r.remaining(t), left)
-			left = r.remaining(t)
-		}
 	}
 }
 
@@ -498,21 +305,10 @@ func TestAShadowIsNeverSeen(t *testing.T) {
 
 // With count_rejected, a rejected request also uses up the rest.
 func TestCountRejectedChargesWhatIsRejected(t *testing.T) {
-	for _, algorithm := range []string{"token_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"} {
-		config := "rate_limit {\nzone z {\nkey everyone\nalgorithm " + algorithm + "\nlimit 5/366d\ncost {header.X-Cost}\nWORD\n}\n}\nrespond ok"
-		t.Run(algorithm, func(t *testing.T) {
-			s := startSite(t, strings.Replace(config, "WORD", "count_rejected", 1))
-			s.admit(1, "/", "X-Cost", "3")
-			s.reject("/", "X-Cost", "3")
-			s.reject("/", "X-Cost", "2")
-		})
-		t.Run(algorithm+" without it", func(t *testing.T) {
-			s := startSite(t, strings.Replace(config, "WORD", "", 1))
-			s.admit(1, "/", "X-Cost", "3")
-			s.reject("/", "X-Cost", "3")
-			s.admit(1, "/", "X-Cost", "2")
-		})
-	}
+	s := startSite(t, "rate_limit {\nzone z {\nkey everyone\nlimit 5/366d\ncost {header.X-Cost}\ncount_rejected\n}\n}\nrespond ok")
+	s.admit(1, "/", "X-Cost", "3")
+	s.reject("/", "X-Cost", "3")
+	s.reject("/", "X-Cost", "2")
 }
 
 func TestTheUpstreamsOwnFieldsStay(t *testing.T) {

@@ -76,13 +76,6 @@ func TestAGRPCCallGetsAGRPCStatusOnASiteWithErrorRoutes(t *testing.T) {
 	}
 }
 
-// Defect found: any client could turn its 429 into a 200 by declaring its request as gRPC.
-func TestAHeaderAloneMakesNoGRPCCall(t *testing.T) {
-	s := startSite(t, "rate_limit 1/366d\nrespond ok")
-	s.admit(1, "/")
-	s.reject("POST /", "Content-Type", "application/grpc")
-}
-
 // No other refusal may be left to the error routes of a subroute around the handler either.
 func TestEarlyDataNeverReachesWhatIsBehindASubroute(t *testing.T) {
 	startJSON(t, httpApp(`[{"handler": "subroute", "errors": {"routes": []},
@@ -99,48 +92,6 @@ func TestEarlyDataNeverReachesWhatIsBehindASubroute(t *testing.T) {
 	}))
 	if err != nil || w.Code != http.StatusTooEarly {
 		t.Errorf("status %d, error %v; want 425 and no error", w.Code, err)
-	}
-}
-
-// A shadow zone changes nothing for a client, also for early data.
-func TestAShadowZoneLetsEarlyDataPass(t *testing.T) {
-	startSite(t, "rate_limit {\nzone z {\nlimit 1/366d\nenforcement shadow\n}\n}\nrespond ok")
-	handler := httpServer(t).Routes[0].Handlers[0].(*ratelimit.Handler)
-	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	r.TLS = new(tls.ConnectionState)
-	w := httptest.NewRecorder()
-	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, httpServer(t))
-	passed := false
-	err := handler.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { passed = true; return nil }))
-	if err != nil || !passed {
-		t.Errorf("passed: %v, error: %v", passed, err)
-	}
-}
-
-// Caddy's own address matchers do the same: until the TLS handshake is complete the sender may be anyone.
-func TestEarlyDataIsNotCountedForAnAddress(t *testing.T) {
-	for _, key := range []string{"{remote_host}", "{client_ip}"} {
-		startSite(t, "rate_limit {\nzone z {\nkey "+key+"\nlimit 1/366d\n}\n}\nrespond ok")
-		handler := httpServer(t).Routes[0].Handlers[0].(*ratelimit.Handler)
-		ask := func(complete bool) error {
-			r := httptest.NewRequest(http.MethodGet, "/", nil)
-			r.RemoteAddr = "198.51.100.7:443"
-			r.TLS = &tls.ConnectionState{HandshakeComplete: complete}
-			w := httptest.NewRecorder()
-			r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, httpServer(t))
-			err := handler.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil }))
-			if err == nil && w.Code != http.StatusOK {
-				t.Errorf("%s: status %d", key, w.Code)
-			}
-			return err
-		}
-		var failed caddyhttp.HandlerError
-		if err := ask(false); !errors.As(err, &failed) || failed.StatusCode != http.StatusTooEarly {
-			t.Errorf("%s: early data: %v; want 425", key, err)
-		}
-		if err := ask(true); err != nil {
-			t.Errorf("%s: the owner of the address: %v", key, err)
-		}
 	}
 }
 
@@ -294,15 +245,6 @@ func TestOnlyARequestWithoutItsKeyIsAnsweredSo(t *testing.T) {
 		if r := s.reject("/", "X-Key", "a", "X-Cost", "9"); strings.Contains(r.body, "lacks") {
 			t.Errorf("of a request that costs more than the limit has: %q", r.body)
 		}
-	}
-}
-
-func TestAShadowInARuleFileIsSeenInTheLog(t *testing.T) {
-	s := startFiles(t, "rate_limit {\nrules_file DIR/rules/*.yaml\n}\nrespond ok", "a.yaml",
-		rulesOf("{name: ghost, limit: 1/366d, key: ['header:X-Key'], enforcement: shadow}"))
-	s.admit(3, "/", "X-Key", "anna")
-	if lines := s.logs("rate limit exceeded in shadow"); len(lines) != 1 {
-		t.Errorf("%d lines: %v; want one", len(lines), lines)
 	}
 }
 

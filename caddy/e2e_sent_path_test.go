@@ -1,9 +1,6 @@
 package ratelimit_test
 
 import (
-	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,30 +18,16 @@ func TestALimitOfAPathHoldsWhateverRewritesThePathBefore(t *testing.T) {
 		site, rules   string
 		limited, free string // paths
 	}{
-		"try_files":                             {"rate_limit /login* 2/366d {scheme}\n" + app, "", "/login", "/other"},
-		"try_files, zone":                       {match("path /login*") + app, "", "/login/x", "/other"},
-		"try_files, expression":                 {match("expression path('/login')") + app, "", "/login", "/other"},
-		"try_files, path_regexp":                {match("path_regexp ^/log(in|out)$") + app, "", "/logout", "/login2"},
-		"try_files, not":                        {match("not path /assets/* /index.html") + app, "", "/login", "/assets/x"},
-		"try_files, rule file":                  {files + app, "match: {paths: [/login]}", "/login", "/other"},
-		"try_files, rule file of the rewritten": {files + app, "match: {paths: [/index.html]}", "/index.html", "/other"},
-		"try_files, rule file, path as key":     {files + app, "key: path", "/a", "/b"},
-		"a file that is there":                  {"rate_limit /there.html 2/366d {scheme}\n" + app, "", "/there.html", "/other"},
-		"strip_prefix, whole":                   {"uri strip_prefix /api\nrate_limit /api/login 2/366d {scheme}\nrespond ok", "", "/api/login", "/other"},
-		"strip_prefix, what is left":            {"uri strip_prefix /api\nrate_limit /login 2/366d {scheme}\nrespond ok", "", "/api/login", "/api/other"},
-		"handle_path, what is left":             {"handle_path /api/* {\nrate_limit /login* 2/366d {scheme}\nrespond ok\n}", "", "/api/login", "/api/other"},
-		"handle_path, whole":                    {"handle_path /api/* {\nrate_limit /api/login* 2/366d {scheme}\nrespond ok\n}", "", "/api/login", "/api/other"},
-		"handle_path in handle_path":            {"handle_path /a/* {\nhandle_path /b/* {\nrate_limit /c 2/366d {scheme}\nrespond ok\n}\n}", "", "/a/b/c", "/a/b/d"},
-		"handle_path, rule file of what is left": {"handle_path /api/* {\n" + files + "respond ok\n}", "match: {paths: [/login]}",
-			"/api/login", "/api/other"},
-		"handle_path, rule file, whole":  {"handle_path /api/* {\n" + files + "respond ok\n}", "match: {path_prefixes: [/api/login]}", "/api/login/x", "/api/other"},
-		"handle_path, rule file of both": {"handle_path /api/* {\n" + files + "respond ok\n}", "match: {paths: [\"*login\"]}", "/api/login", "/api/other"},
-		"rewrite in route":               {"route {\nrewrite * /index.php\nrate_limit /wp-login.php 2/366d {scheme}\nrespond ok\n}", "", "/wp-login.php", "/index.php"},
-		"uri replace":                    {"uri replace login signin\nrate_limit /login 2/366d {scheme}\nrespond ok", "", "/login", "/signin"},
-		"sent_path":                      {"@login sent_path /login\nrate_limit @login 2/366d {scheme}\n" + app, "", "/login", "/other"},
-		"nothing rewrites":               {"rate_limit /login* 2/366d {scheme}\nrespond ok", "", "/login", "/other"},
-		"another spelling":               {match("path /login") + app, "", "//LOGIN", "/other"},
-		"in handle_errors":               {"error 500\nhandle_errors {\nrewrite * /500.html\nrate_limit /login 2/366d {scheme}\nrespond ok 200\n}", "", "/login", "/other"},
+		"try_files":                         {"rate_limit /login* 2/366d {scheme}\n" + app, "", "/login", "/other"},
+		"try_files, expression":             {match("expression path('/login')") + app, "", "/login", "/other"},
+		"try_files, not":                    {match("not path /assets/* /index.html") + app, "", "/login", "/assets/x"},
+		"try_files, rule file":              {files + app, "match: {paths: [/login]}", "/login", "/other"},
+		"try_files, rule file, path as key": {files + app, "key: path", "/a", "/b"},
+		"handle_path, what is left":         {"handle_path /api/* {\nrate_limit /login* 2/366d {scheme}\nrespond ok\n}", "", "/api/login", "/api/other"},
+		"handle_path, whole":                {"handle_path /api/* {\nrate_limit /api/login* 2/366d {scheme}\nrespond ok\n}", "", "/api/login", "/api/other"},
+		"handle_path, rule file of both":    {"handle_path /api/* {\n" + files + "respond ok\n}", "match: {paths: [\"*login\"]}", "/api/login", "/api/other"},
+		"sent_path":                         {"@login sent_path /login\nrate_limit @login 2/366d {scheme}\n" + app, "", "/login", "/other"},
+		"in handle_errors":                  {"error 500\nhandle_errors {\nrewrite * /500.html\nrate_limit /login 2/366d {scheme}\nrespond ok 200\n}", "", "/login", "/other"},
 	} {
 		t.Run(strings.Map(letters, name), func(t *testing.T) {
 			s := newServer(t)
@@ -73,24 +56,6 @@ func TestALimitOfAPathHoldsWhateverRewritesThePathBefore(t *testing.T) {
 			}
 			s.admit(3, address+c.free)
 		})
-	}
-}
-
-// GET http://a.test HTTP/1.1 asks for the root, and so comes under the limits of / and /*.
-func TestALimitOfAllPathsHoldsForARequestWithoutAPath(t *testing.T) {
-	for _, path := range []string{"/", "/*"} {
-		s := startSite(t, "rate_limit "+path+" 2/366d {scheme}\nrespond ok")
-		s.admit(2, "http://a.test/")
-		client, err := net.Dial("tcp", s.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		fmt.Fprint(client, "GET http://a.test HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n")
-		answer, _ := io.ReadAll(client)
-		if !strings.HasPrefix(string(answer), "HTTP/1.1 429 ") {
-			t.Errorf("with the limit of %s: %s", path, answer)
-		}
 	}
 }
 
