@@ -12,8 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
@@ -45,33 +43,6 @@ func TestAConnectionIsKeptThroughRejections(t *testing.T) {
 	}
 	if connections != 1 {
 		t.Errorf("%d connections, want 1", connections)
-	}
-}
-
-func TestHTTP2RequestsAtOnceAdmitExactlyTheLimit(t *testing.T) {
-	s := start(t, "servers {\nprotocols h1 h2c\n}\n", ":PORT {\nrate_limit 10/366d\nrespond ok\n}")
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	client := s.newClient(protocols)
-	defer client.CloseIdleConnections()
-	var admitted, rejected atomic.Int64
-	var streams sync.WaitGroup
-	for range 40 {
-		streams.Go(func() {
-			r, err := s.try(client, "/")
-			switch {
-			case err != nil || r.proto != "HTTP/2.0":
-				t.Errorf("%s, %v, want HTTP/2.0", r.proto, err)
-			case r.status == http.StatusOK:
-				admitted.Add(1)
-			case r.status == http.StatusTooManyRequests:
-				rejected.Add(1)
-			}
-		})
-	}
-	streams.Wait()
-	if admitted.Load() != 10 || rejected.Load() != 30 {
-		t.Errorf("%d admitted and %d rejected, want 10 and 30", admitted.Load(), rejected.Load())
 	}
 }
 
@@ -125,59 +96,6 @@ func TestClientsOnAUnixSocket(t *testing.T) {
 	}
 }
 
-func TestAWebSocketPassesUntouched(t *testing.T) {
-	upstream, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer upstream.Close()
-	go func() { // shakes hands and echoes
-		for {
-			conn, err := upstream.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				in := bufio.NewReader(conn)
-				r, err := http.ReadRequest(in)
-				if err != nil || r.Header.Get("Upgrade") != "websocket" {
-					return
-				}
-				fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
-				_, _ = io.Copy(conn, in)
-			}()
-		}
-	}()
-	s := startSite(t, "rate_limit 1/366d\nreverse_proxy "+upstream.Addr().String())
-	for _, status := range []int{http.StatusSwitchingProtocols, http.StatusTooManyRequests} {
-		conn, err := net.Dial("tcp", s.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		fmt.Fprint(conn, "GET /chat HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n")
-		in := bufio.NewReader(conn)
-		answer, err := http.ReadResponse(in, nil)
-		if err != nil || answer.StatusCode != status {
-			t.Fatalf("%v, %v, want status %d", answer, err, status)
-		}
-		if status != http.StatusSwitchingProtocols {
-			continue
-		}
-		if answer.Header.Get("X-RateLimit-Remaining") != "0" || answer.Header.Get("Sec-WebSocket-Accept") == "" {
-			t.Errorf("header fields %v, want the upstream's and ours", answer.Header)
-		}
-		for _, frame := range []string{"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58", strings.Repeat("\x00\xff", 50_000)} {
-			go func() { fmt.Fprint(conn, frame) }()
-			echo := make([]byte, len(frame))
-			if _, err := io.ReadFull(in, echo); err != nil || string(echo) != frame {
-				t.Fatalf("%d bytes came back as %d others, %v", len(frame), len(echo), err)
-			}
-		}
-	}
-}
-
 // The upstream sends an event only after the client has read the one before, so a buffered response would never end.
 func TestAStreamIsFlushedEventByEvent(t *testing.T) {
 	read := make(chan int)
@@ -216,38 +134,6 @@ func queue(zone string) string {
 		{"handler":"rate_limit","rate_limits":{"queue":{"key":"everyone","algorithm":"leaky_bucket",` + zone + `}}},
 		{"handler":"weir_test_probe","name":"served"},
 		{"handler":"static_response","body":"ok"}]`)
-}
-
-// If the machine stalls for longer than the 100 ms between two departures, both may come at once and change places. One try of
-// three must be in order; a queue without order passes by chance once in 720 tries.
-func TestALeakyBucketServesInTheOrderOfArrival(t *testing.T) {
-	decided, served := watch(t, "decided"), watch(t, "served")
-	s := startJSON(t, queue(`"requests":10,"period":"1s","burst":10`))
-	const n = 6
-	order := ""
-	for range 3 {
-		var clients sync.WaitGroup
-		for i := range n {
-			path := fmt.Sprintf("/%d", i)
-			clients.Go(func() {
-				if r, err := s.try(s.client, path); err != nil || r.status != http.StatusOK || r.header.Get("X-RateLimit-Limit") != "10" {
-					t.Errorf("%s: %+v, %v, want 200", path, r, err)
-				}
-			})
-			if got := awaitOne(t, "a decision", decided).URL.Path; got != path {
-				t.Fatalf("decided on %s, want %s", got, path)
-			}
-		}
-		order = ""
-		for range n {
-			order += awaitOne(t, "a departure", served).URL.Path
-		}
-		clients.Wait()
-		if order == "/0/1/2/3/4/5" {
-			return
-		}
-	}
-	t.Errorf("served %s, want the order of arrival", order)
 }
 
 // An hour between two departures: a queued request waits longer than any test.

@@ -25,41 +25,36 @@ func delayingSite(zone string) string {
 		{"handler":"static_response","body":"ok"}]`), `"listen"`, `"protocols": ["h1", "h2c"], "listen"`, 1)
 }
 
-// As in TestALeakyBucketServesInTheOrderOfArrival: if the machine stalls for longer than the 100 ms between two departures they may
-// change places, so one try of three must be in order.
+// If the machine stalls for longer than the 100 ms between two departures, both may come at once and change places. One try of
+// three must be in order; a queue without order passes by chance once in 720 tries.
 func TestRequestsWaitInTheOrderOfArrival(t *testing.T) {
-	for _, algorithm := range []string{"token_bucket", "sliding_window_log"} {
-		t.Run(algorithm, func(t *testing.T) {
-			decided, served := watch(t, "decided"), watch(t, "served")
-			zone := `"algorithm":"` + algorithm + `","requests":1,"period":"100ms"`
-			s := startJSON(t, delayingSite(zone))
-			const n = 6
-			order := ""
-			for range 3 {
-				var clients sync.WaitGroup
-				for i := range n {
-					path := fmt.Sprintf("/%d", i)
-					clients.Go(func() {
-						if r, err := s.try(s.client, path); err != nil || r.status != http.StatusOK || r.header.Get("X-RateLimit-Remaining") != "0" {
-							t.Errorf("%s: %+v, %v, want 200", path, r, err)
-						}
-					})
-					if got := awaitOne(t, "a decision", decided).URL.Path; got != path {
-						t.Fatalf("decided on %s, want %s", got, path)
-					}
+	decided, served := watch(t, "decided"), watch(t, "served")
+	s := startJSON(t, delayingSite(`"algorithm":"token_bucket","requests":1,"period":"100ms"`))
+	const n = 6
+	order := ""
+	for range 3 {
+		var clients sync.WaitGroup
+		for i := range n {
+			path := fmt.Sprintf("/%d", i)
+			clients.Go(func() {
+				if r, err := s.try(s.client, path); err != nil || r.status != http.StatusOK || r.header.Get("X-RateLimit-Remaining") != "0" {
+					t.Errorf("%s: %+v, %v, want 200", path, r, err)
 				}
-				order = ""
-				for range n {
-					order += awaitOne(t, "a departure", served).URL.Path
-				}
-				clients.Wait()
-				if order == "/0/1/2/3/4/5" {
-					return
-				}
+			})
+			if got := awaitOne(t, "a decision", decided).URL.Path; got != path {
+				t.Fatalf("decided on %s, want %s", got, path)
 			}
-			t.Errorf("served %s, want the order of arrival", order)
-		})
+		}
+		order = ""
+		for range n {
+			order += awaitOne(t, "a departure", served).URL.Path
+		}
+		clients.Wait()
+		if order == "/0/1/2/3/4/5" {
+			return
+		}
 	}
+	t.Errorf("served %s, want the order of arrival", order)
 }
 
 // An hour between two departures: a waiting request waits longer than any test.
@@ -228,81 +223,6 @@ var stackRecords struct {
 	list []runtime.StackRecord
 }
 
-// When the configuration is replaced or the server ends, each waiting request is answered, with the time at which to try again.
-func TestWaitingRequestsAreAnsweredAtAReloadAndAtTheEnd(t *testing.T) {
-	for name, end := range map[string]func(s *server){
-		"at a reload":                 func(s *server) { s.load(s.json(delayingSite(strings.Replace(hourlyDelay, "1h", "2h", 1)))) },
-		"at a reload that removes it": func(s *server) { s.load(s.json(httpApp(`[{"handler":"static_response","body":"ok"}]`))) },
-		"at shutdown": func(s *server) {
-			if err := caddy.Stop(); err != nil {
-				s.t.Error(err)
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			const n = 200
-			decided := watch(t, "decided")
-			s := startJSON(t, delayingSite(`"algorithm":"token_bucket","requests":1000,"period":"1h","burst":1,"max_delay":"1h"`))
-			s.admit(1, "/")
-			awaitOne(t, "a decision", decided)
-			var answered atomic.Int64
-			var clients sync.WaitGroup
-			for range n {
-				clients.Go(func() {
-					r, err := s.try(s.client, "/queued")
-					switch {
-					case err != nil:
-						t.Errorf("a request that waited: %v", err)
-					case r.status == http.StatusServiceUnavailable && r.header.Get("Retry-After") != "":
-						answered.Add(1)
-					case r.status != http.StatusOK: // its reservation was due
-						t.Errorf("status %d", r.status)
-					}
-				})
-				awaitOne(t, "a decision", decided)
-			}
-			eventually(t, "they wait", func() bool { return waitingAtMost(n) > n*9/10 })
-			end(s)
-			clients.Wait()
-			if answered.Load() < n*9/10 {
-				t.Errorf("%d of %d were answered so", answered.Load(), n)
-			}
-		})
-	}
-}
-
-// A rule without delays covers more than the rule that makes requests wait. Waiting requests reserve their place in it too, and
-// delay no others.
-func TestARequestThatWaitsForOneRuleKeepsItsPlaceInTheOthers(t *testing.T) {
-	decided := watch(t, "decided")
-	s := startJSON(t, httpApp(`[{"handler":"weir_test_probe","name":"decided","decided":true},
-		{"handler":"rate_limit","rate_limits":{
-			"queue":{"key":"{http.request.header.X-Client}","on_limit":"delay",`+hourlyDelay+`},
-			"all":{"key":"everyone","requests":4,"period":"366d"}}},
-		{"handler":"static_response","body":"ok"}]`))
-	ctx, leave := context.WithCancel(context.Background())
-	defer leave()
-	s.admit(1, "/", "X-Client", "a")
-	awaitOne(t, "a decision", decided)
-	go func() {
-		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/", nil)
-		r.Header.Set("X-Client", "a")
-		if answer, err := s.client.Do(r); err == nil {
-			answer.Body.Close()
-		}
-	}()
-	awaitOne(t, "a decision", decided)
-	eventually(t, "it waits", func() bool { return waitingNow() == 1 })
-	if r := s.do("/", "X-Client", "b"); r.status != http.StatusOK { // at once
-		t.Fatalf("status %d for another client, want 200", r.status)
-	}
-	s.admit(1, "/", "X-Client", "c")
-	s.reject("/", "X-Client", "d") // three were served, and one waits
-	leave()
-	eventually(t, "its place is free", func() bool { return s.do("/", "X-Client", "e").status == http.StatusOK })
-	s.reject("/", "X-Client", "f")
-}
-
 // When the configuration is loaded, a file with a rule that makes requests wait is accepted next to zones. An edit that adds such a
 // rule is refused: the zones in force do not see what waiting requests have reserved.
 func TestARuleInAFileThatMakesRequestsWaitBesideZones(t *testing.T) {
@@ -363,62 +283,6 @@ func TestAZoneSharedWithAHandlerThatDelaysSeesWhatIsReserved(t *testing.T) {
 			}
 		}
 	}
-}
-
-// Defect found: twelve addresses of one network took all places in the queue, and another client was rejected that should have
-// waited.
-func TestAFewClientsDoNotTakeAllThePlaces(t *testing.T) {
-	redis := redistest.Start(t)
-	for name, store := range map[string]string{"memory": "", "Redis": storeAt(redis.Addr(), patiently)} {
-		t.Run(name, func(t *testing.T) {
-			s := start(t, behindProxy, ":PORT {\nroute {\nmetrics /metrics\nrate_limit {\n"+store+"\nzone queue {\nlimit 100/10h\nalgorithm token_bucket\nburst 1\non_limit delay\nmax_delay 1h\nmax_waiting 60\n}\n}\nrespond ok\n}\n}")
-			ctx, leave := context.WithCancel(context.Background())
-			defer leave()
-			client := s.newClient(nil)
-			client.Timeout = 0
-			send := func(address string) {
-				r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/", nil)
-				r.Header.Set("X-Forwarded-For", address)
-				if answer, err := client.Do(r); err == nil {
-					answer.Body.Close()
-				}
-			}
-			for i := range 12 {
-				for range 20 {
-					go send(fmt.Sprintf("2001:db8::%d", i+1))
-				}
-			}
-			eventually(t, "they wait, or were rejected", func() bool {
-				decided := 0.0
-				for _, m := range s.scrape()["weir_requests_total"].GetMetric() {
-					decided += m.GetCounter().GetValue()
-				}
-				return decided == 240
-			})
-			eventually(t, "as many wait as were delayed", func() bool { return float64(waitingNow()) == s.delayed() })
-			if n := waitingNow(); n < 12 || n > 59 {
-				t.Errorf("%d of 60 wait", n)
-			}
-			s.admit(1, "/", "X-Forwarded-For", "192.0.2.1")
-			before := waitingNow()
-			go send("192.0.2.1")
-			eventually(t, "the victim waits", func() bool { return waitingNow() == before+1 })
-			leave()
-			eventually(t, "nobody waits", func() bool { return waitingNow() == 0 })
-		})
-	}
-}
-
-// delayed returns how many requests were delayed, according to the metrics.
-func (s *server) delayed() float64 {
-	for _, m := range s.scrape()["weir_requests_total"].GetMetric() {
-		for _, label := range m.GetLabel() {
-			if label.GetValue() == "delayed" {
-				return m.GetCounter().GetValue()
-			}
-		}
-	}
-	return 0
 }
 
 // Defect found: the requests that wait in a leaky bucket were not counted.

@@ -474,28 +474,6 @@ func TestWhatIsUnderWaySurvivesReloads(t *testing.T) {
 	g.underWay(0)
 }
 
-func TestAThousandWebSocketsTakeNoPlaces(t *testing.T) {
-	g := startGuarded(t, "max 20", "")
-	var conns []net.Conn
-	for range 1000 {
-		conn, err := net.Dial("tcp", g.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		conns = append(conns, conn)
-		_, _ = io.WriteString(conn, "GET /svc/upgrades HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-		if r, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || r.StatusCode != http.StatusSwitchingProtocols {
-			t.Fatalf("WebSocket %d: %v, %v", len(conns), r, err)
-		}
-	}
-	g.underWay(0)
-	for _, conn := range conns {
-		conn.Close()
-	}
-	g.socketsClosed()
-	g.underWay(0)
-}
-
 func TestMistakesInAGuardAreSaid(t *testing.T) {
 	s := newServer(t)
 	for _, c := range []struct{ guard, want string }{

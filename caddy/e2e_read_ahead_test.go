@@ -24,11 +24,8 @@ func bodied(server, before, zone, service string) string {
 func TestAClientThatSentABodyAndLeavesIsNoticed(t *testing.T) {
 	sites := map[string]string{
 		"a leaky bucket":   bodied("", "", `"algorithm":"leaky_bucket","requests":100,"period":"10h","burst":10,"max_delay":"1h"`, `{"handler":"static_response","body":"ok"}`),
-		"on_limit delay":   bodied("", "", `"on_limit":"delay",`+hourlyDelay, `{"handler":"static_response","body":"ok"}`),
 		"an access log":    bodied(`"logs":{},`, "", `"on_limit":"delay",`+hourlyDelay, `{"handler":"static_response","body":"ok"}`),
-		"no idle timeout":  bodied(`"read_idle_timeout":-1,`, "", `"on_limit":"delay",`+hourlyDelay, `{"handler":"static_response","body":"ok"}`),
 		"request_body":     bodied("", `{"handler":"request_body","max_size":5000000},`, `"on_limit":"delay",`+hourlyDelay, `{"handler":"static_response","body":"ok"}`),
-		"two rate limits":  bodied("", `{"handler":"rate_limit","rate_limits":{"before":{"requests":9,"period":"1h"}}},`, `"on_limit":"delay",`+hourlyDelay, `{"handler":"static_response","body":"ok"}`),
 		"the whole duplex": bodied(`"enable_full_duplex":true,`, "", `"on_limit":"delay",`+hourlyDelay, `{"handler":"static_response","body":"ok"}`),
 	}
 	for name, site := range sites {
@@ -37,13 +34,9 @@ func TestAClientThatSentABodyAndLeavesIsNoticed(t *testing.T) {
 			s.admit(1, "/")
 			for _, request := range []string{
 				"Content-Length: 2\r\n\r\nab",
-				"Content-Length: 4\r\n\r\nab",
-				"Content-Length: 4\r\n\r\n",
 				"Content-Length: 4000000\r\n\r\nab",
 				"Content-Length: 4\r\nExpect: 100-continue\r\n\r\n",
 				"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
-				"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n",
-				"Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n2\r\nab\r\n0\r\nX-Sum: 1\r\n\r\n",
 			} {
 				if name == "request_body" && strings.Contains(request, "chunked") {
 					continue // its reader may act on the response
@@ -69,7 +62,7 @@ func TestTheServiceGetsTheBodyOfARequestThatHasWaited(t *testing.T) {
 		got[r.Method] <- fmt.Sprintf("%d %v %d %v", len(body), err, r.ContentLength, r.TransferEncoding)
 	}))
 	defer service.Close()
-	for server, settings := range map[string]string{"plain": "", "with an access log": `"logs":{},`, "the whole duplex": `"enable_full_duplex":true,`} {
+	for server, settings := range map[string]string{"plain": "", "the whole duplex": `"enable_full_duplex":true,`} {
 		t.Run(server, func(t *testing.T) {
 			decided, served := watch(t, "decided"), watch(t, "served")
 			s := startJSON(t, bodied(settings, `{"handler":"weir_test_probe","name":"decided","decided":true},`, `"algorithm":"leaky_bucket","requests":1,"period":"50ms","burst":5`,
@@ -80,11 +73,7 @@ func TestTheServiceGetsTheBodyOfARequestThatHasWaited(t *testing.T) {
 				before, after string
 				want          string
 			}{
-				{"none", "", "", "", "0 <nil> 0 []"},
-				{"little", "Content-Length: 2\r\n", "ab", "", "2 <nil> 2 []"},
 				{"little, late", "Content-Length: 4\r\n", "ab", "cd", "4 <nil> 4 []"},
-				{"much, late", "Content-Length: 300000\r\n", strings.Repeat("a", 100000), strings.Repeat("b", 200000), "300000 <nil> 300000 []"},
-				{"chunks", "Transfer-Encoding: chunked\r\n", "2\r\nab\r\n0\r\n\r\n", "", "2 <nil> -1 [chunked]"},
 				{"chunks, late", "Transfer-Encoding: chunked\r\n", "2\r\nab\r\n", "2\r\ncd\r\n0\r\n\r\n", "4 <nil> -1 [chunked]"},
 				{"a late trailer", "Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n", "2\r\nab\r\n", "0\r\nX-Sum: 1\r\n\r\n", "2 <nil> -1 [chunked]"},
 				{"with Expect: 100-continue", "Content-Length: 4\r\nExpect: 100-continue\r\n", "", "abcd", "4 <nil> 4 []"},
