@@ -2,7 +2,6 @@ package ratelimit_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,9 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/proxyweir/weir/redis/redistest"
-	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // quick is shop with a limit that admits more.
@@ -178,96 +174,6 @@ func TestDirectAndDeferredRequestsShareTheLimit(t *testing.T) {
 	for i, at := range times {
 		if admitted := 1 + int(20*at.Seconds()) + 1; i+1 > admitted { // its burst, what refills, and one for a clock that is adjusted
 			t.Errorf("%d have arrived %s after the first was sent; the limit admits %d", i+1, at, admitted)
-		}
-	}
-}
-
-// Over hours of Redis's clock, which stands still but for the test's steps, the arrivals of a customer are within the limit between any two of them, whether they come
-// directly or were deferred. The clock goes on only when no job can be done, so that each request arrives at the time at which it was decided. (Under the race
-// detector TestDirectAndDeferredRequestsShareTheLimit does the same.)
-func TestArrivalsOverHoursAreWithinTheLimit(t *testing.T) {
-	underrace.OneGoroutine(t)
-	store, up := redistest.Start(t, redistest.WithClock()), newWarehouse(t)
-	const burst, pace = 5, 10 * time.Millisecond // so short that no node remembers a rejection for long, by its own clock
-	var now atomic.Int64                         // in microseconds
-	now.Store(1_790_000_000_000_000)
-	store.SetTime(now.Load())
-	type at struct {
-		micros   int64
-		deferred bool
-	}
-	var mu sync.Mutex
-	arrivals := make(map[string][]at) // by customer
-	up.open()
-	up.answer = func(w http.ResponseWriter, a arrival) {
-		mu.Lock()
-		arrivals[a.body] = append(arrivals[a.body], at{now.Load(), a.isDeferred()})
-		mu.Unlock()
-		w.WriteHeader(http.StatusCreated)
-	}
-	site := shop(store, up, "durability best_effort", "max_jobs 10000 1000")
-	s := startSite(t, strings.NewReplacer("limit 1/2s", "limit 100/1s", "burst 1", "burst 5").Replace(site))
-	idle := func() bool { // no job has its turn, and none is under way
-		const script = "return redis.call('ZCOUNT', KEYS[1] .. 'due', '-inf', ARGV[1]) + redis.call('ZCARD', KEYS[1] .. 'held')"
-		return store.MustDo(t, "EVAL", script, "1", "weir:{defer:/orders}:", strconv.FormatInt(now.Load(), 10)).Int == 0
-	}
-	pass := func(d time.Duration) {
-		t.Helper()
-		eventually(t, "no job can be done", idle)
-		store.SetTime(now.Add(d.Microseconds()))
-	}
-	random := rand.New(rand.NewPCG(1, 2))
-	customers, accepted := []string{"ann", "bob"}, make(map[string]int)
-	for began := now.Load(); now.Load() < began+(2*time.Hour).Microseconds(); {
-		for _, customer := range customers {
-			for range random.IntN(8) {
-				fields := []string{"X-Customer", customer}
-				if random.IntN(2) == 0 {
-					fields = append(fields, "Prefer", "respond-async")
-				}
-				switch r := s.must("POST", "/orders", customer, fields...); r.status {
-				case http.StatusAccepted:
-					accepted[customer]++
-				case http.StatusCreated, http.StatusTooManyRequests:
-				default:
-					t.Fatalf("%d %s", r.status, r.body)
-				}
-			}
-		}
-		step := time.Duration(random.IntN(30)) * time.Millisecond
-		if random.IntN(10) == 0 {
-			step = time.Duration(random.IntN(900)) * time.Second
-		}
-		pass(step)
-	}
-	eventually(t, "all jobs are done", func() bool {
-		pass(pace)
-		return store.MustDo(t, "ZCARD", "weir:{defer:/orders}:open").Int == 0
-	})
-	mu.Lock()
-	defer mu.Unlock()
-	for _, customer := range customers {
-		list, deferred, full := arrivals[customer], 0, 0
-		for j := range list {
-			if list[j].deferred {
-				deferred++
-			}
-			for i := range j {
-				n, most := int64(j-i+1), burst+(list[j].micros-list[i].micros)/pace.Microseconds()
-				if n > most {
-					t.Fatalf("%s: %d requests arrived within %d µs; the limit admits %d", customer, n, list[j].micros-list[i].micros, most)
-				}
-				if n == most && list[i].micros != list[j].micros {
-					full++
-				}
-			}
-		}
-		t.Logf("%s: %d requests arrived, %d of them deferred; the limit was used up in %d spans of time", customer, len(list), deferred, full)
-		if deferred != accepted[customer] {
-			t.Errorf("%s: %d deferred requests arrived, want %d", customer, deferred, accepted[customer])
-		}
-		if deferred < 20 || len(list)-deferred < 20 || full == 0 {
-			t.Errorf("%s: too few to see that they share the limit", customer)
 		}
 	}
 }

@@ -114,78 +114,26 @@ func TestHostileRequestsAreRejectedAndNotStored(t *testing.T) {
 		send   string
 	}{
 		// Requests that cannot be repeated.
-		"WebSocket":                     {429, get("Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n")},
-		"upgrade to h2c":                {429, get("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n")},
-		"upgrade with a body":           {429, post("Connection: upgrade\r\nUpgrade: x\r\n")},
-		"Upgrade alone":                 {429, post("Upgrade: websocket\r\n")},
-		"Connection alone":              {429, post("Connection: keep-alive, UPGRADE\r\n")},
-		"CONNECT":                       {429, "CONNECT shop.example:443 HTTP/1.1\r\n" + async + "\r\n"},
-		"TRACE":                         {429, "TRACE /orders HTTP/1.1\r\n" + async + "\r\n"},
-		"gRPC":                          {429, post("Content-Type: application/grpc+proto\r\nTE: trailers\r\n")},
-		"gRPC-Web":                      {429, post("Content-Type: APPLICATION/GRPC-WEB-TEXT\r\n")},
-		"an event stream":               {429, get("Accept: text/html, Text/Event-Stream;q=0.1\r\n")},
-		"65 KiB":                        {429, "POST /orders HTTP/1.1\r\n" + async + "Content-Length: 66560\r\n\r\n" + long(65<<10)},
-		"a byte too long":               {429, "POST /orders HTTP/1.1\r\n" + async + "Content-Length: 65537\r\n\r\n" + long(65537)},
-		"an exabyte, announced":         {429, "POST /orders HTTP/1.1\r\n" + async + "Content-Length: 1152921504606846976\r\n\r\nx"},
-		"chunked":                       {429, "POST /orders HTTP/1.1\r\n" + async + "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"},
-		"chunked, with trailers":        {429, "POST /orders HTTP/1.1\r\n" + async + "Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n1\r\nx\r\n0\r\nX-Sum: 1\r\n\r\n"},
-		"trailers, not chunked":         {429, post("Trailer: X-Sum\r\n")},
-		"HEAD with a body":              {429, "HEAD /orders HTTP/1.1\r\n" + async + "Content-Length: 1\r\n\r\nx"},
-		"GET with a body":               {429, "GET /orders HTTP/1.1\r\n" + async + "Content-Length: 1\r\n\r\nx"},
-		"early data":                    {429, post("Early-Data: 1\r\n")},
-		"early data, it says no":        {429, post("Early-Data: 0\r\n")},
-		"a range":                       {429, get("Range: bytes=0-0\r\n")},
-		"a part of a body":              {429, post("Content-Range: bytes 0-0/2\r\n")},
-		"a condition":                   {429, post("If-Match: \"1\"\r\n")},
-		"only if there is none":         {429, post("If-None-Match: *\r\n")},
-		"only if it is old":             {429, post("If-Unmodified-Since: Sat, 29 Oct 1994 19:43:31 GMT\r\n")},
-		"another method":                {429, post("X-HTTP-Method-Override: DELETE\r\n")},
-		"two Idempotency-Keys":          {429, post("Idempotency-Key: a\r\nIdempotency-Key: b\r\n")},
-		"an Idempotency-Key twice":      {429, post("Idempotency-Key: a\r\nIDEMPOTENCY-KEY: a\r\n")},
-		"a long Idempotency-Key":        {429, post("Idempotency-Key: " + long(256) + "\r\n")},
-		"a binary Idempotency-Key":      {429, post("Idempotency-Key: \xff\xfe\r\n")},
-		"two Authorizations":            {429, post("Authorization: Basic a\r\nAuthorization: Basic b\r\n")},
-		"a field in Latin-1":            {429, post("Accept-Language: caf\xe9\r\n")},
-		"a query that is no UTF-8":      {429, line("POST /orders?q=\xff")},
-		"a stored field of 17 KiB":      {429, post("Accept: " + long(17<<10) + "\r\n")},
-		"many stored fields":            {429, post(strings.Repeat("Accept: "+long(100)+"\r\n", 165))},
-		"a path of 17 KiB":              {429, line("POST /" + long(17<<10))},
-		"a query of 17 KiB":             {429, line("POST /?" + long(17<<10))},
-		"no preference":                 {429, "POST /orders HTTP/1.1\r\n" + me + "Content-Length: 1\r\n\r\nx"},
-		"a preference that is like it":  {429, "POST /orders HTTP/1.1\r\n" + me + "Prefer: respond-asynchronously\r\nContent-Length: 1\r\n\r\nx"},
-		"a malformed preference":        {429, "POST /orders HTTP/1.1\r\n" + me + "Prefer: =;,,;respond-async,\"\r\nContent-Length: 1\r\n\r\nx"},
-		"the word as a parameter":       {429, "POST /orders HTTP/1.1\r\n" + me + "Prefer: wait=1; respond-async\r\nContent-Length: 1\r\n\r\nx"},
-		"a body with Expect, too long":  {429, "POST /orders HTTP/1.1\r\n" + async + "Expect: 100-continue\r\nContent-Length: 65537\r\n\r\n"},
-		"forged marks of a deferred":    {429, "POST /orders HTTP/1.1\r\n" + me + "Weir-Deferred: 1\r\nX-Deferred: 1\r\nX-Rate-Limit-Bypass: 1\r\nPreference-Applied: respond-async\r\nContent-Length: 1\r\n\r\nx"},
-		"the id of a job as a key":      {429, "POST /orders HTTP/1.1\r\n" + me + "Idempotency-Key: " + waiting.job(t).ID + "\r\nContent-Length: 1\r\n\r\nx"},
-		"the key that is not preferred": {429, "POST /orders HTTP/1.1\r\n" + me + "Idempotency-Key: a\r\nPrefer: wait=-1\r\nContent-Length: 1\r\n\r\nx"},
+		"WebSocket":                    {429, get("Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n")},
+		"Connection alone":             {429, post("Connection: keep-alive, UPGRADE\r\n")},
+		"CONNECT":                      {429, "CONNECT shop.example:443 HTTP/1.1\r\n" + async + "\r\n"},
+		"a byte too long":              {429, "POST /orders HTTP/1.1\r\n" + async + "Content-Length: 65537\r\n\r\n" + long(65537)},
+		"an exabyte, announced":        {429, "POST /orders HTTP/1.1\r\n" + async + "Content-Length: 1152921504606846976\r\n\r\nx"},
+		"chunked":                      {429, "POST /orders HTTP/1.1\r\n" + async + "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"},
+		"chunked, with trailers":       {429, "POST /orders HTTP/1.1\r\n" + async + "Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n1\r\nx\r\n0\r\nX-Sum: 1\r\n\r\n"},
+		"trailers, not chunked":        {429, post("Trailer: X-Sum\r\n")},
+		"early data":                   {429, post("Early-Data: 1\r\n")},
+		"a field in Latin-1":           {429, post("Accept-Language: caf\xe9\r\n")},
+		"a query that is no UTF-8":     {429, line("POST /orders?q=\xff")},
+		"a body with Expect, too long": {429, "POST /orders HTTP/1.1\r\n" + async + "Expect: 100-continue\r\nContent-Length: 65537\r\n\r\n"},
 
 		// Messages that are none.
-		"a body that breaks off":      {400, "POST /orders HTTP/1.1\r\n" + async + "Content-Length: 100\r\n\r\nshort"},
-		"no body where one was said":  {400, "POST /orders HTTP/1.1\r\n" + async + "Expect: 100-continue\r\nContent-Length: 10\r\n\r\n"},
-		"two lengths":                 {400, "POST /orders HTTP/1.1\r\n" + async + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx"},
-		"a negative length":           {400, "POST /orders HTTP/1.1\r\n" + async + "Content-Length: -1\r\n\r\n"},
-		"a length with a sign":        {400, "POST /orders HTTP/1.1\r\n" + async + "Content-Length: +1\r\n\r\nx"},
-		"a list of lengths":           {400, "POST /orders HTTP/1.1\r\n" + async + "Content-Length: 1, 1\r\n\r\nx"},
-		"an encoding that is none":    {501, "POST /orders HTTP/1.1\r\n" + async + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"},
-		"a length, and chunked":       {429, "POST /orders HTTP/1.1\r\n" + async + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"},
-		"NUL in a field":              {400, post("Accept: a\x00b\r\n")},
-		"NUL in a path":               {400, line("POST /a\x00b")},
-		"a space before the colon":    {400, post("Accept : a\r\n")},
-		"a folded field":              {429, post("Early-Data:\r\n 1\r\n")},
-		"two hosts":                   {400, post("Host: other.example\r\n")},
-		"no host":                     {400, "POST /orders HTTP/1.1\r\nX-Customer: ann\r\nPrefer: respond-async\r\n\r\n"},
-		"a host that is none":         {400, strings.Replace(post(""), "Host: shop.example", "Host: a b", 1)},
-		"a method that is none":       {400, line("PO(ST /orders")},
-		"a path without a slash":      {400, line("POST orders")},
-		"a path that does not decode": {400, line("POST /%zz")},
-		"HTTP/3.0 over TCP":           {505, strings.Replace(post(""), "HTTP/1.1", "HTTP/3.0", 1)},
-		"fields of two megabytes":     {431, post("Accept: " + long(2<<20) + "\r\n")},
+		"a body that breaks off":     {400, "POST /orders HTTP/1.1\r\n" + async + "Content-Length: 100\r\n\r\nshort"},
+		"no body where one was said": {400, "POST /orders HTTP/1.1\r\n" + async + "Expect: 100-continue\r\nContent-Length: 10\r\n\r\n"},
+		"a length, and chunked":      {429, "POST /orders HTTP/1.1\r\n" + async + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"},
+		"a folded field":             {429, post("Early-Data:\r\n 1\r\n")},
 	} {
 		r, err := s.sendRaw(c.send, slices.Contains([]string{"a body that breaks off", "no body where one was said", "an exabyte, announced", "a body with Expect, too long"}, name))
-		if err != nil && c.status == 431 { // the server does not read all of it, so its answer may be lost
-			err, r.status = nil, 431
-		}
 		if err != nil || r.status != c.status || r.header.Get("Location") != "" {
 			t.Errorf("%s: %v, %d %q %s, want %d", name, err, r.status, r.body, r.header.Get("Location"), c.status)
 		}
@@ -199,26 +147,16 @@ func TestHostileRequestsAreRejectedAndNotStored(t *testing.T) {
 		send, uri, host, once, body string
 		fields                      string // "name: value" of what is stored besides, in the order of names
 	}{
-		"just as long as may be":        {send: "POST /orders HTTP/1.1\r\n" + async + "Content-Length: 65536\r\n\r\n" + long(64<<10), body: long(64 << 10)},
-		"Expect":                        {send: post("Expect: 100-continue\r\n"), body: "x"},
-		"TE":                            {send: post("TE: trailers, deflate\r\n"), body: "x"},
-		"a binary body":                 {send: "POST /orders HTTP/1.1\r\n" + async + "Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\n\x1f\x8b\x00\xff\r", body: "\x1f\x8b\x00\xff\r", fields: "Content-Encoding: gzip"},
-		"an escaped slash":              {send: line("POST /a%2Fb/%2e%2e/c"), uri: "/a%2Fb/%2e%2e/c"},
-		"dots, semicolons and two bars": {send: line("POST //a/../b;c=1/./d//"), uri: "//a/../b;c=1/./d//"},
-		"an escaped NUL":                {send: line("POST /a%00b?q=%00&%ff"), uri: "/a%00b?q=%00&%ff"},
-		"a query that is odd":           {send: line("POST /?&&=;%&<>\"{env.HOME}"), uri: "/?&&=;%&<>\"{env.HOME}"},
-		"an absolute form":              {send: line("POST http://other.example/a"), uri: "/a", host: "other.example"},
-		"a host of another":             {send: strings.Replace(post(""), "shop.example", "127.0.0.1:2019", 1), host: "127.0.0.1:2019", body: "x"},
-		"an odd method":                 {send: line("BREW'~! /pot"), uri: "/pot"},
-		"a key just long enough":        {send: post("Idempotency-Key: " + long(255) + "\r\n"), once: long(255), body: "x"},
-		"a key like a name in Redis":    {send: post("Idempotency-Key: } weir:{defer:/orders}:sums {\r\n"), once: "} weir:{defer:/orders}:sums {", body: "x"},
-		"an empty key":                  {send: post("Idempotency-Key:\r\n"), body: "x"},
-		"cookies and credentials":       {send: post("Cookie: a=1\r\nAuthorization: Basic eDp5\r\nX-Api-Key: k\r\nProxy-Authorization: Basic eDp5\r\n"), body: "x"},
-		"fields for this hop":           {send: post("Connection: close, Accept\r\nAccept: text/plain\r\nContent-Language: de\r\n"), body: "x", fields: "Content-Language: de"},
-		"forged addresses":              {send: post("X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Host: other\r\nForwarded: for=192.0.2.1\r\nX-Real-IP: 192.0.2.1\r\n"), body: "x"},
-		"a preference among others":     {send: strings.Replace(post(""), "Prefer: respond-async", "Prefer: handling=lenient; x, RESPOND-ASYNC ; y=\"z\", wait=1e9\r\nPrefer: wait=-1, return=minimal", 1), body: "x"},
-		"markup":                        {send: post("Accept: <script>\"\\u0000{http.vars.x}\r\n"), body: "x", fields: "Accept: <script>\"\\u0000{http.vars.x}"},
-		"large fields that nobody asks": {send: post("X-Other: " + long(15<<10) + "\r\n"), body: "x"},
+		"just as long as may be":     {send: "POST /orders HTTP/1.1\r\n" + async + "Content-Length: 65536\r\n\r\n" + long(64<<10), body: long(64 << 10)},
+		"Expect":                     {send: post("Expect: 100-continue\r\n"), body: "x"},
+		"an escaped slash":           {send: line("POST /a%2Fb/%2e%2e/c"), uri: "/a%2Fb/%2e%2e/c"},
+		"an escaped NUL":             {send: line("POST /a%00b?q=%00&%ff"), uri: "/a%00b?q=%00&%ff"},
+		"an absolute form":           {send: line("POST http://other.example/a"), uri: "/a", host: "other.example"},
+		"a key like a name in Redis": {send: post("Idempotency-Key: } weir:{defer:/orders}:sums {\r\n"), once: "} weir:{defer:/orders}:sums {", body: "x"},
+		"cookies and credentials":    {send: post("Cookie: a=1\r\nAuthorization: Basic eDp5\r\nX-Api-Key: k\r\nProxy-Authorization: Basic eDp5\r\n"), body: "x"},
+		"fields for this hop":        {send: post("Connection: close, Accept\r\nAccept: text/plain\r\nContent-Language: de\r\n"), body: "x", fields: "Content-Language: de"},
+		"forged addresses":           {send: post("X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Host: other\r\nForwarded: for=192.0.2.1\r\nX-Real-IP: 192.0.2.1\r\n"), body: "x"},
+		"a preference among others":  {send: strings.Replace(post(""), "Prefer: respond-async", "Prefer: handling=lenient; x, RESPOND-ASYNC ; y=\"z\", wait=1e9\r\nPrefer: wait=-1, return=minimal", 1), body: "x"},
 	} {
 		r, err := s.sendRaw(c.send, false)
 		if err != nil || r.status != http.StatusAccepted {
@@ -260,67 +198,12 @@ func TestHostileRequestsAreRejectedAndNotStored(t *testing.T) {
 		t.Errorf("jobs %v, want %v", now, before)
 	}
 
-	// Requests about a job.
-	id := strings.TrimPrefix(location, "/deferred/orders/")
-	fields := func(names ...string) string { return me + strings.Join(names, "") }
-	for request, want := range map[string]int{
-		"GET " + location:                                      200,
-		"GET " + location + "?q=/result":                       200,
-		"HEAD " + location:                                     200,
-		"GET " + location + "/result":                          202,
-		"HEAD " + location + "/result":                         202,
-		"GET " + location + "/":                                404,
-		"GET " + location + "/result/":                         404,
-		"GET " + location + "/result/..":                       404,
-		"GET " + location + "/RESULT":                          404,
-		"GET " + location + "x":                                404,
-		"GET " + strings.TrimSuffix(location, id[21:]):         404,
-		"GET /deferred/orders":                                 404,
-		"GET /deferred/orders/":                                404,
-		"GET /deferred/orders//" + id:                          404,
-		"GET /deferred/orders/*":                               404,
-		"GET /deferred/orders/'%20OR%201=1--":                  404,
-		"GET /deferred/orders/%00":                             404,
-		"GET /deferred/orders/" + long(10000):                  404,
-		"GET /deferred/orders/" + deferral.NewID():             404,
-		"GET /deferred/orders/" + swapCase(id):                 404,
-		"GET /deferred/orders/../../orders":                    404,
-		"POST " + location:                                     405,
-		"PUT " + location:                                      405,
-		"PATCH " + location:                                    405,
-		"OPTIONS " + location:                                  405,
-		"TRACE " + location:                                    405,
-		"DELETE " + location + "/result":                       405,
-		"POST " + location + "/result":                         405,
-		"DELETE /deferred/orders/" + deferral.NewID():          404,
-		"DELETE /deferred/orders/" + strings.ToUpper(id) + "A": 404,
-	} {
-		for _, more := range []string{"", "Prefer: respond-async\r\n", "Prefer: wait=-1, wait=x, wait=\r\nPrefer: wait=99999999999\r\n", "Range: bytes=0-0\r\nIf-None-Match: *\r\nIf-Modified-Since: Sat, 29 Oct 2050 19:43:31 GMT\r\n"} {
-			r, err := s.sendRaw(request+" HTTP/1.1\r\n"+fields(more)+"\r\n", false)
-			if err != nil || r.status != want || r.header.Get("Cache-Control") != "no-store" {
-				t.Errorf("%s with %q: %v, %d %q, want %d", request, more, err, r.status, r.body, want)
-			}
-		}
-	}
-	if now := jobs(); !slices.Equal(now, before) {
-		t.Errorf("jobs %v, want %v", now, before)
-	}
 	if o := s.must("GET", location, "").job(t); o.Status != "waiting" || o.Position != 1 {
 		t.Errorf("%+v", o)
 	}
 	if got := up.got("x"); len(got) != 0 {
 		t.Errorf("the warehouse got %v", got)
 	}
-}
-
-// swapCase returns a text with upper for lower case, and the reverse.
-func swapCase(text string) string {
-	return strings.Map(func(r rune) rune {
-		if upper := strings.ToUpper(string(r)); upper != string(r) {
-			return []rune(upper)[0]
-		}
-		return []rune(strings.ToLower(string(r)))[0]
-	}, text)
 }
 
 // A key that is no text cannot be stored: two of them would be charged as one when they are done.

@@ -154,6 +154,9 @@ func TestWhatCannotBeDeferred(t *testing.T) {
 		"long fields":            asking("POST", "x", "Accept", strings.Repeat("a", mostHead)),
 		"a condition":            asking("PUT", "x", "If-Match", `"1"`),
 		"only if there is none":  asking("PUT", "x", "If-None-Match", "*"),
+		"only if it is old":      asking("PUT", "x", "If-Unmodified-Since", "Sat, 29 Oct 1994 19:43:31 GMT"),
+		"a part of a body":       asking("POST", "x", "Content-Range", "bytes 0-0/2"),
+		"early data, it says no": asking("POST", "x", "Early-Data", "0"),
 		"another method":         asking("POST", "x", "X-HTTP-Method-Override", "DELETE"),
 		"a field in Latin-1":     asking("POST", "x", "Accept-Language", "\xe9"),
 		"a binary key":           asking("POST", "x", "Idempotency-Key", "\xff"),
@@ -183,6 +186,7 @@ func TestPreferences(t *testing.T) {
 	}{
 		{"respond-async", true, 0}, {"Respond-Async, wait=10", true, 10 * time.Second}, {`wait="5"; x=1`, false, 5 * time.Second}, {"wait=1, wait=2", false, time.Second},
 		{"wait=99999", false, longestPoll}, {"wait=-1", false, 0}, {"wait=x", false, 0}, {"wait", false, 0}, {"", false, 0}, {",,;", false, 0},
+		{"respond-asynchronously", false, 0}, {"wait=1; respond-async", false, time.Second}, {`=;,,;respond-async,"`, false, 0},
 	} {
 		if async, wait := preferences(http.Header{"Prefer": {c.prefer}}); async != c.async || wait != c.wait {
 			t.Errorf("Prefer: %s: %v %s, want %v %s", c.prefer, async, wait, c.async, c.wait)
@@ -392,7 +396,7 @@ func TestUnknownJobsAndMethods(t *testing.T) {
 	b := newBench(t, nil)
 	d := newDesk(b.Queue)
 	for _, path := range []string{"/.deferred", "/.deferred/", "/.deferred/x", "/.deferred/" + NewID(), "/.deferred/" + NewID() + "/", "/.deferred/" + NewID() + "/request",
-		"/.deferred/" + NewID() + "/result/", "/.deferred/{defer:", "/.deferred//result", "/.deferred/" + NewID() + "=="} {
+		"/.deferred/" + NewID() + "/result/", "/.deferred/" + NewID() + "/result/..", "/.deferred/{defer:", "/.deferred//result", "/.deferred/" + NewID() + "=="} {
 		wantStatus(t, d.ask(about("GET", path)), http.StatusNotFound)
 	}
 	w, err := d.accept(t, asking("POST", "x"), "k")
