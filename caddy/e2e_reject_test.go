@@ -1,10 +1,7 @@
 package ratelimit_test
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -25,47 +22,12 @@ func TestARejectionInText(t *testing.T) {
 func TestARejectionInProblemDetails(t *testing.T) {
 	s := startSite(t, "rate_limit {\nzone z {\nlimit 1/366d\n}\nzone y {\nlimit 1/366d\n}\nzone never_seen {\nlimit 1/366d\nenforcement shadow\n}\nmessage \"Slow down.\"\n}\nrespond ok")
 	s.admit(1, "/")
-	for _, accept := range []string{"application/json", "application/problem+json", "text/html, application/json;q=0.9"} {
-		r := s.reject("/", "Accept", accept)
-		r.want(t, "Content-Type", "application/problem+json")
-		var problem map[string]any
-		if err := json.Unmarshal([]byte(r.body), &problem); err != nil {
-			t.Fatalf("body %q: %v", r.body, err)
+	r := s.reject("/", "Accept", "application/json")
+	r.want(t, "Content-Type", "application/problem+json")
+	for _, want := range []string{`"type":"https://iana.org/assignments/http-problem-types#quota-exceeded"`, `"detail":"Slow down."`, `"violated-policies":["y","z"]`} {
+		if !strings.Contains(r.body, want) {
+			t.Errorf("body %s, want %s", r.body, want)
 		}
-		for field, want := range map[string]string{
-			"type":              "https://iana.org/assignments/http-problem-types#quota-exceeded",
-			"status":            "429",
-			"detail":            "Slow down.",
-			"violated-policies": "[y z]",
-		} {
-			if got := fmt.Sprint(problem[field]); got != want {
-				t.Errorf("Accept %s: %s is %s, want %s", accept, field, got, want)
-			}
-		}
-	}
-	s.reject("/", "Accept", "text/html, */*").want(t, "Content-Type", "text/plain; charset=utf-8")
-}
-
-func TestARejectionOfHEADHasNoBody(t *testing.T) {
-	s := startSite(t, "rate_limit {\nzone z {\nlimit 1/366d\n}\nmessage \"Slow down.\"\n}\nrespond ok")
-	s.admit(1, "HEAD /")
-	r := s.reject("HEAD /")
-	r.want(t, "Content-Length", "11", "Content-Type", "text/plain; charset=utf-8")
-
-	// On a persistent connection a body would be taken for the next response.
-	conn, err := net.Dial("tcp", s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprint(conn, "HEAD / HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n")
-	answers := bufio.NewReader(conn)
-	for _, method := range []string{http.MethodHead, http.MethodGet} {
-		answer, err := http.ReadResponse(answers, &http.Request{Method: method})
-		if err != nil || answer.StatusCode != http.StatusTooManyRequests {
-			t.Fatalf("%s: %v, %v, want 429", method, answer, err)
-		}
-		answer.Body.Close()
 	}
 }
 

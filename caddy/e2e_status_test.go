@@ -3,7 +3,6 @@ package ratelimit_test
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -44,51 +43,38 @@ rate_limit {
 respond ok`
 
 func TestStatusReportsTheCallersQuotasAtNoCost(t *testing.T) {
-	redis := redistest.Start(t)
-	for name, store := range map[string]string{"memory": "", "redis": "namespace r\n" + storeAt(redis.Addr(), patiently)} {
-		t.Run(name, func(t *testing.T) {
-			names := "everyone logins by-key shadow friends free"
-			if store != "" {
-				names = "r/" + strings.ReplaceAll(names, " ", " r/")
+	s := start(t, behindProxy, ":PORT {\n"+fmt.Sprintf(quotaSite, "everyone logins by-key shadow friends free", "")+"\n}")
+	quotas := func(want string, fields ...string) {
+		t.Helper()
+		r := s.do("/quota", fields...)
+		r.want(t, "Content-Type", "application/json", "Cache-Control", "no-store", "X-RateLimit-Limit", "-")
+		var told []string
+		for _, part := range strings.Split(strings.TrimSuffix(strings.TrimPrefix(r.body, `{"quotas":[{`), "}]}\n"), "},{") {
+			before, _, _ := strings.Cut(part, `,"reset"`)
+			if strings.Contains(part, "retry_after") {
+				before += " retry"
 			}
-			s := start(t, behindProxy, ":PORT {\n"+fmt.Sprintf(quotaSite, names, store)+"\n}")
-			quotas := func(want string, fields ...string) {
-				t.Helper()
-				r := s.do("/quota", fields...)
-				r.want(t, "Content-Type", "application/json", "Cache-Control", "no-store", "X-RateLimit-Limit", "-")
-				var told []string
-				for _, part := range strings.Split(strings.TrimSuffix(strings.TrimPrefix(r.body, `{"quotas":[{`), "}]}\n"), "},{") {
-					before, _, _ := strings.Cut(part, `,"reset"`)
-					if strings.Contains(part, "retry_after") {
-						before += " retry"
-					}
-					told = append(told, strings.NewReplacer(`"name":`, "", `"limit":`, "", `"remaining":`, "", `"`, "").Replace(before))
-				}
-				if got := strings.Join(told, "; "); r.status != http.StatusOK || got != want {
-					t.Errorf("%q: status %d, %s; want %s\n%s", fields, r.status, got, want, r.body)
-				}
-			}
-			for range 10 {
-				quotas("everyone,5,5; friends,9,9; logins,3,3")
-			}
-			quotas("everyone,5,5; logins,3,3", "X-Forwarded-For", "192.0.2.7")
-			s.admit(3, "/login", "X-Forwarded-For", "192.0.2.7")
-			s.reject("/login", "X-Forwarded-For", "192.0.2.7")
-			quotas("everyone,5,2; logins,3,0 retry", "X-Forwarded-For", "192.0.2.7")
-			quotas("everyone,5,5; friends,9,9; logins,3,3")
-			s.admit(2, "/", "X-Api-Key", "anna")
-			quotas("by-key,2,0 retry; everyone,5,3; friends,9,7; logins,3,3", "X-Api-Key", "anna")
-			quotas("by-key,2,2; everyone,5,3; friends,9,7; logins,3,3", "X-Api-Key", "berta")
-
-			head := s.do("HEAD /quota")
-			if head.status != http.StatusOK || head.body != "" {
-				t.Errorf("HEAD: status %d, %q", head.status, head.body)
-			}
-			r := s.do("POST /quota")
-			if r.want(t, "Allow", "GET, HEAD"); r.status != http.StatusMethodNotAllowed {
-				t.Errorf("POST: status %d, want 405", r.status)
-			}
-		})
+			told = append(told, strings.NewReplacer(`"name":`, "", `"limit":`, "", `"remaining":`, "", `"`, "").Replace(before))
+		}
+		if got := strings.Join(told, "; "); r.status != http.StatusOK || got != want {
+			t.Errorf("%q: status %d, %s; want %s\n%s", fields, r.status, got, want, r.body)
+		}
+	}
+	for range 10 {
+		quotas("everyone,5,5; friends,9,9; logins,3,3")
+	}
+	quotas("everyone,5,5; logins,3,3", "X-Forwarded-For", "192.0.2.7")
+	s.admit(3, "/login", "X-Forwarded-For", "192.0.2.7")
+	s.reject("/login", "X-Forwarded-For", "192.0.2.7")
+	quotas("everyone,5,2; logins,3,0 retry", "X-Forwarded-For", "192.0.2.7")
+	s.admit(2, "/", "X-Api-Key", "anna")
+	quotas("by-key,2,0 retry; everyone,5,3; friends,9,7; logins,3,3", "X-Api-Key", "anna")
+	if head := s.do("HEAD /quota"); head.status != http.StatusOK || head.body != "" {
+		t.Errorf("HEAD: status %d, %q", head.status, head.body)
+	}
+	r := s.do("POST /quota")
+	if r.want(t, "Allow", "GET, HEAD"); r.status != http.StatusMethodNotAllowed {
+		t.Errorf("POST: status %d, want 405", r.status)
 	}
 }
 
@@ -171,22 +157,6 @@ func TestStatusOfARedisThatIsGoneIsUnavailable(t *testing.T) {
 	r := s.do("/quota")
 	if r.want(t, "Retry-After", "1", "Content-Type", "application/json"); r.status != http.StatusServiceUnavailable || !strings.HasPrefix(r.body, `{"error":`) {
 		t.Errorf("status %d, %s; want 503", r.status, r.body)
-	}
-}
-
-// One limit may count a request under several keys: the answer is about the one with the least remaining.
-func TestStatusOfDescriptorsReportsTheTightestKey(t *testing.T) {
-	s := newServer(t)
-	file := s.dir + "/limits.yaml"
-	if err := os.WriteFile(file, []byte("domain: shop\ndescriptors:\n  - key: client\n    rate_limit: {unit: hour, requests_per_unit: 5}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.load(s.caddyfile("", ":PORT {\nrate_limit_status /quota shop.client\nrate_limit {\nrules_file "+file+"\ndescriptor client {header.X-A}\ndescriptor client {header.X-B}\n}\nrespond ok\n}"))
-	s.admit(3, "/", "X-B", "berta")
-	for _, fields := range [][]string{{"X-A", "anna", "X-B", "berta"}, {"X-A", "berta", "X-B", "anna"}} {
-		if r := s.do("/quota", fields...); strings.Count(r.body, "name") != 1 || !strings.Contains(r.body, `"remaining":2`) {
-			t.Errorf("%q: %s, want 2 left", fields, r.body)
-		}
 	}
 }
 
