@@ -192,10 +192,10 @@ func keepWaiting(t *testing.T, n int) {
 func waitingAtMost(n int) int {
 	stackRecords.Lock()
 	defer stackRecords.Unlock()
-	if len(stackRecords.list) < 8*n {
-		stackRecords.list = make([]runtime.StackRecord, 8*n)
+	if most := runtime.NumGoroutine() + n; len(stackRecords.list) < most { // each log file of a test before has left one behind
+		stackRecords.list = make([]runtime.StackRecord, 2*most)
 	}
-	profile := stackRecords.list[:8*n]
+	profile := stackRecords.list
 	count, ok := runtime.GoroutineProfile(profile)
 	if !ok {
 		return -1
