@@ -102,19 +102,6 @@ func keyReader(rule *ruleset.Rule) func(*http.Request) string {
 	}
 }
 
-// goOn makes the set's rules continue the counts of waiting requests of the set that it replaces.
-func (s *fileSet) goOn(before *fileSet) {
-	old := make(map[string]*core.Limits, len(before.Rules))
-	for _, r := range before.Rules {
-		old[r.Name] = r.Limits
-	}
-	for _, r := range s.Rules {
-		if limits := old[r.Name]; limits != nil {
-			r.Limits.GoOnWaiting(limits)
-		}
-	}
-}
-
 // isOf reports whether a handler of the group uses this set.
 func (s *fileSet) isOf(h *Handler) bool {
 	return s.limiter == h.limiter && s.namespace == h.Namespace && s.guard == h.guarded.state() && s.zonesWait == h.waits
@@ -122,16 +109,12 @@ func (s *fileSet) isOf(h *Handler) bool {
 
 // open opens all rules in the limiter; on an error, none.
 func (s *fileSet) open() error {
-	for _, r := range s.All() {
-		err := s.limiter.Fits(r)
-		if err == nil {
-			err = s.limiter.Open(r)
-		}
-		if err != nil {
-			s.release()
-			return s.problem(r.Name(), err.Error())
-		}
-		s.opened = append(s.opened, r)
+	if failed, err := s.limiter.OpenAll(s.All()); err != nil {
+		s.release()
+		return s.problem(failed.Name(), err.Error())
+	}
+	s.opened = s.All()
+	for _, r := range s.opened {
 		s.limiter.warnOf(r)
 	}
 	return nil

@@ -398,7 +398,7 @@ func (g *fileGroup) remake(files []*ruleset.File, views map[*Handler]*inForce) (
 		if err != nil {
 			return made, err
 		}
-		s.goOn(old)
+		s.GoOnWaiting(old.Set)
 		if err := s.open(); err != nil {
 			return made, err
 		}

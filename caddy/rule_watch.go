@@ -27,7 +27,6 @@ type watcher struct {
 	notifier *fsnotify.Watcher // nil: the system reports no changes
 	watched  []string          // the folders whose changes it reports
 	places   places            // where a change may affect what the patterns name
-	refusing bool              // the files on disk were refused
 	stop     chan struct{}
 	stopped  chan struct{}
 }
@@ -135,70 +134,60 @@ func (w *watcher) look(now time.Duration) time.Duration {
 	late := time.AfterFunc(longLook, func() {
 		w.logger.Warn("reading the rule files takes long, and changes are not in force yet; is their disk there?", zap.Duration("longer_than", longLook))
 	})
-	change := w.watch.Look(now)
-	late.Stop()
-	select {
-	case <-w.stop: // no one waits for it any more
-		return 0
-	default:
-	}
-	switch {
-	case change.Problems != nil:
-		w.report(change.Problems)
-	case change.Restored:
-		w.restored()
-	case change.Contents != nil:
-		w.take(change.Contents)
-	}
-	return change.Again
-}
-
-// take puts contents in force, or logs why not.
-func (w *watcher) take(c *ruleset.Contents) {
-	if w.files.areInForce(c) {
-		w.watch.Take(c)
-		if w.refusing { // a change was undone that had come before the configuration was in force
-			w.restored()
+	e := w.watch.Follow(now, func(c *ruleset.Contents) (bool, ruleset.Problems) {
+		late.Stop()
+		if w.isStopped() || w.files.areInForce(c) {
+			return true, nil
 		}
-		return
+		err := w.files.replace(c)
+		var problems ruleset.Problems
+		if err != nil && !errors.As(err, &problems) {
+			problems = ruleset.Problems{{Text: err.Error()}}
+		}
+		return false, problems
+	})
+	late.Stop()
+	switch {
+	case w.isStopped() && !e.Taken: // no one waits for it any more
+		return 0
+	case e.Refused != nil:
+		noteRulesRefused()
+		w.report(e.Refused)
+	case e.Restored:
+		noteRulesTaken()
+		w.logger.Info("the rule files are again those that are in force")
+	case e.Taken:
+		noteRulesTaken()
+		rules, descriptors := w.files.counts()
+		w.logger.Info("new rule files are in force", zap.Int("rules", rules), zap.Int("descriptors", descriptors))
+		_ = w.files.app.checkStatuses() // with rule files it only warns
 	}
-	if err := w.files.replace(c); err != nil {
-		w.watch.Refuse(c)
-		w.report(err)
-		return
-	}
-	w.watch.Take(c)
-	w.refusing = false
-	noteRulesTaken()
-	rules, descriptors := w.files.counts()
-	w.logger.Info("new rule files are in force", zap.Int("rules", rules), zap.Int("descriptors", descriptors))
-	_ = w.files.app.checkStatuses() // with rule files it only warns
+	return e.Again
 }
 
-// restored logs that the wrong files are again as they were.
-func (w *watcher) restored() {
-	w.refusing = false
-	noteRulesTaken()
-	w.logger.Info("the rule files are again those that are in force")
+func (w *watcher) isStopped() bool {
+	select {
+	case <-w.stop:
+		return true
+	default:
+		return false
+	}
 }
 
 // mostProblems is how many problems of one change are logged.
 const mostProblems = 10
 
 // report logs what is wrong with the files.
-func (w *watcher) report(err error) {
-	w.refusing = true
-	noteRulesRefused()
+func (w *watcher) report(problems ruleset.Problems) {
 	const message = "the rule files are refused; the previous rules stay in force"
-	var problems ruleset.Problems
-	if !errors.As(err, &problems) {
-		w.logger.Error(message, zap.Error(err))
-		return
-	}
 	for i, p := range problems {
 		if i == mostProblems {
 			w.logger.Error(message, zap.Int("more_problems", len(problems)-i))
 			return
+		}
+		if p.File == "" {
+			w.logger.Error(message, zap.String("error", p.Text))
+			continue
 		}
 		fields := []zap.Field{zap.String("file", p.File), zap.String("problem", p.Text)}
 		if p.Line > 0 {

@@ -176,6 +176,23 @@ func (l *Limiter) Open(r *Rule) error {
 	return nil
 }
 
+// OpenAll opens rules that fit the limiter's store, all or none. With an error, failed is the rule that it is about.
+func (l *Limiter) OpenAll(rules []*Rule) (failed *Rule, err error) {
+	for i, r := range rules {
+		err = l.Fits(r)
+		if err == nil {
+			err = l.Open(r)
+		}
+		if err != nil {
+			for _, opened := range rules[:i] {
+				l.Release(opened)
+			}
+			return r, err
+		}
+	}
+	return nil, nil
+}
+
 // Release ends what Open began.
 func (l *Limiter) Release(r *Rule) {
 	l.release(r)

@@ -20,9 +20,8 @@ type ruleFiles struct {
 	later    func() // checks them: made once, see registry
 
 	// Only the goroutine that checks them uses these.
-	watch   *ruleset.Watch
-	due     time.Duration // of the registry's clock: when to check them
-	refused bool          // the files as last found are not in force
+	watch *ruleset.Watch
+	due   time.Duration // of the registry's clock: when to check them
 
 	contents *ruleset.Contents // in force; with the registry's lock
 }
@@ -92,14 +91,14 @@ func (g *registry) readFiles(e *engine) error {
 		return nil
 	}
 	contents, problems := ruleset.Read(e.files.patterns)
-	wrong := lines(problems)
+	wrong := problems
 	if len(wrong) == 0 {
 		wrong = e.takeFiles(contents, g.setOf(contents))
 	}
 	if len(wrong) > 0 {
 		contents = g.lastGood(e)
 		if contents == nil || len(e.takeFiles(contents, g.setOf(contents))) > 0 {
-			return fmt.Errorf("rulesFile: %s", strings.Join(wrong, "\n"))
+			return fmt.Errorf("rulesFile: %s", strings.Join(lines(wrong), "\n"))
 		}
 	}
 	e.files.contents = contents
@@ -130,7 +129,7 @@ func (g *registry) setOf(contents *ruleset.Contents) *ruleset.Set {
 }
 
 // takeFiles puts contents in force in a new engine, or returns the problems in them. known is another engine's set of them, nil if there is none.
-func (e *engine) takeFiles(contents *ruleset.Contents, known *ruleset.Set) []string {
+func (e *engine) takeFiles(contents *ruleset.Contents, known *ruleset.Set) ruleset.Problems {
 	set, wrong := e.newSet(contents, known)
 	if len(wrong) == 0 {
 		e.changing.Store(set)
@@ -138,8 +137,8 @@ func (e *engine) takeFiles(contents *ruleset.Contents, known *ruleset.Set) []str
 	return wrong
 }
 
-// newSet compiles the rules of files together with the engine's own. It returns a line for each problem. known is as in takeFiles.
-func (e *engine) newSet(contents *ruleset.Contents, known *ruleset.Set) (*ruleSet, []string) {
+// newSet compiles the rules of files together with the engine's own. known is as in takeFiles.
+func (e *engine) newSet(contents *ruleset.Contents, known *ruleset.Set) (*ruleSet, ruleset.Problems) {
 	set := quickSet(contents, e.namespace, known)
 	if set == nil || e.hasNameOf(set) || e.needsRedis(set) {
 		careful, wrong := e.parseSet(contents)
@@ -152,7 +151,7 @@ func (e *engine) newSet(contents *ruleset.Contents, known *ruleset.Set) (*ruleSe
 	if len(e.descriptors) > 0 {
 		found, err := set.Domain(e.domain)
 		if err != nil {
-			return nil, []string{err.Error()}
+			return nil, unplaced(err)
 		}
 		domain = found
 	}
@@ -200,8 +199,8 @@ func (e *engine) needsRedis(set *ruleset.Set) bool {
 	return e.store.redis == nil && len(set.FitsMemory()) > 0
 }
 
-// parseSet returns the set of files, or a line for each problem.
-func (e *engine) parseSet(contents *ruleset.Contents) (*ruleset.Set, []string) {
+// parseSet returns the set of files, or what is wrong with them.
+func (e *engine) parseSet(contents *ruleset.Contents) (*ruleset.Set, ruleset.Problems) {
 	files, problems := ruleset.Parse(contents, parseFile, ruleset.Context{NoCount: noCount})
 	for _, f := range files {
 		for i := range f.Rules {
@@ -213,22 +212,29 @@ func (e *engine) parseSet(contents *ruleset.Contents) (*ruleset.Set, []string) {
 		}
 	}
 	if len(problems) > 0 {
-		return nil, lines(problems)
+		return nil, problems
 	}
 	set, err := ruleset.NewSet(files, e.namespace)
 	if err != nil {
-		return nil, []string{err.Error()}
+		return nil, unplaced(err)
 	}
 	if e.needsRedis(set) {
-		return nil, lines(set.FitsMemory())
+		return nil, set.FitsMemory()
 	}
 	return set, nil
 }
+
+// unplaced returns an error as a problem of no single file.
+func unplaced(err error) ruleset.Problems { return ruleset.Problems{{Text: err.Error()}} }
 
 // lines returns a line for each problem.
 func lines(problems ruleset.Problems) []string {
 	list := make([]string, 0, len(problems))
 	for i := range problems {
+		if problems[i].File == "" {
+			list = append(list, problems[i].Text)
+			continue
+		}
 		list = append(list, problems[i].String())
 	}
 	return list
@@ -305,19 +311,33 @@ func (g *registry) look(f *ruleFiles) {
 	if !living { // it leaves them to its successor
 		return
 	}
-	change := f.watch.Look(now)
-	if change.Again > 0 && change.Again < f.interval {
-		f.due = now + change.Again
+	event := f.watch.Follow(now, func(contents *ruleset.Contents) (bool, ruleset.Problems) {
+		wrong := g.reload(f, e, contents)
+		return false, wrong
+	})
+	if event.Again > 0 && event.Again < f.interval {
+		f.due = now + event.Again
 	}
-	if change.Restored && f.refused {
-		f.refused = false
-		warn(e.name, "the rule files are again those that are in force")
+	f.report(e.name, &event)
+}
+
+// report logs what has become of files.
+func (f *ruleFiles) report(middleware string, event *ruleset.Event) {
+	const taken = "the rule files have changed, and the new rules are in force"
+	if event.Restored {
+		warn(middleware, "the rule files are again those that are in force")
 	}
-	if len(change.Problems) > 0 {
-		f.refuse(e.name, lines(change.Problems))
+	if event.Taken && event.Before {
+		warn(middleware, taken)
+	} else if event.Taken {
+		inform(middleware, taken)
 	}
-	if change.Contents != nil {
-		g.reload(f, e, change.Contents)
+	if len(event.Refused) == 0 {
+		return
+	}
+	warn(middleware, "the rule files have changed and are refused; the previous rules stay in force:")
+	for _, line := range fewLines(lines(event.Refused)) {
+		warn(middleware, line)
 	}
 }
 
@@ -337,44 +357,27 @@ func (g *registry) monitoring(f *ruleFiles) (e *engine, living, again bool) {
 	return e, living, again
 }
 
-// reload puts changed files in force, or logs why not.
-func (g *registry) reload(f *ruleFiles, e *engine, contents *ruleset.Contents) {
-	f.watch.Refuse(contents) // until they turn out to be right, and also if they make the plugin panic
+// reload puts changed files in force, or says what is wrong with them.
+func (g *registry) reload(f *ruleFiles, e *engine, contents *ruleset.Contents) ruleset.Problems {
 	next, wrong := e.newSet(contents, g.setOf(contents))
 	if len(wrong) == 0 && !next.accompanied() {
-		wrong = append(wrong, "a rule with onLimit delay is new beside rules of the middleware's own; it takes effect when the middleware's configuration changes")
+		wrong = ruleset.Problems{{Text: "a rule with onLimit delay is new beside rules of the middleware's own; it takes effect when the middleware's configuration changes"}}
 	}
 	if len(wrong) == 0 {
-		wrong = g.replace(f, e, next, contents)
+		if err := g.replace(f, e, next, contents); err != nil {
+			wrong = unplaced(err)
+		}
 	}
-	if len(wrong) > 0 {
-		f.refuse(e.name, wrong)
-		return
+	if len(wrong) == 0 {
+		g.readvise(e)
 	}
-	f.watch.Take(contents)
-	g.readvise(e)
-	const taken = "the rule files have changed, and the new rules are in force"
-	if f.refused {
-		warn(e.name, taken)
-	} else {
-		inform(e.name, taken)
-	}
-	f.refused = false
-}
-
-// refuse logs the problems of changed files.
-func (f *ruleFiles) refuse(middleware string, wrong []string) {
-	f.refused = true
-	warn(middleware, "the rule files have changed and are refused; the previous rules stay in force:")
-	for _, line := range fewLines(wrong) {
-		warn(middleware, line)
-	}
+	return wrong
 }
 
 // replace puts a set in force in place of the current one. Counters of rules that count the same survive.
-func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *ruleset.Contents) []string {
+func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *ruleset.Contents) error {
 	if err := openRules(e.limiter, next.ofFiles); err != nil {
-		return []string{err.Error()}
+		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -403,15 +406,8 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 
 // openRules opens rules, all or none.
 func openRules(limiter *core.Limiter, rules []*core.Rule) error {
-	for i, r := range rules {
-		err := limiter.Fits(r)
-		if err == nil {
-			err = limiter.Open(r)
-		}
-		if err != nil {
-			releaseRules(limiter, rules[:i])
-			return fmt.Errorf("rule %q: %w", r.Name(), err)
-		}
+	if failed, err := limiter.OpenAll(rules); err != nil {
+		return fmt.Errorf("rule %q: %w", failed.Name(), err)
 	}
 	return nil
 }

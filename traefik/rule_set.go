@@ -97,15 +97,7 @@ func (s *ruleSet) goOn(before *ruleSet) {
 	if !s.waits || !before.waits { // what follows would change nothing then, and takes its time where files have many rules
 		return
 	}
-	old := make(map[string]*core.Limits)
-	for _, r := range before.rules[before.own:] {
-		old[r.Ruled.Name] = r.Ruled.Limits
-	}
-	for _, r := range s.rules[s.own:] {
-		if limits := old[r.Ruled.Name]; limits != nil {
-			r.Ruled.Limits.GoOnWaiting(limits)
-		}
-	}
+	s.files.GoOnWaiting(before.files)
 }
 
 // accompanied reports whether the middleware's own rules see the reservations of requests that wait, or no rule makes requests wait.

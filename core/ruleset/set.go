@@ -119,6 +119,19 @@ func (s *Set) All() []*core.Rule {
 	return all
 }
 
+// GoOnWaiting makes the set's rules continue the counts of waiting requests of the set that it replaces.
+func (s *Set) GoOnWaiting(before *Set) {
+	old := make(map[string]*core.Limits, len(before.Rules))
+	for _, r := range before.Rules {
+		old[r.Name] = r.Limits
+	}
+	for _, r := range s.Rules {
+		if limits := old[r.Name]; limits != nil {
+			r.Limits.GoOnWaiting(limits)
+		}
+	}
+}
+
 // FitsMemory returns a problem for each rule that cannot count in memory: see core.FitsMemory.
 func (s *Set) FitsMemory() Problems {
 	var problems Problems

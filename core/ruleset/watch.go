@@ -2,8 +2,8 @@ package ruleset
 
 import "time"
 
-// Watch finds out when the files of a list of patterns have changed. Its user calls Look at intervals, and takes the contents that it
-// returns, or refuses them. It is not safe for concurrent use.
+// Watch finds out when the files of a list of patterns have changed, and has changes put in force. Its user calls Follow at intervals. It is not safe for
+// concurrent use.
 type Watch struct {
 	patterns []string
 	taken    *Contents // what is in force
@@ -11,6 +11,7 @@ type Watch struct {
 	since    time.Duration
 	restless time.Duration // since when each look has found something else
 	reported string        // what was found and refused: it is not reported again
+	refused  bool          // the files as last found are not in force
 }
 
 // How long the files must stay unchanged before a change counts, so that a file which is being written is not read half, and one
@@ -28,16 +29,48 @@ func NewWatch(patterns []string, taken *Contents) *Watch {
 	return &Watch{patterns: patterns, taken: taken}
 }
 
-// Change is the result of a Look. At most one field is set.
-type Change struct {
-	Contents *Contents // new contents: the caller parses them and calls Take or Refuse
-	Problems Problems  // the files cannot be read
-	Restored bool      // after a refusal or a read error, the files are again those that are in force
-	Again    time.Duration
+// Event is what has become of files. At most one of Taken, Restored and Refused is set.
+type Event struct {
+	Taken    bool          // new contents are in force
+	Restored bool          // after a refusal, the files are again those that are in force
+	Refused  Problems      // they cannot be read, or are wrong: what was in force stays so
+	Before   bool          // they had been refused before that
+	Again    time.Duration // when to call Follow again; 0: it need not be soon
 }
 
-// Look reads the files. now is of any monotonic clock. If Again is set, Look should be called again after that time.
-func (w *Watch) Look(now time.Duration) Change {
+// Follow reads the files, and has replace put changed contents in force. replace returns what is wrong with them, or whether they are in force already.
+// now is of any monotonic clock.
+func (w *Watch) Follow(now time.Duration, replace func(c *Contents) (already bool, wrong Problems)) Event {
+	change := w.look(now)
+	e := Event{Restored: change.restored && w.refused, Refused: change.problems, Before: w.refused, Again: change.again}
+	if c := change.contents; c != nil {
+		w.refuse(c) // until they turn out to be right, and also if replace panics
+		already, wrong := replace(c)
+		e.Refused = wrong
+		if len(wrong) == 0 {
+			w.take(c)
+			e.Taken = !already
+			e.Restored = already && w.refused // a change was undone that had come before the Watch
+		}
+	}
+	if len(e.Refused) > 0 {
+		w.refused = true
+	} else if e.Taken || e.Restored {
+		w.refused = false
+	}
+	return e
+}
+
+// change is the result of a look. At most one field is set.
+type change struct {
+	contents *Contents     // new contents: take or refuse them
+	problems Problems      // the files cannot be read
+	restored bool          // after a refusal or a read error, the files are again those that are in force
+	again    time.Duration // look again after that time
+}
+
+// look reads the files.
+func (w *Watch) look(now time.Duration) change {
 	contents, problems := Read(w.patterns)
 	wait := settled
 	found := ""
@@ -54,11 +87,11 @@ func (w *Watch) Look(now time.Duration) Change {
 		restored := w.reported != ""
 		w.reported = ""
 		w.seen = ""
-		return Change{Restored: restored}
+		return change{restored: restored}
 	}
 	if found == w.reported {
 		w.seen = ""
-		return Change{}
+		return change{}
 	}
 	if found != w.seen {
 		if w.seen == "" {
@@ -67,17 +100,17 @@ func (w *Watch) Look(now time.Duration) Change {
 		w.seen = found
 		w.since = now
 		if now-w.restless < patience {
-			return Change{Again: wait}
+			return change{again: wait}
 		}
 	} else if rest := wait - (now - w.since); rest > 0 {
-		return Change{Again: rest}
+		return change{again: rest}
 	}
 	w.seen = ""
 	if len(problems) > 0 {
 		w.reported = found
-		return Change{Problems: problems}
+		return change{problems: problems}
 	}
-	return Change{Contents: contents}
+	return change{contents: contents}
 }
 
 // lacks reports whether a file that is in force is gone, or much shorter, as while it is being written.
@@ -96,13 +129,13 @@ func (w *Watch) lacks(c *Contents) bool {
 	return false
 }
 
-// Take notes that contents are in force now.
-func (w *Watch) Take(c *Contents) {
+// take notes that contents are in force now.
+func (w *Watch) take(c *Contents) {
 	w.taken = c
 	w.reported = ""
 }
 
-// Refuse notes that contents are refused. The previous contents stay in force.
-func (w *Watch) Refuse(c *Contents) {
+// refuse notes that contents are refused. The previous contents stay in force.
+func (w *Watch) refuse(c *Contents) {
 	w.reported = c.Digest
 }

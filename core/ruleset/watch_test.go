@@ -29,23 +29,23 @@ func newMetered(t *testing.T, patterns []string, files ...string) *watched {
 // look looks after a while, and returns what is found in a word, and what it has: of a change the files' texts.
 func (w *watched) look(after time.Duration) string {
 	w.now += after
-	c := w.watch.Look(w.now)
+	c := w.watch.look(w.now)
 	switch {
-	case c.Contents != nil:
+	case c.contents != nil:
 		text := "changed:"
-		for _, data := range c.Contents.data {
+		for _, data := range c.contents.data {
 			text += " " + string(data)
 		}
-		if c.Again != 0 || c.Problems != nil || c.Restored {
+		if c.again != 0 || c.problems != nil || c.restored {
 			text += " and more"
 		}
 		return text
-	case c.Problems != nil:
-		return "problems: " + w.said(c.Problems.Error())
-	case c.Restored:
+	case c.problems != nil:
+		return "problems: " + w.said(c.problems.Error())
+	case c.restored:
 		return "restored"
-	case c.Again != 0:
-		return "again in " + c.Again.String()
+	case c.again != 0:
+		return "again in " + c.again.String()
 	}
 	return ""
 }
@@ -65,7 +65,7 @@ func (w *watched) take() {
 	if problems != nil {
 		w.t.Fatal(problems)
 	}
-	w.watch.Take(contents)
+	w.watch.take(contents)
 }
 
 // refuse says that what is there now is wrong.
@@ -75,7 +75,7 @@ func (w *watched) refuse() {
 	if problems != nil {
 		w.t.Fatal(problems)
 	}
-	w.watch.Refuse(contents)
+	w.watch.refuse(contents)
 }
 
 const ms = time.Millisecond
@@ -282,4 +282,59 @@ func TestARefusalIsReportedOnceAChange(t *testing.T) {
 	w.write("a.yaml", "wrong")
 	w.expect(0, "again in 100ms")
 	w.expect(100*ms, "changed: wrong")
+}
+
+// What a user of Follow logs, in a row: a refusal, and what ends it, once each.
+func TestFollowSaysWhatHasBecomeOfTheFiles(t *testing.T) {
+	w := newMetered(t, []string{"a.yaml"}, "a.yaml")
+	replaced, right, same := 0, true, false
+	follow := func(text string) Event {
+		if text != "" {
+			w.write("a.yaml", text)
+		}
+		var e Event
+		for i := 0; i < 3; i++ {
+			e = w.watch.Follow(w.now, func(c *Contents) (bool, Problems) {
+				replaced++
+				if !right {
+					return false, Problems{{Text: "wrong"}}
+				}
+				return same, nil
+			})
+			w.now += e.Again
+			if e.Again == 0 {
+				break
+			}
+		}
+		return e
+	}
+	begin := "a: 1"
+	if e := follow(begin); !e.Taken || e.Before {
+		t.Errorf("the first: %+v", e)
+	}
+	right = false
+	for _, text := range []string{"a: 2", ""} {
+		e := follow(text)
+		if text != "" && (len(e.Refused) != 1 || e.Taken || e.Refused[0].Text != "wrong") || text == "" && (e.Refused != nil || e.Restored) {
+			t.Errorf("wrong files %q: %+v", text, e)
+		}
+	}
+	if e := follow(begin); !e.Restored || !e.Before {
+		t.Errorf("restored: %+v", e)
+	}
+	if e := follow(""); e.Restored || e.Before {
+		t.Errorf("restored twice: %+v", e)
+	}
+	follow("a: 3")
+	right = true
+	if e := follow("a: 4"); !e.Taken || !e.Before {
+		t.Errorf("put right: %+v", e)
+	}
+	same = true
+	if e := follow("a: 5"); e.Taken || e.Restored || e.Refused != nil {
+		t.Errorf("in force already: %+v", e)
+	}
+	if replaced != 5 {
+		t.Errorf("replace was called %d times", replaced)
+	}
 }
