@@ -3,8 +3,6 @@ package ratelimit
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"sync"
@@ -46,12 +44,6 @@ func (g *adapting) metrics(a *App) []metrics.Advice {
 	return []metrics.Advice{{Board: g.board, Polls: polls, Applies: a.Advisor.Mode == "apply"}}
 }
 
-// adaptedRule is an adaptable rule: where it decides, and what the guards before its services know of it.
-type adaptedRule struct {
-	places []*front.Place
-	guards []front.Watched
-}
-
 // adviceClock is the time by which advice goes: microseconds since the Unix epoch, ticks of a second, and how a poller waits (nil: by itself). Tests
 // have one of their own.
 var adviceClock = struct {
@@ -82,7 +74,7 @@ func (g *adapting) use(a *App) {
 	g.app = a
 	g.advised = a.Advisor.advised()
 	if store := a.limiter.redis; store != nil {
-		g.advised.Agree = agreeIn(store, a.Advisor.fleet, a.Advisor.URL)
+		g.advised.Agree = redis.Agreeing(store, a.Advisor.fleet, a.Advisor.URL)
 	}
 	g.mu.Unlock()
 	g.refresh(a)
@@ -154,19 +146,14 @@ func (g *adapting) refresh(a *App) {
 	}
 	rules := a.adaptedRules()
 	c := advice.BoardConfig{PublicKey: a.Advisor.key, Advisor: a.Advisor.URL + " " + a.Advisor.fleet, Applies: a.Advisor.applies()}
-	for label, r := range rules {
-		s := r.places[0].Settings(label, a.Advisor.Gates, cmp.Or(time.Duration(a.Advisor.WarmUp), front.DefaultAdvisorWarmUp).Microseconds())
-		if err := advice.CheckSettings(&s); err != nil { // adapt was checked
-			a.logger.Error("advice cannot change the rule", zap.String("rule", label), zap.Error(err))
-			continue
-		}
-		c.Rules = append(c.Rules, s)
-	}
+	warmUp := cmp.Or(time.Duration(a.Advisor.WarmUp), front.DefaultAdvisorWarmUp).Microseconds()
+	c.Rules = front.SettingsOf(rules, a.Advisor.Gates, warmUp, func(label string, err error) {
+		a.logger.Error("advice cannot change the rule", zap.String("rule", label), zap.Error(err))
+	})
 	if a.Advisor.URL == front.BuiltinAdvisor {
 		g.builtin.use(rules, c.Rules, a.logger)
 	}
-	g.board = advice.NewBoard(c, g.board)
-	g.advised.Replace(g.board, func(label string) ([]*front.Place, []front.Watched) { return rules[label].places, rules[label].guards }, adviceClock.now(), guardNow())
+	g.board = g.advised.Renew(c, rules, g.board, adviceClock.now(), guardNow())
 }
 
 // poll begins to ask the advisor.
@@ -207,28 +194,31 @@ func (a *Advisor) noteRefusal(refusal *advice.Refusal) *advice.Refusal {
 }
 
 // adaptedRules returns the adaptable rules of a configuration by label, with the guards of the handlers that they are in.
-func (a *App) adaptedRules() map[string]adaptedRule {
-	rules := make(map[string]adaptedRule)
+func (a *App) adaptedRules() map[string]*front.AdaptedRule {
+	rules := make(map[string]*front.AdaptedRule)
 	add := func(h *Handler, p *front.Place, name string) {
 		if p == nil {
 			return
 		}
 		label := metrics.LabelOf(h.Namespace, name)
 		r := rules[label]
-		for _, other := range r.places {
+		if r == nil {
+			r = new(front.AdaptedRule)
+			rules[label] = r
+		}
+		for _, other := range r.Places {
 			if other == p { // a set that several handlers share
 				return
 			}
 		}
-		r.places = append(r.places, p)
+		r.Places = append(r.Places, p)
 		var watched front.Watched // of nobody
 		if state := h.guarded.state(); state != nil {
 			if of := state.tracked(label); of != nil {
 				watched = front.Watched{Guard: state.Guard, Rule: of}
 			}
 		}
-		r.guards = append(r.guards, watched)
-		rules[label] = r
+		r.Guards = append(r.Guards, watched)
 	}
 	a.files.mu.Lock()
 	defer a.files.mu.Unlock()
@@ -243,16 +233,6 @@ func (a *App) adaptedRules() map[string]adaptedRule {
 		}
 	}
 	return rules
-}
-
-// agreeIn returns a function that agrees on a store with the other nodes that ask the same advisor for the same rules.
-func agreeIn(store *redis.Store, fleet, url string) func(string, int64, *front.Proposal) (*front.Agreement, error) {
-	var node [8]byte
-	_, _ = rand.Read(node[:])
-	return func(digest string, known int64, p *front.Proposal) (*front.Agreement, error) {
-		a, err := redis.Agree(redis.NewFleet(store, front.FleetName(fleet, url, digest), hex.EncodeToString(node[:])), known, (*redis.Proposal)(p))
-		return (*front.Agreement)(a), err
-	}
 }
 
 // advised returns what carries the advisor's advice out.

@@ -29,13 +29,13 @@ const (
 type builtin struct {
 	telemetry *advisor.Telemetry
 	advisor   *advisor.Advisor // for the rules in force
-	rules     map[string]adaptedRule
+	rules     map[string]*front.AdaptedRule
 	looked    time.Time // the step of the last snapshot
 	logger    *zap.Logger
 }
 
 // use has the advisor advise on rules, whose settings these are.
-func (b *builtin) use(rules map[string]adaptedRule, settings []advice.Settings, logger *zap.Logger) {
+func (b *builtin) use(rules map[string]*front.AdaptedRule, settings []advice.Settings, logger *zap.Logger) {
 	if b.telemetry == nil {
 		b.telemetry = advisor.NewTelemetry(builtinStep, builtinHistory)
 	}
@@ -44,7 +44,7 @@ func (b *builtin) use(rules map[string]adaptedRule, settings []advice.Settings, 
 	labels := make(map[string]bool)
 	for i := range settings {
 		s := &settings[i]
-		r := rules[s.Label].places[0].Rule
+		r := rules[s.Label].Places[0].Rule
 		demand := advisor.DemandOfKey
 		if ruleset.OneKey(r) {
 			demand = advisor.DemandInAll
@@ -65,7 +65,7 @@ func (b *builtin) tick(now time.Time, advised *front.Advised) {
 	}
 	b.looked = now.Truncate(builtinStep)
 	for label, r := range b.rules {
-		if s := snapshotOf(r.guards, guardNow()); s.Keys != nil {
+		if s := snapshotOf(r.Guards, guardNow()); s.Keys != nil {
 			b.telemetry.Add(label, now, s)
 		}
 	}

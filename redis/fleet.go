@@ -1,8 +1,12 @@
 package redis
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"strconv"
 	"time"
+
+	"github.com/proxyweir/weir/core/advice"
 )
 
 // Fleet is a place in Redis where the nodes of a fleet agree on one document, which one of them has fetched: see Agree. All nodes with the same
@@ -19,21 +23,15 @@ func NewFleet(s *Store, name, node string) *Fleet {
 	return &Fleet{store: s, key: s.naming.prefix + "%advice}:" + format + ":" + name, node: node}
 }
 
-// Agreement is what a fleet agrees on. Times are in microseconds of the server's clock, since the Unix epoch.
-type Agreement struct {
-	Now       int64
-	Leads     bool   // it is this node that fetches documents, until its lease ends
-	Serial    int64  // of the document; 0: there is none
-	Effective int64  // when all nodes follow it
-	Document  []byte // nil: the node has it already
-}
-
-// Proposal is a document that a node has fetched.
-type Proposal struct {
-	Serial   int64 // above that of the document before; else it is dropped
-	Document []byte
-	After    time.Duration // how long from now it takes effect: so long that all nodes have asked before
-	Keep     time.Duration // how long it is the fleet's, at most 25 hours; then a document with any serial takes its place
+// Agreeing returns a function that takes part, as a node of its own, in the fleet of those that ask the same advisor for the rules of a digest: see Agree.
+func Agreeing(s *Store, fleet, url string) func(digest string, known int64, p *advice.Proposal) (*advice.Agreement, error) {
+	random := make([]byte, 8)
+	_, _ = rand.Read(random)
+	node := hex.EncodeToString(random)
+	return func(digest string, known int64, p *advice.Proposal) (*advice.Agreement, error) {
+		agreement, err := Agree(NewFleet(s, advice.FleetName(fleet, url, digest), node), known, p)
+		return agreement, err
+	}
 }
 
 // leaseOfFleet is how long a node leads after it has last said so. It should say so each second: the next node takes over so long after it has died.
@@ -41,8 +39,8 @@ const leaseOfFleet = 3 * time.Second
 
 // Agree takes part in a fleet: it should be called each second. A node that calls it leads if no other does. known is the serial of the document that
 // the node has; p is what it proposes, nil: nothing. Only what a leading node proposes is taken. On an error of the store nothing is known.
-func Agree(f *Fleet, known int64, p *Proposal) (*Agreement, error) {
-	var none *Agreement
+func Agree(f *Fleet, known int64, p *advice.Proposal) (*advice.Agreement, error) {
+	var none *advice.Agreement
 	args := []string{f.node, strconv.FormatInt(leaseOfFleet.Microseconds(), 10), strconv.FormatInt(known, 10), "0", "0", "", "0", "0"}
 	if p != nil {
 		args[4] = strconv.FormatInt(p.Serial, 10)
@@ -50,7 +48,7 @@ func Agree(f *Fleet, known int64, p *Proposal) (*Agreement, error) {
 		args[6] = strconv.FormatInt(p.After.Microseconds(), 10)
 		args[7] = strconv.FormatInt(p.Keep.Milliseconds(), 10)
 	}
-	a := &Agreement{}
+	a := &advice.Agreement{}
 	for {
 		call := &Call{Script: scriptOfFleet, Keys: []string{f.key}, Args: append([]string(nil), args...)}
 		if err := f.store.runApart(call); err != nil {

@@ -2,10 +2,7 @@ package traefik
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
-	"sort"
 	"sync"
 	"time"
 
@@ -32,12 +29,6 @@ type advising struct {
 	ended bool       // another engine of the middleware has taken over; with turn
 }
 
-// adaptedRule is an adaptable rule: where it decides, and what the guard knows of it.
-type adaptedRule struct {
-	places []*front.Place
-	guards []front.Watched
-}
-
 // adviceEvery is how often advice is carried out.
 const adviceEvery = time.Second
 
@@ -58,7 +49,7 @@ func (g *registry) takeAdvisor(e *engine) {
 	a := &advising{of: e.fingerprint}
 	a.advised = &front.Advised{Adaptation: &front.Adaptation{Tell: func(c front.Adapted) { g.tellAdapted(s, name, c) }}, Clock: g.unixNow}
 	if e.shared != nil {
-		a.advised.Agree = agreeIn(e.shared.store, s.source.Fleet, s.source.URL)
+		a.advised.Agree = redis.Agreeing(e.shared.store, s.source.Fleet, s.source.URL)
 	}
 	a.later = func() { g.adviceTick(a) }
 	e.advising = a
@@ -225,36 +216,18 @@ func (g *registry) stillAdvises(a *advising) bool {
 // adviceBoard returns the board of an engine's adaptable rules, and puts in force what it goes on with.
 func (g *registry) adviceBoard(e *engine, before *advice.Board) *advice.Board {
 	rules := g.adaptedRules(e)
-	labels := make([]string, 0, len(rules))
-	for label := range rules {
-		labels = append(labels, label)
-	}
-	sort.Strings(labels)
 	c := advice.BoardConfig{PublicKey: e.advisor.key, Advisor: e.advisor.source.URL + " " + e.advisor.source.Fleet, Applies: e.advisor.apply}
-	for _, label := range labels {
-		s := rules[label].places[0].Settings(label, e.advisor.gates, e.advisor.warmUp)
-		if err := advice.CheckSettings(&s); err != nil { // adapt was checked
-			warn(e.name, fmt.Sprintf("advice cannot change the rule %q: %s", label, err))
-			continue
-		}
-		c.Rules = append(c.Rules, s)
-	}
-	board := advice.NewBoard(c, before)
-	e.advising.advised.Replace(board, func(label string) ([]*front.Place, []front.Watched) {
-		r := rules[label]
-		if r == nil {
-			r = &adaptedRule{}
-		}
-		return r.places, r.guards
-	}, g.unixNow(), guardNow(g))
-	return board
+	c.Rules = front.SettingsOf(rules, e.advisor.gates, e.advisor.warmUp, func(label string, err error) {
+		warn(e.name, fmt.Sprintf("advice cannot change the rule %q: %s", label, err))
+	})
+	return e.advising.advised.Renew(c, rules, before, g.unixNow(), guardNow(g))
 }
 
 // adaptedRules returns the adaptable rules of an engine by label, with the guard of its middleware.
-func (g *registry) adaptedRules(e *engine) map[string]*adaptedRule {
+func (g *registry) adaptedRules(e *engine) map[string]*front.AdaptedRule {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	rules := make(map[string]*adaptedRule)
+	rules := make(map[string]*front.AdaptedRule)
 	set := e.inForce()
 	var all []*front.Place
 	all = append(all, e.places...)
@@ -263,33 +236,15 @@ func (g *registry) adaptedRules(e *engine) map[string]*adaptedRule {
 		label := labelOf(p.Rule.Limits.Own())
 		r := rules[label]
 		if r == nil {
-			r = &adaptedRule{}
+			r = &front.AdaptedRule{}
 			rules[label] = r
 		}
-		r.places = append(r.places, p)
+		r.Places = append(r.Places, p)
 		if of := set.tracked[p.Rule.Name]; of != nil {
-			r.guards = append(r.guards, front.Watched{Guard: e.guard, Rule: of})
+			r.Guards = append(r.Guards, front.Watched{Guard: e.guard, Rule: of})
 		}
 	}
 	return rules
-}
-
-// agreeIn returns a function that agrees with the other nodes on a store.
-func agreeIn(store *redis.Store, fleet, url string) func(string, int64, *front.Proposal) (*front.Agreement, error) {
-	node := make([]byte, 8)
-	_, _ = rand.Read(node)
-	return func(digest string, known int64, p *front.Proposal) (*front.Agreement, error) {
-		var none *front.Agreement
-		var proposal *redis.Proposal
-		if p != nil {
-			proposal = &redis.Proposal{Serial: p.Serial, Document: p.Document, After: p.After, Keep: p.Keep}
-		}
-		a, err := redis.Agree(redis.NewFleet(store, front.FleetName(fleet, url, digest), hex.EncodeToString(node)), known, proposal)
-		if err != nil {
-			return none, err
-		}
-		return &front.Agreement{Now: a.Now, Leads: a.Leads, Serial: a.Serial, Effective: a.Effective, Document: a.Document}, nil
-	}
 }
 
 // tellAdapted logs a change of a limit, and writes it to the audit file.

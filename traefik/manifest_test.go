@@ -43,7 +43,7 @@ var mayImport = map[string]string{
 	"core/ruleset": "core core/match core/words",
 	"core/front":   "core/ruleset core/answer core core/match core/words core/guard core/advice",
 	"core/metrics": "core core/front core/guard core/advice",
-	"redis":        "core core/answer core/match core/words",
+	"redis":        "core core/advice core/answer core/match core/words",
 	"redis/resp":   "redis",
 	"traefik":      "core/metrics core/front core/ruleset redis redis/resp core/answer core core/match core/words core/guard core/advice",
 }

@@ -14,7 +14,7 @@ type Advised struct {
 	Adaptation *Adaptation
 
 	// Agree takes part in the fleet of the nodes with rules of that digest, as redis.Agree does; nil: the node is alone.
-	Agree func(digest string, known int64, p *Proposal) (*Agreement, error)
+	Agree func(digest string, known int64, p *advice.Proposal) (*advice.Agreement, error)
 
 	// Clock is the wall clock, in microseconds since the Unix epoch. Agree may take a while, so the time is read again when it has returned.
 	Clock func() int64
@@ -36,23 +36,6 @@ type heldDocument struct {
 
 // lasts reports whether there is a document, and it is not over.
 func lasts(h *heldDocument, now int64) bool { return h != nil && now < h.expires }
-
-// Proposal is a redis.Proposal.
-type Proposal struct {
-	Serial   int64
-	Document []byte
-	After    time.Duration
-	Keep     time.Duration
-}
-
-// Agreement is a redis.Agreement.
-type Agreement struct {
-	Now       int64
-	Leads     bool
-	Serial    int64
-	Effective int64
-	Document  []byte
-}
 
 // fleetDelay is how long after it was handed over a fleet's document takes effect: by then all nodes have asked for it, each second, and taken it. Nodes
 // tick with the whole seconds of their clocks, so the time between two of them is in the middle of two ticks, and all follow it with the same one.
@@ -76,6 +59,40 @@ func (a *Advised) Replace(board *advice.Board, rules func(label string) ([]*Plac
 	a.proposal = nil
 	a.Adaptation.Resume()
 	a.Adaptation.Turn(now, guardNow)
+}
+
+// AdaptedRule is an adaptable rule: where it decides, and what the guards before its services know of it.
+type AdaptedRule struct {
+	Places []*Place
+	Guards []Watched
+}
+
+// SettingsOf returns the settings of adaptable rules, by label, under such gates and with such a warm-up in microseconds. It leaves out those that advice
+// cannot change, and says why.
+func SettingsOf(rules map[string]*AdaptedRule, gates string, warmUp int64, failed func(label string, err error)) []advice.Settings {
+	var list []advice.Settings
+	for label, r := range rules {
+		s := r.Places[0].Settings(label, gates, warmUp)
+		if err := advice.CheckSettings(&s); err != nil { // adapt was checked
+			failed(label, err)
+			continue
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// Renew replaces the board by that of other rules, by label, which goes on with the one before, and returns it.
+func (a *Advised) Renew(c advice.BoardConfig, rules map[string]*AdaptedRule, before *advice.Board, now, guardNow int64) *advice.Board {
+	board := advice.NewBoard(c, before)
+	a.Replace(board, func(label string) ([]*Place, []Watched) {
+		r := rules[label]
+		if r == nil {
+			r = &AdaptedRule{}
+		}
+		return r.Places, r.Guards
+	}, now, guardNow)
+	return board
 }
 
 // End ends what guards do by advice, when the proxy has no advisor any more.
@@ -147,9 +164,9 @@ func (a *Advised) agree(now int64) {
 	}
 	known := a.known
 	p := a.proposal
-	var proposed *Proposal
+	var proposed *advice.Proposal
 	if p != nil {
-		proposed = &Proposal{Serial: p.serial, Document: p.document, After: fleetDelay, Keep: time.Duration(p.expires-now) * time.Microsecond}
+		proposed = &advice.Proposal{Serial: p.serial, Document: p.document, After: fleetDelay, Keep: time.Duration(p.expires-now) * time.Microsecond}
 	}
 	digest := a.Adaptation.Board.Digest()
 	a.mu.Unlock()

@@ -13,13 +13,13 @@ import (
 type fleetStore struct {
 	leader string
 	fails  bool
-	kept   *Proposal
+	kept   *advice.Proposal
 
 	delay     int64 // from when a document is handed over until it takes effect, in microseconds
 	effective int64
 }
 
-func (s *fleetStore) agree(node string, known int64, p *Proposal, now int64) (*Agreement, error) {
+func (s *fleetStore) agree(node string, known int64, p *advice.Proposal, now int64) (*advice.Agreement, error) {
 	if s.fails {
 		return nil, errors.New("the store fails")
 	}
@@ -30,7 +30,7 @@ func (s *fleetStore) agree(node string, known int64, p *Proposal, now int64) (*A
 		s.kept = p
 		s.effective = now + s.delay
 	}
-	a := &Agreement{Now: now, Leads: s.leader == node, Effective: s.effective}
+	a := &advice.Agreement{Now: now, Leads: s.leader == node, Effective: s.effective}
 	if s.kept != nil {
 		a.Serial = s.kept.Serial
 		if a.Serial > known {
@@ -52,7 +52,7 @@ func fleetNode(s *fleetStore, name string, now *int64) *Advised {
 	settings.Floor = 50
 	settings.Ceiling = 200
 	a := &Advised{Adaptation: &Adaptation{Tell: func(c Adapted) {}}, Clock: func() int64 { return *now }}
-	a.Agree = func(digest string, known int64, p *Proposal) (*Agreement, error) {
+	a.Agree = func(digest string, known int64, p *advice.Proposal) (*advice.Agreement, error) {
 		return s.agree(name, known, p, *now)
 	}
 	a.Replace(advice.NewBoard(advice.BoardConfig{Rules: []advice.Settings{settings}}, nil), func(label string) ([]*Place, []Watched) { return nil, nil }, *now, 0)
@@ -133,7 +133,7 @@ func TestANodeThatWaitsForTheStoreFollowsWithTheOthers(t *testing.T) {
 		t.Fatal(refusal)
 	}
 	agree := a.Agree
-	a.Agree = func(digest string, known int64, p *Proposal) (*Agreement, error) {
+	a.Agree = func(digest string, known int64, p *advice.Proposal) (*advice.Agreement, error) {
 		now += 3_000_000
 		return agree(digest, known, p)
 	}
@@ -179,7 +179,7 @@ func TestADocumentThatIsOverIsHandedToNobody(t *testing.T) {
 // A defect: a node held what others had written into the store, and handed it over again when the store had lost it.
 func TestWhatIsRefusedIsHandedToNobody(t *testing.T) {
 	now := fleetBegins
-	s := &fleetStore{kept: &Proposal{Serial: 9, Document: []byte("garbage")}}
+	s := &fleetStore{kept: &advice.Proposal{Serial: 9, Document: []byte("garbage")}}
 	a := fleetNode(s, "a", &now)
 	a.Tick(now, 0)
 	if view := a.Adaptation.Board.Look(); view.Refused[advice.Malformed] != 1 {

@@ -1,8 +1,6 @@
 package front
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"net/url"
 	"strconv"
 	"strings"
@@ -113,10 +111,4 @@ func checkAdvisorURL(text string, builtin bool) error {
 		return words.Wrong("url", "", "has a query; the fleet and the token have settings of their own")
 	}
 	return nil
-}
-
-// FleetName returns the name under which the nodes of a fleet agree that ask the same advisor for the same rules.
-func FleetName(fleet, url, digest string) string {
-	sum := sha256.Sum256([]byte(url + "\n" + digest))
-	return fleet + ":" + hex.EncodeToString(sum[:8])
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
@@ -25,7 +26,7 @@ func newMember(t *testing.T, addr, node string, interpreted bool) *member {
 }
 
 // agrees calls Agree, and remembers what document the node has.
-func (m *member) agrees(p *redis.Proposal) *redis.Agreement {
+func (m *member) agrees(p *advice.Proposal) *advice.Agreement {
 	m.t.Helper()
 	a, err := redis.Agree(m.fleet, m.known, p)
 	if err != nil {
@@ -49,14 +50,14 @@ func TestAFleetAgreesOnOneDocument(t *testing.T) {
 	if second := b.agrees(nil); second.Leads {
 		t.Fatal("two nodes lead")
 	}
-	if got := b.agrees(&redis.Proposal{Serial: 9, Document: []byte("of another"), After: time.Second, Keep: time.Minute}); got.Serial != 0 {
+	if got := b.agrees(&advice.Proposal{Serial: 9, Document: []byte("of another"), After: time.Second, Keep: time.Minute}); got.Serial != 0 {
 		t.Errorf("a document was taken from a node that does not lead: %+v", got)
 	}
 
 	// A document of more parts than one, of all bytes.
 	document := bytes.Repeat([]byte("\x00\xff\r\n{}abc"), 2500)
-	proposed := a.agrees(&redis.Proposal{Serial: 7, Document: document, After: 2 * time.Second, Keep: time.Minute})
-	for name, got := range map[string]*redis.Agreement{"the one that proposed it": proposed, "b": b.agrees(nil), "c": c.agrees(nil)} {
+	proposed := a.agrees(&advice.Proposal{Serial: 7, Document: document, After: 2 * time.Second, Keep: time.Minute})
+	for name, got := range map[string]*advice.Agreement{"the one that proposed it": proposed, "b": b.agrees(nil), "c": c.agrees(nil)} {
 		if got.Serial != 7 || got.Effective != start+2_000_000 || !bytes.Equal(got.Document, document) {
 			t.Errorf("%s got serial %d, effective %d, a document of %d bytes, not %d", name, got.Serial, got.Effective, len(got.Document), len(document))
 		}
@@ -64,7 +65,7 @@ func TestAFleetAgreesOnOneDocument(t *testing.T) {
 	if again := b.agrees(nil); again.Document != nil || again.Serial != 7 {
 		t.Errorf("a node got a document twice: %+v", again)
 	}
-	if old := a.agrees(&redis.Proposal{Serial: 7, Document: []byte("old"), Keep: time.Minute}); old.Serial != 7 || old.Effective != start+2_000_000 {
+	if old := a.agrees(&advice.Proposal{Serial: 7, Document: []byte("old"), Keep: time.Minute}); old.Serial != 7 || old.Effective != start+2_000_000 {
 		t.Errorf("a serial that did not rise was taken: %+v", old)
 	}
 
@@ -82,7 +83,7 @@ func TestAFleetAgreesOnOneDocument(t *testing.T) {
 	if !c.agrees(nil).Leads {
 		t.Error("the lease of a later time holds")
 	}
-	if next := c.agrees(&redis.Proposal{Serial: 8, Document: []byte("next"), After: time.Second, Keep: time.Minute}); string(next.Document) != "next" {
+	if next := c.agrees(&advice.Proposal{Serial: 8, Document: []byte("next"), After: time.Second, Keep: time.Minute}); string(next.Document) != "next" {
 		t.Errorf("%q", next.Document)
 	}
 	if got := b.agrees(nil); string(got.Document) != "next" || got.Effective != start-59_000_000 {
@@ -97,10 +98,10 @@ func TestADocumentIsTheFleetsForAsLongAsItIsKept(t *testing.T) {
 	server.SetTime(start)
 	a := newMember(t, server.Addr(), "a", false)
 	b := newMember(t, server.Addr(), "b", true)
-	a.agrees(&redis.Proposal{Serial: 1<<53 - 1, Document: []byte("highest"), Keep: time.Minute})
+	a.agrees(&advice.Proposal{Serial: 1<<53 - 1, Document: []byte("highest"), Keep: time.Minute})
 	for second := int64(1); second < 60; second++ {
 		server.SetTime(start + second*1_000_000)
-		if got := a.agrees(&redis.Proposal{Serial: 5, Document: []byte("next"), Keep: time.Minute}); got.Serial != 1<<53-1 {
+		if got := a.agrees(&advice.Proposal{Serial: 5, Document: []byte("next"), Keep: time.Minute}); got.Serial != 1<<53-1 {
 			t.Fatalf("after %d s there is serial %d", second, got.Serial)
 		}
 	}
@@ -108,7 +109,7 @@ func TestADocumentIsTheFleetsForAsLongAsItIsKept(t *testing.T) {
 	if got := a.agrees(nil); got.Serial != 0 || got.Document != nil {
 		t.Errorf("it is kept for longer: %+v", got)
 	}
-	a.agrees(&redis.Proposal{Serial: 5, Document: []byte("next"), Keep: time.Minute})
+	a.agrees(&advice.Proposal{Serial: 5, Document: []byte("next"), Keep: time.Minute})
 	if got := b.agrees(nil); got.Serial != 5 || string(got.Document) != "next" {
 		t.Errorf("%+v", got)
 	}
@@ -127,7 +128,7 @@ func TestAFleetGetsOverWhatOthersHaveWrittenIntoItsKey(t *testing.T) {
 		server.MustDo(t, append([]string{"HSET", key}, fields...)...)
 		a.known = 0
 		a.agrees(nil)
-		if got := a.agrees(&redis.Proposal{Serial: 5, Document: []byte("good"), Keep: time.Minute}); got.Serial != 5 || string(got.Document) != "good" {
+		if got := a.agrees(&advice.Proposal{Serial: 5, Document: []byte("good"), Keep: time.Minute}); got.Serial != 5 || string(got.Document) != "good" {
 			t.Errorf("after %q: %+v", fields, got)
 		}
 		server.MustDo(t, "HDEL", key, "document")
@@ -147,7 +148,7 @@ func TestFleetsOfOtherNamesAreApart(t *testing.T) {
 	server := redistest.Start(t)
 	store := newStore(t, redis.Config{}, goredis.Config{Addresses: []string{server.Addr()}})
 	for _, name := range []string{"shop", "shop2", ""} {
-		a, err := redis.Agree(redis.NewFleet(store, name, "a"), 0, &redis.Proposal{Serial: 5, Document: []byte("of " + name), Keep: time.Minute})
+		a, err := redis.Agree(redis.NewFleet(store, name, "a"), 0, &advice.Proposal{Serial: 5, Document: []byte("of " + name), Keep: time.Minute})
 		if err != nil || string(a.Document) != "of "+name {
 			t.Errorf("%q: %+v, %v", name, a, err)
 		}
