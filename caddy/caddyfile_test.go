@@ -28,7 +28,8 @@ const (
 	markOfError     = "# here" // the comment on the line that an error must name
 )
 
-// golden is a file of testdata/adapt: a Caddyfile, ten dashes, and the JSON that it adapts to or the error that refuses it.
+// golden is a file of testdata/adapt: a Caddyfile, ten dashes, and the JSON that it adapts to or the error that refuses it. Most errors are in the table
+// refused instead.
 type golden struct {
 	path, caddyfile, want string
 }
@@ -37,7 +38,7 @@ func (g golden) isError() bool {
 	return strings.HasPrefix(filepath.Base(g.path), "error_")
 }
 
-func readGolden(t *testing.T) []golden {
+func readGolden(t testing.TB) []golden {
 	t.Helper()
 	paths, err := filepath.Glob("testdata/adapt/*.caddyfiletest")
 	if err != nil || len(paths) == 0 {
@@ -56,7 +57,7 @@ func readGolden(t *testing.T) []golden {
 		}
 		files[i] = golden{path, config + "\n", strings.TrimSpace(want)}
 	}
-	return files
+	return append(files, refusedCaddyfiles()...)
 }
 
 // adapt turns a Caddyfile into JSON as `caddy adapt` does.
@@ -76,7 +77,7 @@ func TestCaddyfileComesToItsGoldenJSONOrError(t *testing.T) {
 			} else {
 				got = indented(t, adapted)
 			}
-			if *update {
+			if *update && strings.HasSuffix(g.path, ".caddyfiletest") {
 				text := strings.TrimSuffix(g.caddyfile, "\n") + goldenSeparator + got + "\n"
 				if err := os.WriteFile(g.path, []byte(text), 0o644); err != nil { //nolint:gosec // for all to read
 					t.Fatal(err)
@@ -393,17 +394,8 @@ func TestCaddyfileWithABrokenTokenIsRefusedWithItsPlace(t *testing.T) {
 
 // FuzzCaddyfile: any block is refused with its place, or is a configuration that survives JSON.
 func FuzzCaddyfile(f *testing.F) {
-	paths, err := filepath.Glob("testdata/adapt/*.caddyfiletest")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, path := range paths {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
-		config, _, _ := strings.Cut(string(data), goldenSeparator)
-		if _, block, found := strings.Cut(config, "\trate_limit {\n"); found {
+	for _, g := range readGolden(f) {
+		if _, block, found := strings.Cut(g.caddyfile, "\trate_limit {\n"); found {
 			f.Add(block)
 		}
 	}

@@ -49,7 +49,7 @@ var (
 
 // bounds are the most that figures may be. They are lowered when a figure falls.
 var bounds = map[string]int{
-	"product lines": 64800, "generated lines": 2700, "golden lines": 14400, "lines of tests, per cent of product": 150,
+	"product lines": 64800, "generated lines": 2700, "golden lines": 8900, "lines of tests, per cent of product": 150,
 	"files in a package": 64, "lines in a package": 14400, "files above 600 lines": 3, "folders at the top": 16,
 }
 
