@@ -303,8 +303,12 @@ func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
 	for _, s := range w.app.subjects() {
 		subjects[s.label] = s
 	}
+	var rows []core.Check
 	for i := range q.Checks {
-		c := &q.Checks[i]
+		rows = append(append(rows, q.Checks[i]), q.Checks[i].Parts()...)
+	}
+	for i := range rows {
+		c := &rows[i]
 		d := &c.Decision
 		label := reporterOf(c).stats.Label
 		one := ruleCoverage{Rule: label, Covers: true, Key: subjects[label].keys.show(c.Key), Limit: c.Rule.Limit().String(), Candidate: c.Rule.IsCandidate(), Former: c.Rule.IsFormer(),

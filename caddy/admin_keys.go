@@ -121,7 +121,7 @@ func (s *subject) standing(l namedLimit, key string) standingAnswer {
 		return one
 	}
 	one.LimitText = l.limit.Limit().String()
-	checks := s.all.AppendFormers([]core.Check{{Rule: l.limit, Key: key, Cost: 1}}, l.limit, l.value, key, 1)
+	checks := []core.Check{{Rule: l.limit, Key: key, Cost: 1, Limits: s.all, Tier: l.value}}
 	var v core.Verdict
 	if err := s.limiter.Look(checks, &v); err != nil {
 		one.Error = err.Error()

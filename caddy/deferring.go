@@ -322,7 +322,7 @@ func (d *deferring) who(r *http.Request) []string {
 // ownCheck returns the place of the zone's own check; -1: the zone does not cover the request.
 func (d *deferring) ownCheck(q *front.Inquiry) int {
 	for i := range q.Checks {
-		if rule := q.Checks[i].Rule; rule.Name() == d.zone.rule.Name && !rule.IsFormer() {
+		if q.Checks[i].Rule.Name() == d.zone.rule.Name {
 			return i
 		}
 	}
@@ -336,7 +336,10 @@ func (d *deferring) over(q *front.Inquiry) bool {
 	}
 	for i := range q.Checks {
 		c := &q.Checks[i]
-		if !c.Decision.Allowed && c.Rule.Name() != d.zone.rule.Name && !c.Rule.Shadow() && !c.Rule.IsCandidate() {
+		if c.Rule.Name() == d.zone.rule.Name || c.Rule.Shadow() {
+			continue
+		}
+		if !c.Decision.Allowed || c.InFlight != nil && !c.InFlight.Decision.Allowed {
 			return false
 		}
 	}
@@ -351,8 +354,8 @@ func (d *deferring) accept(w http.ResponseWriter, r *http.Request, q *front.Inqu
 	for i := range q.Checks {
 		c := &q.Checks[i]
 		rule := d.rules[c.Rule.Name()]
-		if rule == nil || c.Rule.IsFormer() || c.Rule.IsCandidate() || c.Rule.IsConcurrency() {
-			continue // front.AddCheck adds those of the last three kinds
+		if rule == nil {
+			continue
 		}
 		checks = append(checks, deferral.Check{Rule: c.Rule.Name(), Key: c.Key, Cost: c.Cost, Tier: ruleset.TierOf(rule.Ruled, r, address)})
 	}

@@ -332,10 +332,10 @@ func (g *guarded) inquire(q *front.Inquiry, r *http.Request, failed bool) (i inq
 		return i
 	}
 	var part front.Part
-	for at := 0; at < len(q.Checks); {
-		first := at
-		at = front.NextPart(q.Checks, at, &q.Verdict, failed, &part)
-		rule, key := reporterOf(&q.Checks[first]).tracked, maphash.String(guardSeed, q.Checks[first].Key)
+	for at := range q.Checks {
+		c := &q.Checks[at]
+		front.PartOf(c, &q.Verdict, failed, &part)
+		rule, key := reporterOf(c).tracked, maphash.String(guardSeed, c.Key)
 		if i.rule == nil {
 			i.key, i.rule = key, rule
 		}

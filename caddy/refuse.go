@@ -33,7 +33,7 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquir
 	if dispatchOf(r).turnAway(v.RetryAfter) {
 		return errTurnedAway
 	}
-	name := reporterOf(&q.Checks[v.Reported]).name
+	name := reporterOf(core.Reported(q.Checks, v)).name
 	repl := replacerOf(r)
 	repl.Set("http.rate_limit.exceeded.name", name)
 	if v.RetryAfter != core.Never {

@@ -63,9 +63,11 @@ func (r *reporter) close() {
 
 // report logs a rejection and emits its event.
 func (h *Handler) report(r *http.Request, q *front.Inquiry) {
-	rule, v := reporterOf(&q.Checks[q.Verdict.Reported]), &q.Verdict
+	v := &q.Verdict
+	c := core.Reported(q.Checks, v)
+	rule := reporterOf(c)
 	wait := time.Duration(max(v.RetryAfter, 0)) * time.Microsecond // zero for core.Never
-	h.log(r, rule, &rule.log, q.Checks[v.Reported].Key, errExceeded.Error(), wait)
+	h.log(r, rule, &rule.log, c.Key, errExceeded.Error(), wait)
 	if h.events.ShouldEmit("rate_limit_exceeded") {
 		h.events.Emit(h.ctx, "rate_limit_exceeded", map[string]any{
 			"zone":      rule.name,
@@ -80,7 +82,7 @@ func (h *Handler) report(r *http.Request, q *front.Inquiry) {
 func (h *Handler) reportShadows(r *http.Request, q *front.Inquiry) {
 	for i := range q.Checks {
 		d := &q.Checks[i].Decision
-		if !q.Checks[i].Rule.Shadow() || q.Checks[i].Rule.IsCandidate() {
+		if !q.Checks[i].Rule.Shadow() {
 			continue
 		}
 		rule := reporterOf(&q.Checks[i])

@@ -228,11 +228,8 @@ func (s *Status) look(r *http.Request) ([]core.Check, error) {
 // tightest returns one check for each rule: that with the least remaining. Descriptors and several stores can give a rule several
 // checks.
 func tightest(checks []core.Check) []core.Check {
-	kept := checks[:0]
-	for _, c := range checks {
-		if c.Rule.IsFormer() { // its decision is in that of another check
-			continue
-		}
+	var kept []core.Check
+	for _, c := range inRows(checks) {
 		same := slices.IndexFunc(kept, func(k core.Check) bool {
 			return k.Rule.Namespace() == c.Rule.Namespace() && k.Rule.Policy() == c.Rule.Policy() && k.Rule.Shadow() == c.Rule.Shadow()
 		})
@@ -243,6 +240,18 @@ func tightest(checks []core.Check) []core.Check {
 		}
 	}
 	return kept
+}
+
+// inRows returns the checks, each followed by that of its rule's concurrency.
+func inRows(checks []core.Check) []core.Check {
+	var rows []core.Check
+	for i := range checks {
+		for c := &checks[i]; c != nil; c = c.InFlight {
+			rows = append(rows, *c)
+			rows[len(rows)-1].InFlight = nil
+		}
+	}
+	return rows
 }
 
 // quotas returns a check for each wanted rule that applies to the client, whatever it requests, and for the limits of descriptors.

@@ -6,13 +6,21 @@ import (
 	"github.com/proxyweir/weir/core/words"
 )
 
-// Check is one rule's part in the decision on a request. The caller sets Rule, Key and Cost; the store sets Decision. To save
-// allocations, a caller may reuse its checks for later requests.
+// Check is one rule's part in the decision on a request. The caller sets Rule, Key and Cost, and Limits and Tier if these are in transition; the limiter
+// sets the rest. To save allocations, a caller may reuse its checks for later requests, after Clear.
 type Check struct {
 	Rule     *Rule
 	Key      string
-	Cost     int64 // units; below 1 means 1; above what the limit can hold the request is rejected without a RetryAfter
-	Decision Decision
+	Cost     int64    // units; below 1 means 1; above what the limit can hold the request is rejected without a RetryAfter
+	Decision Decision // of the rule's limit, and of former limits that the request must pass, too: as strict as all of them
+
+	// Limits are those that have chosen the rule, for Tier and Key; nil: their field Moved is 0. While they are in transition, the request must pass their
+	// former limits, too.
+	Limits *Limits
+	Tier   string
+
+	// InFlight has the decision of the rule's concurrency, and Candidate that of its candidate; nil: it has none, or nobody has decided.
+	InFlight, Candidate *Check
 
 	// Uncounted is set by the limiter if the store has failed and the rule lets requests pass in that case. Decision then says
 	// nothing.
@@ -24,6 +32,9 @@ type Check struct {
 	// Set by the limiter: the request is counted among those that wait.
 	waits bool
 
+	parts  []Check // what was decided together with the rule: InFlight, Candidate, and former limits
+	isPart bool    // this check is such a part of another
+
 	// Set by the store between evaluating and charging.
 	hash        uint64
 	slot        int
@@ -32,6 +43,18 @@ type Check struct {
 
 	beside int64 // see Memory.DecideBeside
 }
+
+// Clear makes a check ready for another request.
+func (c *Check) Clear() {
+	parts := c.parts
+	for i := range parts {
+		parts[i] = Check{}
+	}
+	*c = Check{parts: parts[:0]}
+}
+
+// Parts returns the checks of what was decided together with the rule: its candidate, its concurrency, and former limits.
+func (c *Check) Parts() []Check { return c.parts }
 
 // Store keeps the counters. All its methods are safe for concurrent use.
 type Store interface {
@@ -50,7 +73,7 @@ type Store interface {
 	// After an error nobody knows what was charged. Each Decision then has the last known Limit and Remaining of the key, or is
 	// zero.
 	//
-	// Overflow policies change this. A candidate stands in for the rule of the check before it, so a rejection by that rule does
+	// Overflow policies change this. A candidate's check stands behind that of its rule, and stands in for it, so a rejection by that rule does
 	// not count for the candidate. If a limit delays the request, all rules are charged at the time of its departure. A rule that
 	// counts by status, or counts requests in flight, only reserves units. Check.Ticket identifies what is not charged yet.
 	Decide(checks []Check, peek bool) error
@@ -99,6 +122,7 @@ func (o Outcome) String() string {
 type Verdict struct {
 	Outcome    Outcome
 	Reported   int   // index of the check that the quota fields report: among those that reject, the one with the longest wait; else the tightest; -1: none
+	InFlight   bool  // they report its concurrency, and not its limit
 	RetryAfter int64 // of a rejected request, in microseconds: the longest wait that a rule asks for, or Never
 	Delay      int64 // of a delayed request, in microseconds: the longest that a rule asks for
 	Soft       bool  // a rule's tolerance has allowed the request
@@ -214,8 +238,24 @@ func (l *Limiter) release(r *Rule) {
 // An error is the store's. The verdict is valid all the same: it follows each rule's OnError. If a rule was counted locally, its
 // check then has the local rule in its Rule.
 func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
+	all := checks
+	var pooled *[]Check
+	more := false
 	for i := range checks {
 		c := &checks[i]
+		if len(c.parts) > 0 { // of an earlier decision
+			c.parts = c.parts[:0]
+			c.InFlight = nil
+			c.Candidate = nil
+		}
+		more = more || c.Limits != nil || c.Rule.beside != nil
+	}
+	if more {
+		pooled = expand(checks)
+		all = *pooled
+	}
+	for i := range all {
+		c := &all[i]
 		c.Uncounted = false
 		c.Ticket = 0
 		c.waits = false
@@ -229,24 +269,94 @@ func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 		}
 	}
 	var failure error
-	if len(checks) > 0 {
-		failure = l.store.Decide(checks, peek)
+	if len(all) > 0 {
+		failure = l.store.Decide(all, peek)
 	}
-	return l.Conclude(checks, peek, failure, v)
+	failure = l.finish(checks, all, more, peek, failure, v)
+	if pooled != nil {
+		release(pooled)
+	}
+	return failure
 }
 
 // Conclude is the second half of Decide, for callers that have asked the store themselves about rules that the limiter has
-// opened. failure is the error of Store.Decide. Conclude returns it.
+// opened, and that have neither a concurrency, nor a candidate, nor former limits. failure is the error of Store.Decide. Conclude returns it.
 func (l *Limiter) Conclude(checks []Check, peek bool, failure error, v *Verdict) error {
-	if failure != nil && !l.decideWithout(checks, peek) {
+	return l.finish(checks, checks, false, peek, failure, v)
+}
+
+// finish makes a verdict of what the store has decided on all: the checks themselves, or what they were expanded to.
+func (l *Limiter) finish(checks, all []Check, expanded, peek bool, failure error, v *Verdict) error {
+	if failure != nil && !l.decideWithout(all, peek) {
 		*v = Verdict{Outcome: Unavailable, Reported: -1, RetryAfter: unavailableFor}
 		return failure
+	}
+	if expanded {
+		collect(checks, all)
 	}
 	conclude(checks, v)
 	if v.Outcome == Delay {
 		l.enter(checks, v)
 	}
 	return failure
+}
+
+// expansions pools lists of checks with their parts.
+var expansions = sync.Pool{New: func() interface{} { return new([]Check) }}
+
+// expand returns the checks with those of what is decided together with each rule behind it: its candidate, its concurrency, and former limits. release
+// takes the list back.
+func expand(checks []Check) *[]Check {
+	pooled := expansions.Get().(*[]Check)
+	all := *pooled
+	for i := range checks {
+		c := &checks[i]
+		all = append(all, *c)
+		for _, other := range c.Rule.beside {
+			all = append(all, Check{Rule: other, Key: c.Key, Cost: c.Cost, isPart: true})
+		}
+		if c.Limits != nil {
+			all = c.Limits.appendFormers(all, c)
+		}
+	}
+	*pooled = all
+	return pooled
+}
+
+func release(pooled *[]Check) {
+	all := *pooled
+	for i := range all {
+		all[i] = Check{}
+	}
+	*pooled = all[:0]
+	expansions.Put(pooled)
+}
+
+// collect gives each check what was decided on it and its parts.
+func collect(checks, all []Check) {
+	at := 0
+	for i := range checks {
+		c := &checks[i]
+		parts := c.parts[:0]
+		*c = all[at]
+		for at++; at < len(all) && all[at].isPart; at++ {
+			parts = append(parts, all[at])
+		}
+		c.parts = parts
+		for j := range parts {
+			part := &parts[j]
+			switch {
+			case part.Rule.IsCandidate():
+				c.Candidate = part
+			case part.Rule.former:
+				if !part.Uncounted && !c.Uncounted {
+					merge(&c.Decision, &part.Decision)
+				}
+			default:
+				c.InFlight = part
+			}
+		}
+	}
 }
 
 // enter counts a request among those that wait, for each rule that delays it. If a rule has too many by now, because others have
@@ -256,18 +366,19 @@ func (l *Limiter) enter(checks []Check, v *Verdict) {
 	v.Reserved = true // so that the request waits, even if no rule has a ticket for it
 	for i := range checks {
 		c := &checks[i]
-		if c.Rule.room == nil || c.Uncounted || c.Decision.Delay == 0 { // without a Delay, other rules delay it
-			continue
-		}
-		if c.Rule.limit.delays && c.Ticket == 0 {
-			continue
-		}
-		if c.Rule.former && waitsIn(checks[:i], c.Rule.room) {
-			continue
-		}
-		c.waits = true
-		if !c.Rule.room.enter(c.Rule, c.Key) && full < 0 {
+		if !enterRoom(c) && full < 0 {
 			full = i
+		}
+		waits := c.waits
+		for j := range c.parts { // a former limit has the room of the rule that took its place
+			part := &c.parts[j]
+			if waits {
+				break
+			}
+			if !enterRoom(part) && full < 0 {
+				full = i
+			}
+			waits = part.waits
 		}
 	}
 	if full < 0 {
@@ -276,6 +387,7 @@ func (l *Limiter) enter(checks []Check, v *Verdict) {
 	_ = l.Leave(AppendReservations(nil, checks)) // what is not given back expires
 	v.Outcome = Reject
 	v.Reported = full
+	v.InFlight = false
 	v.RetryAfter = v.Delay
 	v.Delay = 0
 	v.Reserved = false
@@ -286,14 +398,16 @@ func (l *Limiter) enter(checks []Check, v *Verdict) {
 	d.Delay = 0
 }
 
-// waitsIn reports whether one of the checks is counted among those that wait in that room.
-func waitsIn(checks []Check, in *room) bool {
-	for i := range checks {
-		if checks[i].waits && checks[i].Rule.room == in {
-			return true
-		}
+// enterRoom counts a request among those that wait for the check's rule, if that delays it. It returns false if too many wait.
+func enterRoom(c *Check) bool {
+	if c.Rule.room == nil || c.Uncounted || c.Decision.Delay == 0 { // without a Delay, other rules delay it
+		return true
 	}
-	return false
+	if c.Rule.limit.delays && c.Ticket == 0 {
+		return true
+	}
+	c.waits = true
+	return c.Rule.room.enter(c.Rule, c.Key)
 }
 
 // unavailableFor is the RetryAfter when the store has failed, in microseconds. By then the store may be asked again.
@@ -302,50 +416,58 @@ const unavailableFor int64 = 1_000_000
 // conclude makes a verdict from the decisions.
 func conclude(checks []Check, v *Verdict) {
 	*v = Verdict{Outcome: Allow, Reported: -1}
-	for i := 1; i < len(checks); i++ {
-		if checks[i].Rule.former {
-			mergeFormers(checks)
-			break
-		}
-	}
 	for i := range checks {
-		c := &checks[i]
-		if c.Ticket != 0 {
-			v.Reserved = true
+		for j := range checks[i].parts {
+			v.Reserved = v.Reserved || checks[i].parts[j].Ticket != 0
 		}
-		if c.Rule.shadow || c.Uncounted || c.Rule.former {
-			continue
-		}
-		d := &c.Decision
-		if c.Rule.blocks {
-			*d = Decision{RetryAfter: Never}
-		}
-		if !d.Allowed {
-			if v.Outcome != Reject || longer(d.RetryAfter, v.RetryAfter) {
-				v.Reported = i
-				v.RetryAfter = d.RetryAfter
+		for c := &checks[i]; c != nil; c = c.InFlight {
+			if c.Ticket != 0 {
+				v.Reserved = true
 			}
-			v.Outcome = Reject
-			continue
-		}
-		if v.Outcome == Reject {
-			continue
-		}
-		if d.Delay > v.Delay {
-			v.Delay = d.Delay
-			v.Outcome = Delay
-		}
-		if d.Soft {
-			v.Soft = true
-		}
-		if v.Reported < 0 || Tighter(d, &checks[v.Reported].Decision) {
-			v.Reported = i
+			if c.Rule.shadow || c.Uncounted {
+				continue
+			}
+			d := &c.Decision
+			if c.Rule.blocks {
+				*d = Decision{RetryAfter: Never}
+			}
+			if !d.Allowed {
+				if v.Outcome != Reject || longer(d.RetryAfter, v.RetryAfter) {
+					v.Reported = i
+					v.InFlight = c != &checks[i]
+					v.RetryAfter = d.RetryAfter
+				}
+				v.Outcome = Reject
+				continue
+			}
+			if v.Outcome == Reject {
+				continue
+			}
+			if d.Delay > v.Delay {
+				v.Delay = d.Delay
+				v.Outcome = Delay
+			}
+			if d.Soft {
+				v.Soft = true
+			}
+			if v.Reported < 0 || Tighter(d, &Reported(checks, v).Decision) {
+				v.Reported = i
+				v.InFlight = c != &checks[i]
+			}
 		}
 	}
 	if v.Outcome == Reject {
 		v.Delay = 0
 		v.Soft = false
 	}
+}
+
+// Reported returns the check that the quota fields report, which may be that of a rule's concurrency. v.Reported is not negative.
+func Reported(checks []Check, v *Verdict) *Check {
+	if v.InFlight {
+		return checks[v.Reported].InFlight
+	}
+	return &checks[v.Reported]
 }
 
 // longer reports whether a is the longer wait. Never is the longest.

@@ -60,7 +60,7 @@ func (l *Limits) InForce() *Limits {
 }
 
 // Settled returns the limits in force, or nil while requests may have to pass a former limit, too. It is for adapters that keep something for the
-// limits in force, so that they need not look for them at each request. While it returns nil, requests must come to AppendFormers, which finds
+// limits in force, so that they need not look for them at each request. While it returns nil, checks must have their Limits: a decision on them finds
 // out when a transition is over.
 func (l *Limits) Settled() *Limits {
 	var none *Limits
@@ -106,10 +106,9 @@ func (l *Limits) FormerRules() []*Rule {
 	return rules
 }
 
-// AppendFormers appends a check for each former limit that a request must pass besides the rule of its check, which Of has chosen
-// for that tier and key. (If the field Moved is 0, there is none.) The checks must stay behind that check, and behind those of
-// Beside. The limiter combines their decisions with it; they have no other use.
-func (l *Limits) AppendFormers(checks []Check, r *Rule, tier, key string, cost int64) []Check {
+// appendFormers appends a check for each former limit that a request must pass besides the rule of a check, which Of has chosen.
+func (l *Limits) appendFormers(checks []Check, c *Check) []Check {
+	r := c.Rule
 	in := l.state()
 	if len(in.formers) == 0 {
 		return checks
@@ -122,7 +121,7 @@ func (l *Limits) AppendFormers(checks []Check, r *Rule, tier, key string, cost i
 			over = true
 			continue
 		}
-		former := f.limits.choose(tier, key)
+		former := f.limits.choose(c.Tier, c.Key)
 		if former == nil || former.identity == r.identity || !mustPass(former, r) {
 			continue
 		}
@@ -131,7 +130,7 @@ func (l *Limits) AppendFormers(checks []Check, r *Rule, tier, key string, cost i
 			known = known || checks[i].Rule.identity == former.identity // a later transition has it, too
 		}
 		if !known {
-			checks = append(checks, Check{Rule: former, Key: key, Cost: cost})
+			checks = append(checks, Check{Rule: former, Key: c.Key, Cost: c.Cost, isPart: true})
 		}
 	}
 	if over {
@@ -496,25 +495,8 @@ func (r *Rule) memory() int64 {
 	return longest
 }
 
-// mergeFormers combines the decision of each check with those of the former rules behind it. It then is that of a limit as strict
-// as the two: the request passes if both allow it, as many units are left as the one with fewer has, and the wait is the longer.
-// Its quota stays that of the rule itself.
-func mergeFormers(checks []Check) {
-	at := 0
-	for i := range checks {
-		c := &checks[i]
-		if !c.Rule.former {
-			if !c.Rule.IsConcurrency() && !c.Rule.IsCandidate() {
-				at = i
-			}
-			continue
-		}
-		if !c.Uncounted && !checks[at].Uncounted {
-			merge(&checks[at].Decision, &c.Decision)
-		}
-	}
-}
-
+// merge combines a decision with that of a former limit. It then is that of a limit as strict as the two: the request passes if both allow it, as many
+// units are left as the one with fewer has, and the wait is the longer. Its quota stays its own.
 func merge(d, former *Decision) {
 	d.Penalty = d.Penalty || former.Penalty
 	if former.ResetAfter > d.ResetAfter {

@@ -23,8 +23,7 @@ func TestWithoutTheStoreATransitionGoesOnInMemory(t *testing.T) {
 	all := func(key string) int {
 		n := 0
 		for {
-			r := limits.Of("", key)
-			checks := limits.AppendFormers([]Check{{Rule: r, Key: key, Cost: 1}}, r, "", key, 1)
+			checks := []Check{{Rule: limits.Of("", key), Key: key, Cost: 1, Limits: limits}}
 			var v Verdict
 			_ = f.limiter.Decide(checks, false, &v) // the store's error
 			if v.Outcome != Allow {

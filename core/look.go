@@ -15,20 +15,29 @@ func (l *Limiter) Look(checks []Check, v *Verdict) error {
 	}
 	idle := make([]Check, len(checks))
 	for i := range checks {
-		idle[i].Rule = checks[i].Rule
-		idle[i].Key = checks[i].Key
+		idle[i] = Check{Rule: checks[i].Rule, Key: checks[i].Key, Limits: checks[i].Limits, Tier: checks[i].Tier}
 	}
-	if err := l.store.Decide(idle, true); err != nil { // at a cost of 0
+	pooled := expand(idle)
+	defer release(pooled)
+	if err := l.store.Decide(*pooled, true); err != nil { // at a cost of 0
 		return err
 	}
-	mergeFormers(idle)
+	collect(idle, *pooled)
 	for i := range checks {
-		d := &checks[i].Decision
-		d.Remaining = idle[i].Decision.Remaining
-		d.ResetAfter = idle[i].Decision.ResetAfter
-		if checks[i].Rule.limit.inFlight && d.Remaining < d.Limit { // a limit of requests in flight does not know a cost of 0
-			d.Remaining++
+		stand(&checks[i], &idle[i])
+		if other := checks[i].InFlight; other != nil && idle[i].InFlight != nil {
+			stand(other, idle[i].InFlight)
 		}
 	}
 	return nil
+}
+
+// stand takes over how a key stands without a request.
+func stand(c, idle *Check) {
+	d := &c.Decision
+	d.Remaining = idle.Decision.Remaining
+	d.ResetAfter = idle.Decision.ResetAfter
+	if c.Rule.limit.inFlight && d.Remaining < d.Limit { // a limit of requests in flight does not know a cost of 0
+		d.Remaining++
+	}
 }

@@ -60,10 +60,9 @@ func TestLimitsMaySwitchWhileRequestsCome(t *testing.T) {
 		var checks []core.Check
 		var v core.Verdict
 		for !over.Load() {
-			r := limits.Of("", key)
-			checks = append(checks[:0], core.Check{Rule: r, Key: key, Cost: 1})
+			checks = append(checks[:0], core.Check{Rule: limits.Of("", key), Key: key, Cost: 1})
 			if atomic.LoadInt32(&limits.Moved) != 0 {
-				checks = limits.AppendFormers(checks, r, "", key, 1)
+				checks[0].Limits = limits
 			}
 			if err := limiter.Decide(checks, false, &v); err != nil {
 				t.Error(err)

@@ -370,7 +370,7 @@ func TestFinishChargesByTheStatus(t *testing.T) {
 		status  int
 		charged int64
 	}{{200, 0}, {401, 1}, {404, 1}, {503, 2}, {0, 2}, {599, 3}} {
-		v, reservations := s.ask("alice", count, places)
+		v, reservations := s.ask("alice", count)
 		if v.Outcome != Allow || !v.Reserved || len(reservations) != 2 {
 			t.Fatalf("request %d: %+v with the reservations %+v", i+1, v, reservations)
 		}
@@ -388,8 +388,8 @@ func TestFinishChargesByTheStatus(t *testing.T) {
 			t.Errorf("after a %d: %+v; want both places free", c.status, d)
 		}
 	}
-	v, reservations := s.ask("alice", count, places)
-	if v.Outcome != Reject || v.Reported != 0 || len(reservations) > 0 {
+	v, reservations := s.ask("alice", count)
+	if v.Outcome != Reject || v.Reported != 0 || v.InFlight || len(reservations) > 0 {
 		t.Errorf("after three that stay charged: %+v, with the reservations %+v", v, reservations)
 	}
 }
@@ -493,20 +493,19 @@ func TestReservationsMadeWithoutTheStoreEndInMemory(t *testing.T) {
 	f.limiter = NewLimiter(store)
 	f.limiter.FallBack(f.local, 1)
 	count := f.open(RuleConfig{Name: "count", Limit: perHour(t, FixedWindow, 5), OverflowPolicy: OverflowPolicy{Count: mustStatuses(t, "401")}, Concurrency: 2})
-	places := count.Beside()[0]
 	var all [][]Reservation
 	for i := 0; i < 2; i++ {
-		checks, v := f.ask("k", 1, false, count, places)
+		checks, v := f.ask("k", 1, false, count)
 		if v.Outcome != Allow || !v.Reserved {
 			t.Fatalf("%+v", v)
 		}
 		all = append(all, AppendReservations(nil, checks))
 	}
-	if _, v := f.ask("k", 1, false, count, places); v.Outcome != Reject || v.Reported != 1 {
+	if _, v := f.ask("k", 1, false, count); v.Outcome != Reject || v.Reported != 0 || !v.InFlight {
 		t.Fatalf("a third at once: %+v", v)
 	}
 	f.store.failure = nil
-	checks, v := f.ask("k", 1, false, count, places) // the store does not know the two
+	checks, v := f.ask("k", 1, false, count) // the store does not know the two
 	if v.Outcome != Allow {
 		t.Fatalf("with the store back: %+v", v)
 	}
@@ -523,8 +522,8 @@ func TestReservationsMadeWithoutTheStoreEndInMemory(t *testing.T) {
 		t.Errorf("the store has settled %d; want what was reserved in it", store.settled)
 	}
 	f.store.failure = errors.New("down")
-	checks, v = f.ask("k", 1, true, count, places)
-	if v.Outcome != Allow || checks[0].Decision.Remaining != 3 || checks[1].Decision.Remaining != 1 {
+	checks, v = f.ask("k", 1, true, count)
+	if v.Outcome != Allow || checks[0].Decision.Remaining != 3 || checks[0].InFlight.Decision.Remaining != 1 {
 		t.Errorf("%+v: %+v; want one charged, and both places free", v, checks)
 	}
 }

@@ -24,6 +24,9 @@ func AppendReservations(list []Reservation, checks []Check) []Reservation {
 		if c.Ticket != 0 || c.waits {
 			list = append(list, Reservation{Rule: c.Rule, Key: c.Key, Cost: c.Cost, Ticket: c.Ticket, waits: c.waits})
 		}
+		if len(c.parts) > 0 {
+			list = AppendReservations(list, c.parts)
+		}
 	}
 	return list
 }

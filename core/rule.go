@@ -298,8 +298,8 @@ func (r *Rule) Note(v interface{}) {
 // Noted returns the value of Note, nil before.
 func (r *Rule) Noted() interface{} { return r.noted }
 
-// Beside returns the rules that are decided together with this one. Callers with a Check of this rule append a Check of each of
-// them behind it, with the same key and cost. Limiter.Open opens them together.
+// Beside returns the rules that are decided together with this one: its candidate and its concurrency. Limiter.Open opens them together, and
+// Limiter.Decide asks about them, too.
 func (r *Rule) Beside() []*Rule { return r.beside }
 
 // Terms are the parts of a rule's overflow policy that a store needs. Times are in microseconds.
@@ -353,12 +353,11 @@ func (r *Rule) SeesWaiting() bool {
 // IsCandidate reports whether the rule is a candidate, whose decision is to be compared with that of the check before it.
 func (r *Rule) IsCandidate() bool { return r.overflow != nil && r.overflow.candidate }
 
-// IsConcurrency reports whether the rule is the concurrency of another rule with a limit, behind whose check its own check
-// stands.
+// IsConcurrency reports whether the rule is the concurrency of another rule with a limit.
 func (r *Rule) IsConcurrency() bool { return r.policy != "" }
 
 // IsFormer reports whether the rule was in force before a transition, and the check of the rule in its place has its decision, too:
-// see Limits.AppendFormers.
+// see Check.Limits.
 func (r *Rule) IsFormer() bool { return r.former }
 
 // Policy returns the rule's name in the lists of policies of the quota fields: its own name, unless it is the concurrency of

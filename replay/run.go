@@ -323,7 +323,7 @@ func (p *replay) announce(r *request, at int64) {
 	s := p.sides[0]
 	d := Decided{File: int(r.file), Line: int(r.line), At: time.UnixMicro(at), Outcome: s.verdict.Outcome, Logged: int(r.status)}
 	if s.verdict.Outcome == core.Reject {
-		d.Rule = s.checks[s.verdict.Reported].Rule.Name()
+		d.Rule = core.Reported(s.checks, &s.verdict).Rule.Name()
 	}
 	p.config.OnDecided(d)
 }

@@ -77,10 +77,6 @@ func (s *side) decide(at int64, r *request, list []check, seen []bool) {
 		}
 		s.checks = append(s.checks, core.Check{Rule: c.limit, Key: c.key, Cost: c.cost})
 		s.owners = append(s.owners, int32(i))
-		for _, other := range c.limit.Beside() {
-			s.checks = append(s.checks, core.Check{Rule: other, Key: c.key, Cost: c.cost})
-			s.owners = append(s.owners, int32(i))
-		}
 	}
 	s.verdict = core.Verdict{Reported: -1}
 	if len(s.checks) > 0 {
@@ -106,12 +102,11 @@ func (s *side) count(at int64, list []check) {
 	var part front.Part
 	var lastKey string
 	var hash uint64
-	for i := 0; i < len(s.checks); {
-		first := i
+	for i := range s.checks {
 		c := &s.checks[i]
 		place := s.owners[i]
 		t := s.tallies[list[place].rule]
-		i = front.NextPart(s.checks, i, &s.verdict, false, &part)
+		front.PartOf(c, &s.verdict, false, &part)
 		if part.Compared != front.NotCompared {
 			t.compared[part.Compared]++
 		}
@@ -123,12 +118,12 @@ func (s *side) count(at int64, list []check) {
 		s.outcome[place] = o
 		t.requests++
 		t.by[o]++
-		if rejects && (part.Check != first || c.Rule.Limit().InFlight()) {
+		if rejects && (part.Check != c || c.Rule.Limit().InFlight()) {
 			t.places++
 		}
 		t.series.count(at, rejects)
 		t.minutes.count(at, rejects)
-		if first == 0 || c.Key != lastKey {
+		if i == 0 || c.Key != lastKey {
 			lastKey = c.Key
 			hash = maphash.String(seed, lastKey)
 		}

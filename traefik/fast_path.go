@@ -307,7 +307,7 @@ func allPlain(e *engine) bool {
 		return false
 	}
 	for _, r := range e.fixed.rules {
-		if r.Ruled.Shadow || r.Beside || !ruleset.Plain(r.Ruled) || r.Only.HasOverflowPolicy() {
+		if r.Ruled.Shadow || !ruleset.Plain(r.Ruled) || len(r.Only.Beside()) > 0 || r.Only.HasOverflowPolicy() {
 			return false
 		}
 	}

@@ -32,11 +32,10 @@ func count(s *ruleSet, q *front.Inquiry, failed bool) {
 // countEach is count for each rule by itself.
 func countEach(s *ruleSet, q *front.Inquiry, failed bool) {
 	var part front.Part
-	i := 0
-	for i < len(q.Checks) {
+	for i := range q.Checks {
 		m := s.meters[q.Checks[i].Rule.Name()]
-		i = front.NextPart(q.Checks, i, &q.Verdict, failed, &part)
-		metrics.CountPart(m, &part, q.Checks)
+		front.PartOf(&q.Checks[i], &q.Verdict, failed, &part)
+		metrics.CountPart(m, &part)
 	}
 }
 
@@ -47,7 +46,7 @@ func waitingOf(e *engine, s *ruleSet, q *front.Inquiry) []*metrics.Meter {
 		return meters
 	}
 	for i := range q.Checks {
-		if m := s.meters[q.Checks[i].Rule.Name()]; m != nil && q.Checks[i].Decision.Delay > 0 && !q.Checks[i].Rule.IsFormer() && !q.Checks[i].Rule.Shadow() {
+		if m := s.meters[q.Checks[i].Rule.Name()]; m != nil && q.Checks[i].Decision.Delay > 0 && !q.Checks[i].Rule.Shadow() {
 			meters = append(meters, m)
 		}
 	}

@@ -144,10 +144,9 @@ func countShadows(s *ruleSet, q *front.Inquiry, failed bool) {
 		part       front.Part
 		name, last string
 	)
-	i := 0
-	for i < len(q.Checks) {
+	for i := range q.Checks {
 		name = q.Checks[i].Rule.Name()
-		i = front.NextPart(q.Checks, i, &q.Verdict, failed, &part)
+		front.PartOf(&q.Checks[i], &q.Verdict, failed, &part)
 		t := s.tallies[name]
 		if t == nil {
 			continue

@@ -29,7 +29,7 @@ func WriteHeaders(h http.Header, f Fields, checks []core.Check, v *core.Verdict)
 		states          []byte
 		policies, retry string
 		values          *[8]string
-		c               *core.Check
+		c, reported     *core.Check
 		listed          int
 		earlier         bool
 	)
@@ -38,6 +38,10 @@ func WriteHeaders(h http.Header, f Fields, checks []core.Check, v *core.Verdict)
 	}
 	if v.Reported < 0 || v.Outcome != core.Reject && !f.XRateLimit && !f.IETF {
 		return
+	}
+	reported = &checks[v.Reported]
+	if v.InFlight {
+		reported = reported.InFlight
 	}
 	earlier = len(h) > 0 && (h[core.HeaderRemaining] != nil || h[core.HeaderRateLimit] != nil || h[core.HeaderPolicy] != nil)
 	// One array holds the values of all fields. Each field's slice of it has a length and a capacity of one, so that an append copies it.
@@ -59,41 +63,45 @@ func WriteHeaders(h http.Header, f Fields, checks []core.Check, v *core.Verdict)
 	if f.IETF {
 		states = room[:0]
 		for i := range checks {
-			c = &checks[i]
-			if !c.Rule.Shown || c.Uncounted || len(checks) > 1 && repeats(checks, i, v.Reported) {
+			if len(checks) > 1 && repeats(checks, i, v.Reported) {
 				continue
 			}
-			if i != v.Reported {
-				listed++
-				if listed >= mostListed {
+			for c = &checks[i]; c != nil; c = c.InFlight {
+				if !c.Rule.Shown || c.Uncounted {
 					continue
 				}
-			}
-			if policies == "" {
-				policies = c.Rule.PolicyText
-			} else {
-				policies += ", " + c.Rule.PolicyText
-				states = append(states, ", "...)
-			}
-			states = append(states, c.Rule.StateText...)
-			states = strconv.AppendInt(states, c.Decision.Remaining, 10)
-			if c.Decision.Allowed {
-				if c.Decision.MoreAfter > 0 && v.Outcome == core.Allow { // the most frequent case
-					states = append(states, core.MoreText...)
-					states = strconv.AppendInt(states, (c.Decision.MoreAfter+999_999)/1_000_000, 10)
-				} else {
-					states = appendMore(states, &c.Decision, v)
+				if c != reported {
+					listed++
+					if listed >= mostListed {
+						continue
+					}
 				}
-			} else if i == v.Reported && retry != "" {
-				states = append(states, core.MoreText...)
-				states = append(states, retry...)
-			} else if c.Decision.RetryAfter != core.Never {
-				states = append(states, core.MoreText...)
-				states = strconv.AppendInt(states, RetrySeconds(c.Decision.RetryAfter), 10)
+				if policies == "" {
+					policies = c.Rule.PolicyText
+				} else {
+					policies += ", " + c.Rule.PolicyText
+					states = append(states, ", "...)
+				}
+				states = append(states, c.Rule.StateText...)
+				states = strconv.AppendInt(states, c.Decision.Remaining, 10)
+				if c.Decision.Allowed {
+					if c.Decision.MoreAfter > 0 && v.Outcome == core.Allow { // the most frequent case
+						states = append(states, core.MoreText...)
+						states = strconv.AppendInt(states, (c.Decision.MoreAfter+999_999)/1_000_000, 10)
+					} else {
+						states = appendMore(states, &c.Decision, v)
+					}
+				} else if c == reported && retry != "" {
+					states = append(states, core.MoreText...)
+					states = append(states, retry...)
+				} else if c.Decision.RetryAfter != core.Never {
+					states = append(states, core.MoreText...)
+					states = strconv.AppendInt(states, RetrySeconds(c.Decision.RetryAfter), 10)
+				}
 			}
 		}
 	}
-	c = &checks[v.Reported]
+	c = reported
 	if f.XRateLimit && (!earlier || v.Outcome == core.Reject || stricter(h, &c.Decision)) {
 		values[3] = c.Rule.LimitText
 		values[4] = decimal(c.Decision.Remaining)

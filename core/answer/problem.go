@@ -114,8 +114,10 @@ func Body(asProblem bool, message string, checks []core.Check, v *core.Verdict) 
 		Detail: message,
 	}
 	for i := range checks {
-		if !checks[i].Decision.Allowed && checks[i].Rule.Shown {
-			p.Violated = append(p.Violated, checks[i].Rule.Name())
+		for c := &checks[i]; c != nil; c = c.InFlight {
+			if !c.Decision.Allowed && c.Rule.Shown {
+				p.Violated = append(p.Violated, c.Rule.Name())
+			}
 		}
 	}
 	body, err := json.Marshal(p)

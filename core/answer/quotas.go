@@ -17,27 +17,31 @@ func AppendQuotas(buf []byte, checks []core.Check, v *core.Verdict) []byte {
 	buf = append(buf, `{"quotas":[`...)
 	first := true
 	for i := range checks {
-		c := &checks[i]
-		if !c.Rule.Shown || c.Uncounted || len(checks) > 1 && repeats(checks, i, v.Reported) {
+		if len(checks) > 1 && repeats(checks, i, v.Reported) {
 			continue
 		}
-		if !first {
-			buf = append(buf, ',')
+		for c := &checks[i]; c != nil; c = c.InFlight {
+			if !c.Rule.Shown || c.Uncounted {
+				continue
+			}
+			if !first {
+				buf = append(buf, ',')
+			}
+			first = false
+			buf = append(buf, `{"name":"`...)
+			buf = append(buf, c.Rule.Policy()...)
+			buf = append(buf, `","limit":`...)
+			buf = append(buf, c.Rule.LimitText...)
+			buf = append(buf, `,"remaining":`...)
+			buf = strconv.AppendInt(buf, c.Decision.Remaining, 10)
+			buf = append(buf, `,"reset":`...)
+			buf = strconv.AppendInt(buf, seconds(c.Decision.ResetAfter), 10)
+			if !c.Decision.Allowed && c.Decision.RetryAfter != core.Never {
+				buf = append(buf, `,"retry_after":`...)
+				buf = strconv.AppendInt(buf, RetrySeconds(c.Decision.RetryAfter), 10)
+			}
+			buf = append(buf, '}')
 		}
-		first = false
-		buf = append(buf, `{"name":"`...)
-		buf = append(buf, c.Rule.Policy()...)
-		buf = append(buf, `","limit":`...)
-		buf = append(buf, c.Rule.LimitText...)
-		buf = append(buf, `,"remaining":`...)
-		buf = strconv.AppendInt(buf, c.Decision.Remaining, 10)
-		buf = append(buf, `,"reset":`...)
-		buf = strconv.AppendInt(buf, seconds(c.Decision.ResetAfter), 10)
-		if !c.Decision.Allowed && c.Decision.RetryAfter != core.Never {
-			buf = append(buf, `,"retry_after":`...)
-			buf = strconv.AppendInt(buf, RetrySeconds(c.Decision.RetryAfter), 10)
-		}
-		buf = append(buf, '}')
 	}
 	return append(buf, "]}\n"...)
 }

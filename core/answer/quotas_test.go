@@ -26,7 +26,6 @@ func newDesk(t *testing.T, rules ...core.RuleConfig) *desk {
 			t.Fatal(err)
 		}
 		d.rules = append(d.rules, r)
-		d.rules = append(d.rules, r.Beside()...)
 	}
 	return d
 }

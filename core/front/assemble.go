@@ -17,7 +17,6 @@ type Rule struct {
 	Ruled   *ruleset.Rule
 	Matcher *match.Matcher // that of Ruled; nil: covers all requests
 	Only    *core.Rule     // the limit of all its requests, unless Ruled.Limits.Moved is not 0; nil: ruleset.LimitOf chooses among several, or there is none
-	Beside  bool           // any of its limits has a candidate or a concurrency that is decided with it
 
 	ofFile    bool // its paths are those that the client has sent: see Inquiry.Sent
 	skips     bool // requests without a key are not counted
@@ -29,9 +28,6 @@ func NewRule(ruled *ruleset.Rule) *Rule {
 	r := &Rule{Ruled: ruled, Matcher: ruled.Matcher, skips: ruled.SkipMissing, ofAddress: ruleset.OfAddress(ruled)}
 	if ruled.Limits.Single() {
 		r.Only = ruled.Limits.Own()
-	}
-	for _, limit := range ruled.Limits.Rules() {
-		r.Beside = r.Beside || len(limit.Beside()) > 0
 	}
 	return r
 }
@@ -106,12 +102,11 @@ type Inquiry struct {
 	Sent     *http.Request
 	Stripped bool
 
-	ofCaller bool // it is for Quotas
-	room     []byte
-	rules    []*Rule
-	places   []int
-	lookup   *ruleset.Lookup // nil: never used
-	entries  []ruleset.Entry
+	room    []byte
+	rules   []*Rule
+	places  []int
+	lookup  *ruleset.Lookup // nil: never used
+	entries []ruleset.Entry
 }
 
 // Inquiries has the Inquiries that are not in use.
@@ -126,7 +121,7 @@ const mostPlaces = 1024
 // Free clears an Inquiry and returns it to Inquiries.
 func Free(q *Inquiry) {
 	for i := range q.Checks {
-		q.Checks[i] = core.Check{}
+		q.Checks[i].Clear()
 	}
 	q.Checks = q.Checks[:0]
 	q.Lacking = false
@@ -140,7 +135,7 @@ func Free(q *Inquiry) {
 	Inquiries.Put(q)
 }
 
-// Assemble adds a check for each rule of a set that covers a request, and for its candidate and concurrency. address is the client's;
+// Assemble adds a check for each rule of a set that covers a request. address is the client's;
 // it may be "" if the set does not need it. The error is ErrEarly, or that of a rule's Covering.
 func Assemble(s *Set, q *Inquiry, r *http.Request, address string) error {
 	var (
@@ -206,12 +201,10 @@ func Assemble(s *Set, q *Inquiry, r *http.Request, address string) error {
 			}
 		}
 		if limit != nil {
-			q.Checks = append(q.Checks, core.Check{Rule: limit, Key: key, Cost: cost})
-			if rule.Beside || moved != 0 {
-				addBeside(q, limit, key, cost)
-			}
+			check := addCheck(q, limit, key, cost)
 			if moved != 0 {
-				q.Checks = ruleset.AppendFormers(q.Checks, ruled, limit, seen, address, key, cost)
+				check.Limits = ruled.Limits
+				check.Tier = ruleset.TierOf(ruled, seen, address)
 			}
 		}
 	}
@@ -221,18 +214,32 @@ func Assemble(s *Set, q *Inquiry, r *http.Request, address string) error {
 	return err
 }
 
-// AddCheck adds the check of a rule that is known to cover a request, with what the rule has read in it before, and those of its
-// candidate and concurrency.
+// addCheck adds a check. Those of earlier requests are used again.
+func addCheck(q *Inquiry, limit *core.Rule, key string, cost int64) *core.Check {
+	n := len(q.Checks)
+	if n < cap(q.Checks) {
+		q.Checks = q.Checks[:n+1]
+	} else {
+		q.Checks = append(q.Checks, core.Check{})
+	}
+	c := &q.Checks[n]
+	c.Rule = limit
+	c.Key = key
+	c.Cost = cost
+	return c
+}
+
+// AddCheck adds the check of a rule that is known to cover a request, with what the rule has read in it before.
 func AddCheck(q *Inquiry, rule *Rule, tier, key string, cost int64) {
 	limits := rule.Ruled.Limits
 	limit := limits.Of(tier, key)
 	if limit == nil {
 		return
 	}
-	q.Checks = append(q.Checks, core.Check{Rule: limit, Key: key, Cost: cost})
-	addBeside(q, limit, key, cost)
+	check := addCheck(q, limit, key, cost)
 	if atomic.LoadInt32(&limits.Moved) != 0 {
-		q.Checks = limits.AppendFormers(q.Checks, limit, tier, key, cost)
+		check.Limits = limits
+		check.Tier = tier
 	}
 }
 
@@ -298,15 +305,6 @@ func onceEach(places []int) []int {
 	return places[:n]
 }
 
-// addBeside adds the checks of the candidate and the concurrency that are decided together with a limit.
-func addBeside(q *Inquiry, limit *core.Rule, key string, cost int64) {
-	for _, other := range limit.Beside() {
-		if !q.ofCaller || !other.IsCandidate() {
-			q.Checks = append(q.Checks, core.Check{Rule: other, Key: key, Cost: cost})
-		}
-	}
-}
-
 // describe adds a check for each limit that the descriptors of a request match. It leaves out a descriptor if the request lacks one of its
 // values, as Envoy does.
 func describe(s *Set, q *Inquiry, r *http.Request, address string) {
@@ -331,9 +329,9 @@ func describe(s *Set, q *Inquiry, r *http.Request, address string) {
 	all := s.domain.Limits()
 	for i := range lookup.Found {
 		f := &lookup.Found[i]
-		q.Checks = append(q.Checks, core.Check{Rule: f.Rule, Key: f.Key, Cost: f.Cost})
+		check := addCheck(q, f.Rule, f.Key, f.Cost)
 		if limits := all[f.Place]; atomic.LoadInt32(&limits.Moved) != 0 {
-			q.Checks = limits.AppendFormers(q.Checks, f.Rule, "", f.Key, f.Cost)
+			check.Limits = limits
 		}
 	}
 	lookup.Begin() // which forgets the request
@@ -343,11 +341,10 @@ func describe(s *Set, q *Inquiry, r *http.Request, address string) {
 }
 
 // Quotas adds a check for each of some rules of a set that covers the client of a request, whatever the request is for, and for the
-// limits of its descriptors: most checks at most, and those that are decided together with the last. It leaves out shadow rules.
+// limits of its descriptors: most checks at most. It leaves out shadow rules.
 func Quotas(s *Set, rules []*Rule, most int, q *Inquiry, r *http.Request, address string) {
 	var alone Set
 	var rule Rule
-	q.ofCaller = true
 	list := []*Rule{&rule}
 	alone.Own = list
 	for i := range rules {
@@ -366,6 +363,5 @@ func Quotas(s *Set, rules []*Rule, most int, q *Inquiry, r *http.Request, addres
 	if s.domain != nil && len(q.Checks) < most {
 		describe(s, q, r, address)
 	}
-	q.ofCaller = false
 	q.Set = s
 }

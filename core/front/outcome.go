@@ -44,40 +44,21 @@ var ComparisonWords = [][2]string{{"rejected", "rejected"}, {"allowed", "rejecte
 // Part is the result of one rule for a request.
 type Part struct {
 	Outcome  Outcome
-	Check    int // the index of the check that decided: that of the rule's limit, or of its concurrency
+	Check    *core.Check // that decided: of the rule's limit, or of its concurrency
 	Compared Comparison
 }
 
-// NextPart fills in the result of the rule whose first check is at place i, and returns the place of the next rule's first check. The checks have
-// been decided, with that verdict; failed is whether the store had failed.
-func NextPart(checks []core.Check, at int, v *core.Verdict, failed bool, p *Part) int {
-	var (
-		limit, other *core.Check
-		next         int
-	)
-	limit = &checks[at]
-	p.Check = at
+// PartOf fills in the result of the rule of a check that was decided, with that verdict; failed is whether the store had failed.
+func PartOf(c *core.Check, v *core.Verdict, failed bool, p *Part) {
+	p.Check = c
 	p.Compared = NotCompared
-	for next = at + 1; next < len(checks); next++ {
-		other = &checks[next]
-		if other.Rule.IsCandidate() {
-			if !failed {
-				p.Compared = compare(limit.Decision.Allowed, other.Decision.Allowed)
-			}
-			continue
-		}
-		if other.Rule.IsFormer() { // the limit's check has its decision, too
-			continue
-		}
-		if !other.Rule.IsConcurrency() {
-			break
-		}
-		if limit.Decision.Allowed && !other.Decision.Allowed {
-			p.Check = next
-		}
+	if c.Candidate != nil && !failed {
+		p.Compared = compare(c.Decision.Allowed, c.Candidate.Decision.Allowed)
 	}
-	p.Outcome = outcomeOf(&checks[p.Check], v, failed)
-	return next
+	if c.InFlight != nil && c.Decision.Allowed && !c.InFlight.Decision.Allowed {
+		p.Check = c.InFlight
+	}
+	p.Outcome = outcomeOf(p.Check, v, failed)
 }
 
 func compare(limit, candidate bool) Comparison {

@@ -23,17 +23,23 @@ func ruleOf(t *testing.T, c core.RuleConfig) *core.Rule {
 	return r
 }
 
-// checksOf returns decided checks of rules and of their concurrencies and candidates.
+// checksOf returns decided checks of rules: each rule takes a decision, and one more for its candidate and for its concurrency.
 func checksOf(rules []*core.Rule, decisions []core.Decision) []core.Check {
-	var checks []core.Check
-	for _, r := range rules {
-		checks = append(checks, core.Check{Rule: r})
-		for _, other := range r.Beside() {
-			checks = append(checks, core.Check{Rule: other})
-		}
+	checks := make([]core.Check, len(rules))
+	take := func(r *core.Rule) *core.Check {
+		c := &core.Check{Rule: r, Decision: decisions[0]}
+		decisions = decisions[1:]
+		return c
 	}
-	for i := range checks {
-		checks[i].Decision = decisions[i]
+	for i, r := range rules {
+		checks[i] = *take(r)
+		for _, other := range r.Beside() {
+			if other.IsCandidate() {
+				checks[i].Candidate = take(other)
+			} else {
+				checks[i].InFlight = take(other)
+			}
+		}
 	}
 	return checks
 }
@@ -58,42 +64,43 @@ func TestEachRuleHasOneOutcomeOfARequest(t *testing.T) {
 	no := core.Decision{}
 	allow := core.Verdict{Outcome: core.Allow}
 	reject := core.Verdict{Outcome: core.Reject}
+	type part struct {
+		outcome  Outcome
+		inFlight bool // the concurrency has decided
+		compared Comparison
+	}
 	for _, c := range []struct {
 		name      string
 		rules     []*core.Rule
 		decisions []core.Decision
 		verdict   core.Verdict
 		failed    bool
-		want      []Part
+		want      []part
 	}{
-		{"allowed", []*core.Rule{plain}, []core.Decision{yes}, allow, false, []Part{{Allowed, 0, NotCompared}}},
-		{"by tolerance", []*core.Rule{plain}, []core.Decision{{Allowed: true, Soft: true}}, allow, false, []Part{{AllowedSoft, 0, NotCompared}}},
-		{"after a wait", []*core.Rule{plain}, []core.Decision{{Allowed: true, Delay: 1}}, allow, false, []Part{{Delayed, 0, NotCompared}}},
+		{"allowed", []*core.Rule{plain}, []core.Decision{yes}, allow, false, []part{{Allowed, false, NotCompared}}},
+		{"by tolerance", []*core.Rule{plain}, []core.Decision{{Allowed: true, Soft: true}}, allow, false, []part{{AllowedSoft, false, NotCompared}}},
+		{"after a wait", []*core.Rule{plain}, []core.Decision{{Allowed: true, Delay: 1}}, allow, false, []part{{Delayed, false, NotCompared}}},
 		{"one rejects, others count nothing", []*core.Rule{plain, other, shadow}, []core.Decision{yes, no, yes}, reject, false,
-			[]Part{{NotCounted, 0, NotCompared}, {Rejected, 1, NotCompared}, {Allowed, 2, NotCompared}}},
-		{"a shadow would make it wait", []*core.Rule{shadow}, []core.Decision{{Allowed: true, Delay: 1}}, allow, false, []Part{{ShadowDelayed, 0, NotCompared}}},
-		{"a shadow would reject", []*core.Rule{shadow, plain}, []core.Decision{no, yes}, allow, false, []Part{{ShadowRejected, 0, NotCompared}, {Allowed, 1, NotCompared}}},
-		{"a place is wanting", []*core.Rule{both, plain}, []core.Decision{yes, no, no, yes}, reject, false, []Part{{Rejected, 2, Stricter}, {NotCounted, 3, NotCompared}}},
-		{"a limit and a place", []*core.Rule{both}, []core.Decision{no, yes, no}, reject, false, []Part{{Rejected, 0, Laxer}}},
-		{"both reject", []*core.Rule{both}, []core.Decision{no, no, yes}, reject, false, []Part{{Rejected, 0, BothRejected}}},
-		{"both allow", []*core.Rule{both}, []core.Decision{yes, yes, yes}, allow, false, []Part{{Allowed, 0, BothAllowed}}},
-		{"concurrency alone is a rule of its own", []*core.Rule{plain, alone}, []core.Decision{yes, no}, reject, false, []Part{{NotCounted, 0, NotCompared}, {Rejected, 1, NotCompared}}},
-		{"the store has failed", []*core.Rule{both, plain}, []core.Decision{yes, no, yes, no}, reject, true, []Part{{NotCounted, 0, NotCompared}, {Rejected, 3, NotCompared}}},
-		{"memory counts", []*core.Rule{plain}, []core.Decision{yes}, allow, true, []Part{{Fallback, 0, NotCompared}}},
+			[]part{{NotCounted, false, NotCompared}, {Rejected, false, NotCompared}, {Allowed, false, NotCompared}}},
+		{"a shadow would make it wait", []*core.Rule{shadow}, []core.Decision{{Allowed: true, Delay: 1}}, allow, false, []part{{ShadowDelayed, false, NotCompared}}},
+		{"a shadow would reject", []*core.Rule{shadow, plain}, []core.Decision{no, yes}, allow, false, []part{{ShadowRejected, false, NotCompared}, {Allowed, false, NotCompared}}},
+		{"a place is wanting", []*core.Rule{both, plain}, []core.Decision{yes, no, no, yes}, reject, false, []part{{Rejected, true, Stricter}, {NotCounted, false, NotCompared}}},
+		{"a limit and a place", []*core.Rule{both}, []core.Decision{no, yes, no}, reject, false, []part{{Rejected, false, Laxer}}},
+		{"both reject", []*core.Rule{both}, []core.Decision{no, no, yes}, reject, false, []part{{Rejected, false, BothRejected}}},
+		{"both allow", []*core.Rule{both}, []core.Decision{yes, yes, yes}, allow, false, []part{{Allowed, false, BothAllowed}}},
+		{"concurrency alone is a rule of its own", []*core.Rule{plain, alone}, []core.Decision{yes, no}, reject, false, []part{{NotCounted, false, NotCompared}, {Rejected, false, NotCompared}}},
+		{"the store has failed", []*core.Rule{both, plain}, []core.Decision{yes, no, yes, no}, reject, true, []part{{NotCounted, false, NotCompared}, {Rejected, false, NotCompared}}},
+		{"memory counts", []*core.Rule{plain}, []core.Decision{yes}, allow, true, []part{{Fallback, false, NotCompared}}},
 		{"nobody decides", []*core.Rule{open, closed}, []core.Decision{yes, yes}, core.Verdict{Outcome: core.Unavailable}, true,
-			[]Part{{NotCounted, 0, NotCompared}, {ErrorClosed, 1, NotCompared}}},
+			[]part{{NotCounted, false, NotCompared}, {ErrorClosed, false, NotCompared}}},
 	} {
 		checks := checksOf(c.rules, c.decisions)
-		at := 0
 		for i, want := range c.want {
-			var part Part
-			at = NextPart(checks, at, &c.verdict, c.failed, &part)
-			if part != want {
-				t.Errorf("%s, rule %d: %+v, want %+v", c.name, i, part, want)
+			var got Part
+			PartOf(&checks[i], &c.verdict, c.failed, &got)
+			if (part{got.Outcome, got.Check == checks[i].InFlight, got.Compared}) != want || got.Check != &checks[i] && got.Check != checks[i].InFlight {
+				t.Errorf("%s, rule %d: %+v, want %+v", c.name, i, got, want)
 			}
-		}
-		if at != len(checks) {
-			t.Errorf("%s: ended at %d of %d checks", c.name, at, len(checks))
 		}
 	}
 }

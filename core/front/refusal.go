@@ -28,8 +28,10 @@ func Reject(w http.ResponseWriter, r *http.Request, q *Inquiry, message string, 
 		return
 	}
 	v := &q.Verdict
-	if v.Reported >= 0 && q.Checks[v.Reported].Rule.Message != "" {
-		message = q.Checks[v.Reported].Rule.Message
+	if v.Reported >= 0 {
+		if own := core.Reported(q.Checks, v).Rule.Message; own != "" {
+			message = own
+		}
 	}
 	if message != "" && fill != nil {
 		message = fill(message)

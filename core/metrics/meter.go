@@ -3,7 +3,6 @@ package metrics
 import (
 	"sync/atomic"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 )
 
@@ -32,8 +31,8 @@ func LabelOf(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// CountPart counts the result of a rule for a request that was decided by checks.
-func CountPart(m *Meter, part *front.Part, checks []core.Check) {
+// CountPart counts the result of a rule for a request.
+func CountPart(m *Meter, part *front.Part) {
 	if part.Compared != front.NotCompared {
 		atomic.AddInt64(&m.Compared[part.Compared], 1)
 	}
@@ -41,7 +40,7 @@ func CountPart(m *Meter, part *front.Part, checks []core.Check) {
 		return
 	}
 	atomic.AddInt64(&m.Requests[part.Outcome], 1)
-	if checks[part.Check].Decision.Penalty {
+	if part.Check.Decision.Penalty {
 		atomic.AddInt64(&m.Penalties, 1)
 	}
 }

@@ -309,12 +309,6 @@ func TierOf(rule *Rule, r *http.Request, address string) string {
 	return value
 }
 
-// AppendFormers appends the checks of former limits that the request must pass besides the limit that LimitOf has returned, whose check
-// is among the checks already: see core.Limits.
-func AppendFormers(checks []core.Check, rule *Rule, limit *core.Rule, r *http.Request, address, key string, cost int64) []core.Check {
-	return rule.Limits.AppendFormers(checks, limit, TierOf(rule, r, address), key, cost)
-}
-
 // ofOneAddress says why a single address cannot have a limit: it shares its counter with all of its network. nil: it can.
 func ofOneAddress(address string, p match.Prefixes) error {
 	network := p.Shared(address)

@@ -86,16 +86,22 @@ func (w *switched) close() {
 
 // checks returns the checks of a request, as adapters make them.
 func (w *switched) checks(tier, key string) []core.Check {
-	var checks []core.Check
-	r := w.limits.Of(tier, key)
-	checks = append(checks, core.Check{Rule: r, Key: key, Cost: 1})
-	for _, other := range r.Beside() {
-		checks = append(checks, core.Check{Rule: other, Key: key, Cost: 1})
-	}
+	check := core.Check{Rule: w.limits.Of(tier, key), Key: key, Cost: 1}
 	if w.limits.Moved != 0 {
-		checks = w.limits.AppendFormers(checks, r, tier, key, 1)
+		check.Limits, check.Tier = w.limits, tier
 	}
-	return checks
+	return []core.Check{check}
+}
+
+// parts looks at a key, and returns what is decided together with its rule.
+func (w *switched) parts(tier, key string) []core.Check {
+	w.t.Helper()
+	checks := w.checks(tier, key)
+	var v core.Verdict
+	if err := w.limiter.Decide(checks, true, &v); err != nil {
+		w.t.Fatal(err)
+	}
+	return checks[0].Parts()
 }
 
 // ask decides on a request, and returns the decision of its rule.
@@ -106,7 +112,7 @@ func (w *switched) ask(tier, key string) core.Decision {
 	if err := w.limiter.Decide(checks, false, &v); err != nil {
 		w.t.Fatal(err)
 	}
-	if v.Reported > 0 && checks[v.Reported].Rule.IsFormer() {
+	if v.Reported >= 0 && core.Reported(checks, &v).Rule.IsFormer() {
 		w.t.Fatalf("the verdict reports a former rule: %+v", v)
 	}
 	if allowed := v.Outcome == core.Allow || v.Outcome == core.Delay; allowed != checks[0].Decision.Allowed {
@@ -295,7 +301,7 @@ func otherNumbers(s *scene) {
 		if !d.Allowed || d.Limit != requests || d.Remaining != requests-used {
 			s.t.Fatalf("%d a minute, after %d requests: %+v", requests, used, d)
 		}
-		if x.limits.InTransition(s.store.Now()) || len(x.checks("", "alice")) != 2 || x.limits.Of("", "").Noted() != "noted" || x.limits.Own().Limit().Requests() != 10 {
+		if x.limits.InTransition(s.store.Now()) || len(x.parts("", "alice")) != 1 || x.limits.Of("", "").Noted() != "noted" || x.limits.Own().Limit().Requests() != 10 {
 			s.t.Fatal("more than a number has changed")
 		}
 		s.clock.Add(second)
@@ -352,8 +358,8 @@ func aFormerLimitThatComesTwice(s *scene) {
 	if d := x.ask("", "alice"); !d.Allowed || d.Remaining != 4 {
 		s.t.Fatalf("the first request: %+v, want 4 left of the former limit", d)
 	}
-	if got := len(x.checks("", "alice")); got != 2 {
-		s.t.Fatalf("%d checks, want 2", got)
+	if got := len(x.parts("", "alice")); got != 1 {
+		s.t.Fatalf("%d former limits, want 1", got)
 	}
 	x.close()
 }
@@ -419,8 +425,8 @@ func lookSeesBoth(s *scene) {
 	if err := x.limiter.Look(checks, &v); err != nil {
 		s.t.Fatal(err)
 	}
-	if d := checks[0].Decision; len(checks) != 2 || !d.Allowed || d.Limit != 10 || d.Remaining != 2 {
-		s.t.Fatalf("%d checks, %+v; want 2 of 10 left", len(checks), d)
+	if d := checks[0].Decision; len(checks[0].Parts()) != 1 || !d.Allowed || d.Limit != 10 || d.Remaining != 2 {
+		s.t.Fatalf("%d former limits, %+v; want 2 of 10 left", len(checks[0].Parts()), d)
 	}
 	x.close()
 }
@@ -670,13 +676,14 @@ func policiesInTransition(t *testing.T, newStore NewStore) {
 		if err := x.limiter.Decide(checks, false, &v); err != nil {
 			t.Fatal(err)
 		}
-		if len(checks) != 4 || !checks[1].Rule.IsCandidate() || !checks[2].Rule.IsConcurrency() || !checks[3].Rule.IsFormer() {
-			t.Fatalf("%d checks", len(checks))
+		asked := &checks[0]
+		if len(asked.Parts()) != 3 || asked.Candidate == nil || asked.InFlight == nil || !asked.Parts()[2].Rule.IsFormer() {
+			t.Fatalf("the parts are %+v", asked.Parts())
 		}
-		if v.Outcome != core.Reject || v.Reported != 0 || checks[0].Decision.Allowed || !checks[1].Decision.Allowed || !checks[2].Decision.Allowed {
-			t.Fatalf("%+v; the candidate %+v", v, checks[1].Decision)
+		if v.Outcome != core.Reject || v.Reported != 0 || v.InFlight || asked.Decision.Allowed || !asked.Candidate.Decision.Allowed || !asked.InFlight.Decision.Allowed {
+			t.Fatalf("%+v; the candidate %+v", v, asked.Candidate.Decision)
 		}
-		if got := checks[2].Decision.Remaining; got != 7 { // of the two that were allowed
+		if got := asked.InFlight.Decision.Remaining; got != 7 { // of the two that were allowed
 			t.Fatalf("%d places are left, want 7", got)
 		}
 		x.close()

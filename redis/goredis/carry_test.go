@@ -94,8 +94,7 @@ func TestWithoutScanTheFormerLimitHoldsAndTheStoreSaysSo(t *testing.T) {
 	config.KeySpec = "client_ip"
 	limits := limitsOf(t, limiter, config)
 	ask := func() bool {
-		r := limits.Of("", "alice")
-		checks := limits.AppendFormers([]core.Check{{Rule: r, Key: "alice", Cost: 1}}, r, "", "alice", 1)
+		checks := []core.Check{{Rule: limits.Of("", "alice"), Key: "alice", Cost: 1, Limits: limits}}
 		var v core.Verdict
 		if err := limiter.Decide(checks, false, &v); err != nil {
 			t.Fatal(err)
