@@ -73,6 +73,42 @@ func TestBlockedKeysAreFoundAmongOthers(t *testing.T) {
 	}
 }
 
+// A key may have an account under the new rule already, which would expire before the penalty of the former rule ends.
+func TestAPenaltyIsCarriedIntoAnAccountThatWouldExpireEarlier(t *testing.T) {
+	server := redistest.Start(t)
+	store := newStore(t, redis.Config{PlainKeys: true}, goredis.Config{Addresses: []string{server.Addr()}})
+	punish := func(a core.Algorithm, penalty time.Duration) *core.Rule {
+		config := rule(t, "x", a, 1)
+		config.OverflowPolicy = core.OverflowPolicy{Penalties: []time.Duration{penalty}}
+		r, err := core.NewRule(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Open(r); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := store.Decide([]core.Check{{Rule: r, Key: "mallory", Cost: 1}}, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return r
+	}
+	former, next := punish(core.TokenBucket, time.Hour), punish(core.FixedWindow, time.Minute)
+	done := make(chan bool)
+	store.Carry(former, next, func() { close(done) })
+	<-done
+	accounts := server.MustDo(t, "KEYS", "*:a").Strings()
+	for _, account := range accounts {
+		if left := server.MustDo(t, "PTTL", account).Int; left < 59*60_000 {
+			t.Errorf("%s expires in %d ms, and the penalty is an hour", account, left)
+		}
+	}
+	if len(accounts) != 2 {
+		t.Errorf("accounts %q, want one under each rule", accounts)
+	}
+}
+
 // within waits until something is so.
 func within(t *testing.T, what string, is func() bool) {
 	t.Helper()
