@@ -77,20 +77,10 @@ func TestAdminRefusesKeysThatNoClientCanHave(t *testing.T) {
 				want string
 			}{
 				{"each", []string{"evil-host"}, `key: client_ip: must be an address, such as 192.0.2.7`},
-				{"each", []string{"198.51.100.7:http"}, `key: client_ip: must be an address`},
-				{"each", []string{"198.51.0.0/16"}, `key: client_ip: "198.51.0.0/16": is no client: each of its addresses is counted by itself; name one, or count by such networks (ipv4_prefix 16)`},
 				{"wide", []string{"evil-host"}, `key: client_ip: must be an address, such as 192.0.2.7, or a network such as 192.0.0.0/16 or 2001:db8::/64`},
 				{"wide", []string{"198.0.0.0/8"}, `key: client_ip: "198.0.0.0/8": is no client: it is counted by smaller networks, such as 198.0.0.0/16 (ipv4_prefix 16)`},
-				{"wide", []string{"198.51.100.0/24"}, `key: client_ip: "198.51.100.0/24": is a part of 198.51.0.0/16, which is counted as one (ipv4_prefix 16)`},
-				{"wide", []string{"2001:db8::/32"}, `key: client_ip: "2001:db8::/32": is no client: it is counted by smaller networks`},
-				{"pair", []string{"a.test", "192.0.2.7"}, `key: client_ip: must be an address`},
 				{"pair", []string{"192.0.2.7", "https://c.test/login"}, `: must be a host, and is a URL; write c.test`},
-				{"pair", []string{"192.0.2.7", "a b"}, `: must be one host, such as shop.example`},
-				{"pair", []string{"192.0.2.7", "*.example.com"}, `: must be one host`},
-				{"pair", []string{"192.0.2.7", "."}, `: must be one host`},
-				{"pair", []string{"192.0.2.7", "example.com/login"}, `: must be a host such as shop.example, without a path`},
 				{"place", []string{"login"}, `: must be a path, which begins with /`},
-				{"place", []string{"/a%20b"}, `: must be written decoded, without %20`},
 				{"way", []string{"P T"}, `: must be a method such as POST`},
 			} {
 				key, _ := json.Marshal(test.key)

@@ -480,9 +480,6 @@ func TestMistakesInAGuardAreSaid(t *testing.T) {
 		{"guard a b {\n}", `guard: takes one name, not ["a" "b"]`},
 		{"guard /a {\n}", `guard: name: `},
 		{"guard {\n max 0\n}", `guard: max "0": must be from 1 to 100000`},
-		{"guard {\n max 100001\n}", `guard: max "100001": must be from 1 to 100000`},
-		{"guard {\n max 5\n min 6\n}", `guard: min 6: must not be above max, which is 5`},
-		{"guard {\n max 128\n min 129\n}", `guard: min 129: must not be above max, which is 128`},
 		{"guard {\n priority gold\n}", `guard: priority: takes a placeholder and the values of it that have priority`},
 		{"guard {\n priority gold silver\n}", `guard: priority "gold": is the same for all requests`},
 		{"guard {\n priority {header.X-Plan} \"\"\n}", `has an empty value`},
@@ -496,11 +493,9 @@ func TestMistakesInAGuardAreSaid(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ guard, want string }{
-		{`{"max": -1}`, `guard: max -1: must be from 1 to 100000`},
 		{`{"min": 7, "max": 6}`, `guard: min 7: must not be above max, which is 6`},
 		{`{"most": 7}`, `most`},
 		{`{"priority": {"source": "{http.request.header.X-Plan}"}}`, `has no values`},
-		{`{"name": "a b"}`, `guard: name`},
 	} {
 		got := s.refused(s.json(httpApp(`[{"handler": "rate_limit", "guard": ` + c.guard + `}]`)))
 		if !strings.Contains(got, c.want) {

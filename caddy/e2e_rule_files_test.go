@@ -376,14 +376,8 @@ descriptors:
 
 func TestConfigurationsOfFilesThatCannotBeAreRefused(t *testing.T) {
 	for _, test := range []struct{ name, site, why string }{
-		{"a descriptor without files", "rate_limit {\ndescriptor a {header.A}\n}", "descriptor: needs rules_file"},
-		{"a domain without descriptors", byFiles("domain d"), `domain "d": has no effect without a descriptor`},
 		{"a domain that is not there", byFiles("domain massaging\ndescriptor a {header.A}"), `domain "massaging": is not in the rule files, which have messaging (did you mean messaging?)`},
 		{"descriptors that nothing makes", byFiles(""), "write a line such as descriptor"},
-		{"a key with a placeholder", byFiles("descriptor {header.A} {header.A}"), "the key is a text"},
-		{"a key without a value", byFiles("descriptor a"), "takes keys, each with a placeholder behind it"},
-		{"an interval that is too short", byFiles("descriptor a {header.A}\n") + "\nrate_limit {\nrules_file x\nrules_interval 10ms\n}", "must be a duration from 1s to 1h"},
-		{"a file twice", "rate_limit {\nrules_file a b a\n}", "rules_file a: duplicate"},
 		{"a file that is not there", "rate_limit {\nrules_file DIR/rules/nosuch.yaml\n}", "rules/nosuch.yaml: no such file or directory"},
 		{"a glob that names none", "rate_limit {\nrules_file DIR/rules/*.yml\n}", "rules/*.yml: no file matches"},
 	} {

@@ -51,19 +51,6 @@ func TestTiersOfAZoneChooseTheLimitAndOverridesGoBeforeThem(t *testing.T) {
 	}
 }
 
-func TestAReloadChangesTiersAndKeepsWhatWasUsed(t *testing.T) {
-	s := startSite(t, tiersCaddyfile)
-	s.admit(2, "/", "X-Key", "anna", "X-Plan", "free")
-	s.admit(6, "/", "X-Key", "vip")
-	s.reload(strings.NewReplacer("free 2/366d", "free 3/366d", "vip 6/366d", "vip 5/366d", "staff unlimited", "staff 4/366d").Replace(tiersCaddyfile))
-	s.admit(1, "/", "X-Key", "anna", "X-Plan", "free")
-	s.reject("/", "X-Key", "anna", "X-Plan", "free")
-	s.admit(1, "/", "X-Key", "anna", "X-Plan", "staff")
-	s.reject("/", "X-Key", "anna", "X-Plan", "staff")
-	s.reject("/", "X-Key", "vip")
-	s.said(0, saysAfresh)
-}
-
 // No warning if the client cannot choose the source of the tier.
 func TestTiersOfWhatTheProxyKnowsAreNotWarnedOf(t *testing.T) {
 	s := startSite(t, `vars plan pro
