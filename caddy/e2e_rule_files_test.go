@@ -237,6 +237,8 @@ func TestZonesRulesAndDescriptorsAreDecidedTogether(t *testing.T) {
 		t.Errorf("status %d, %d remaining, want 200 and 1: rejected requests cost nothing", r.status, r.remaining(t))
 	}
 	r.want(t, "RateLimit-Policy", `"z";q=2;w=31622400, "r";q=2;w=31622400, "d.kind";q=2;w=31536000`)
+	// A descriptor with an empty value is left out, although a key alone matches any value.
+	s.do("/", "X-Zone", "b", "X-Rule", "b").want(t, "RateLimit-Policy", `"z";q=2;w=31622400, "r";q=2;w=31622400`)
 }
 
 func TestABareHandlerGoesByTheGlobalFiles(t *testing.T) {
