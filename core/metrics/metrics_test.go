@@ -13,7 +13,7 @@ func TestFamiliesAreNamedAsPrometheusWants(t *testing.T) {
 	known := make(map[string]bool)
 	for _, f := range Families {
 		if known[f.Name] {
-			t.Errorf("%s is there twice", f.Name)
+			t.Errorf("duplicate family %s", f.Name)
 		}
 		known[f.Name] = true
 		if !strings.HasPrefix(f.Name, "weir_") || strings.HasSuffix(f.Name, "_total") != (f.Kind == "counter") || !strings.HasSuffix(f.Help, ".") {

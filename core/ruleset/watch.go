@@ -33,7 +33,7 @@ func NewWatch(patterns []string, taken *Contents) *Watch {
 type Event struct {
 	Taken    bool          // new contents are in force
 	Restored bool          // after a refusal, the files are again those that are in force
-	Refused  Problems      // they cannot be read, or are wrong: what was in force stays so
+	Refused  Problems      // they cannot be read, or are wrong: the previous rules stay in force
 	Before   bool          // they had been refused before that
 	Again    time.Duration // when to call Follow again; 0: it need not be soon
 }
