@@ -35,8 +35,9 @@ type algorithmRow struct {
 
 	queues bool // requests wait in a queue: besides those that wait, capacity counts the one that leaves
 	lends  bool // a wider limit refills it faster, and it pays that back when tolerance ends
+	ages   bool // an old state must be brought to the present before take allows a request: see readyIn
 
-	fastPath bool // tools/flatten generates fast paths from take: see FastPath
+	fastPath bool // tools/flatten writes a fast path with take and reject: see FastPath
 
 	// What a configuration may set.
 	mostRequests     int64 // the most that R may be, tolerance included
@@ -46,17 +47,25 @@ type algorithmRow struct {
 	canCountByStatus bool  // count: it can reserve a request on arrival, and charge it later
 	canSoften        bool  // enforcement soft
 
+	// tools/flatten writes a function for each of these, by which all rows are called: decideBy, take, reject, roll, chargeBy, spent. It is a
+	// switch of direct calls. A call through the row would make its arguments escape to the heap, and costs an interpreter a reflect.MakeFunc.
+
 	// decide makes the decision on a request, and the state to keep: see the function decide. d has the quota already; the rest
 	// of it is zero.
 	decide func(l *Limit, s *State, now, cost int64, next *State, d *Decision)
 
-	// take is the shortcut for a request that costs 1: see the function take.
+	// take is the shortcut for a request that costs 1, as most do. If the request is allowed, and neither limit nor state is unusual, it charges
+	// the state, and returns how much remains, and in how many microseconds the quota is whole again and more is left. Else remaining is -1, and
+	// nothing has changed.
 	take func(l *Limit, s *State, now int64) (remaining, reset, more int64)
 
-	// reject is the shortcut for one that is rejected: see the function reject.
+	// reject is the shortcut for a request that costs 1 and is rejected. If neither limit nor state is unusual, and none of the quota remains, it
+	// returns in how many microseconds such a request is allowed, and in how many the quota is whole again. Else retry is -1; so it is if the
+	// request is allowed.
 	reject func(l *Limit, s *State, now int64) (retry, reset int64)
 
-	// roll moves an old state to the present: see the function roll; nil: take does that itself.
+	// roll moves an old state to the present, as decide would, if that allows a request: then take allows it, too. Else it changes nothing, and
+	// returns false. nil: take does that itself.
 	roll func(l *Limit, s *State, now int64) bool
 
 	// charge adds units to a state that decide has brought to the present: all of them, as far as the state can hold them.
@@ -72,8 +81,7 @@ type algorithmRow struct {
 //  1. Name it in the constants above, before inFlight, and write its row here, in the same order.
 //  2. Write its functions in a file of its own, as in fixed_window.go.
 //  3. Write its Lua in a file of redis/scripts, as fixed_window.lua, and its row in redis/algorithms.go.
-//  4. Run go generate ./...: it writes the Lua into redis/lua.go, and a call for each row into algorithm_dispatch.go. A call through the row would
-//     make its arguments escape to the heap, and costs an interpreter a reflect.MakeFunc.
+//  4. Run go generate ./...: it writes the Lua into redis/lua.go, the calls of the functions into algorithm_dispatch.go, and the fast paths.
 //  5. Describe it in docs/algorithms.md and in the README's table, and add examples to testdata/vectors.
 //
 // No algorithm takes the place of another: if a part is missing, the program fails when it starts, and so does a test.
@@ -94,11 +102,11 @@ var algorithms = tabulate([]algorithmRow{
 		decide: decideFixedWindow, take: takeFromFixedWindow, reject: rejectFromFixedWindow, charge: chargeFixedWindow, spent: fixedWindowSpent,
 	},
 	{
-		algorithm: SlidingWindowLog, name: "sliding_window_log", fastPath: true, isLog: true,
+		algorithm: SlidingWindowLog, name: "sliding_window_log", fastPath: true, isLog: true, ages: true,
 		mostRequests: MaxLogRequests, canDelay: true, canCountByStatus: true, canSoften: true,
 	},
 	{
-		algorithm: SlidingWindowCounter, name: "sliding_window_counter", fastPath: true,
+		algorithm: SlidingWindowCounter, name: "sliding_window_counter", fastPath: true, ages: true,
 		mostRequests: MaxRequests, canCountByStatus: true, canSoften: true,
 		decide: decideSlidingWindowCounter, take: takeFromSlidingWindowCounter, reject: rejectFromSlidingWindowCounter, roll: rollSlidingWindowCounter, charge: chargeSlidingWindowCounter, spent: slidingWindowCounterSpent,
 	},

@@ -53,6 +53,8 @@ func decideFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Deci
 }
 
 // takeFromFixedWindow is the shortcut: see take.
+//
+//flatten:inline
 func takeFromFixedWindow(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	start := now - now%l.period
 	count := int64(1)
@@ -69,6 +71,8 @@ func takeFromFixedWindow(l *Limit, s *State, now int64) (remaining, reset, more 
 }
 
 // rejectFromFixedWindow is the shortcut: see reject.
+//
+//flatten:inline
 func rejectFromFixedWindow(l *Limit, s *State, now int64) (retry, reset int64) {
 	start := now - now%l.period
 	if s.A != start || s.B < l.requests || l.calendar != nil {

@@ -6,10 +6,12 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/core/guard"
 )
 
 // The word is as package guard has it: the tickets are above bit 48, and Take takes one of them and adds a place.
-const wordTicket, wordTake = 1 << 48, takesTicket
+const wordTicket, wordTake = 1 << 48, guard.Take
 
 // TestAGuardedFastPathTakesTickets: each request that is allowed goes to one handler, by whether it has got a ticket. What is left for the rest is
 // not counted.
@@ -38,7 +40,7 @@ func TestAGuardedFastPathTakesTickets(t *testing.T) {
 					}
 				})
 			}
-			g := &Guarding{Word: word, Ticketed: to("ticketed"), Unticketed: to("unticketed")}
+			g := &Guarding{Word: word, Take: wordTake, Leave: -guard.Place, NoTicket: guard.NoTicket, Ticketed: to("ticketed"), Unticketed: to("unticketed")}
 			way := NewFastPath(m, r)
 			c := &ServeConfig{QuotaFields: allQuotaFields(r), Guarding: g, Next: to("next"), Rest: to("rest")}
 			if metered {

@@ -57,6 +57,8 @@ func decideLeakyBucket(l *Limit, s *State, now, cost int64, next *State, d *Deci
 }
 
 // takeFromLeakyBucket is the shortcut for a request that does not wait: see take.
+//
+//flatten:inline
 func takeFromLeakyBucket(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	elapsed := now - s.A
 	if elapsed|s.A|s.B < 0 || s.B > l.full || elapsed < l.emptied && s.B > elapsed*l.requests {
@@ -68,6 +70,8 @@ func takeFromLeakyBucket(l *Limit, s *State, now int64) (remaining, reset, more 
 }
 
 // rejectFromLeakyBucket is the shortcut for a queue that has no room: see reject.
+//
+//flatten:inline
 func rejectFromLeakyBucket(l *Limit, s *State, now int64) (retry, reset int64) {
 	elapsed := now - s.A
 	level := s.B

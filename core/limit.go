@@ -63,8 +63,9 @@ type LimitConfig struct {
 // microseconds.
 type Limit struct {
 	algorithm Algorithm
-	isBucket  bool // this and the next five are from the algorithm's row
+	isBucket  bool // this and the next six are from the algorithm's row
 	isLog     bool
+	ages      bool
 	inFlight  bool
 	queues    bool
 	lends     bool
@@ -309,7 +310,7 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 func newLimit(a Algorithm, requests, period int64) *Limit {
 	row := a.row()
 	return &Limit{
-		algorithm: a, isBucket: row.isBucket, isLog: row.isLog, inFlight: row.inFlight, queues: row.queues, lends: row.lends, fastPath: row.fastPath,
+		algorithm: a, isBucket: row.isBucket, isLog: row.isLog, inFlight: row.inFlight, queues: row.queues, lends: row.lends, ages: row.ages, fastPath: row.fastPath,
 		requests: requests, period: period,
 	}
 }

@@ -3,6 +3,7 @@ package core
 import (
 	"hash/maphash"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -13,7 +14,7 @@ type FastPath struct {
 	shards    []*shard
 	mask      uint64
 	seed      maphash.Seed
-	salt      uint64
+	salt      uint64       // with the bit kindBit of a hash
 	clock     func() int64 // nil: the wall clock
 	limit     *Limit
 	algorithm Algorithm
@@ -30,7 +31,7 @@ func NewFastPath(m *Memory, r *Rule) *FastPath {
 		return nil
 	}
 	sp := r.inMemory.(*space)
-	return &FastPath{shards: m.ways, mask: m.mask, seed: m.seed, salt: sp.salt, clock: m.ownClock, limit: r.limit, algorithm: r.limit.algorithm, memory: m, space: sp, countRejected: r.countRejected}
+	return &FastPath{shards: m.ways, mask: m.mask, seed: m.seed, salt: sp.salt&^kindBit | sp.kind, clock: m.ownClock, limit: r.limit, algorithm: r.limit.algorithm, memory: m, space: sp, countRejected: r.countRejected}
 }
 
 // Take decides on a request of that key at a cost of 1, as Memory.Decide does, and charges it. If the request is allowed at once,
@@ -48,7 +49,7 @@ func Take(e *FastPath, key string) (remaining, reset, more int64) {
 		now   int64
 		state *State
 	)
-	hash = (maphash.String(e.seed, key)^e.salt)&^kindBit | e.space.kind
+	hash = maphash.String(e.seed, key)&^kindBit ^ e.salt
 	s = e.shards[hash&e.mask]
 	s.mu.Lock()
 	if e.clock == nil { // under the lock, so that the clock does not go back for a key
@@ -65,6 +66,21 @@ func Take(e *FastPath, key string) (remaining, reset, more int64) {
 	remaining, reset, more = takeIn(s, e.limit, state, now)
 	s.mu.Unlock()
 	return remaining, reset, more
+}
+
+// AddressIn returns a client's IPv4 address, of the address of its connection. Of an IPv6 address it returns the beginning, which is a key that no
+// store knows, and "" if there is no address.
+//
+//flatten:inline
+func AddressIn(remote string) (key string) {
+	var i int
+	key = remote
+	i = strings.IndexByte(key, ':')
+	if i < 0 {
+		i = 0
+	}
+	key = key[:i]
+	return key
 }
 
 // ServeConfig says what Serve does with requests.

@@ -10,11 +10,9 @@ import (
 	"time"
 )
 
-// What is added to a guard's word, and what says that there was no ticket: Take, -Place and NoTicket of package guard.
-const takesTicket, leavesPlace, noTicket int64 = -281474959933439, -16777217, -9223231299366420480
-
-// newFlatFixedWindow returns Take, takeFromFixedWindow and SetQuotaFields in one, with what a Metering and a Guarding ask for.
-func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
+// Serve returns a handler that decides, charges, counts, sets the quota fields and takes a ticket of a guard in one function, as c says. Requests
+// that are allowed at once go on, and plain rejections are answered as c.Refusal says. All others go to c.Rest, uncharged, uncounted and untimed.
+func Serve(e *FastPath, c *ServeConfig) http.Handler {
 	m := c.Metering
 	metered := m != nil
 	if !metered {
@@ -23,802 +21,629 @@ func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 	own := m.Path
 	other := m.Other
 	aside := m.Aside
-	made := c.Key != nil
+	allowed := m.Allowed
+	timed := &timedFastPath{fastPath: e, config: c}
+	g := c.Guarding
+	next := c.Next
+	guarded := g != nil
+	if guarded {
+		next = g.Ticketed
+	} else {
+		g = &Guarding{}
+	}
+	word := g.Word
+	takesTicket := g.Take
+	leavesPlace := g.Leave
+	noTicket := g.NoTicket
+	unready := g.Unticketed
 	keyOf := c.Key
+	made := keyOf != nil
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
 	salt := e.salt
 	clock := e.clock
+	limit := e.limit
 	rest := c.Rest
 	settling := newSettling(e, c)
-	period := e.limit.period
-	requests := e.limit.requests
-	calendar := e.limit.calendar
-	timed := &timedFastPath{fastPath: e, config: c}
-	allowed := m.Allowed
 	t := c.QuotaFields
 	wanted := t.XRateLimit || t.IETF
-	ready := t.Ready
-	limitField := t.Limit
-	policyField := t.Policy
-	stateText := t.State
-	g := c.Guarding
-	guarded := g != nil
-	if !guarded {
-		g = &Guarding{}
-	}
-	word := g.Word
-	unready := g.Unticketed
-	next := c.Next
-	if guarded {
-		next = g.Ticketed
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var (
-			path             string
-			key              string
-			i                int
-			ok               bool
-			hash             uint64
-			s                *shard
-			state            *State
-			now              int64
-			remaining, reset int64
-			more             int64
-			start, count     int64
-			h                http.Header
-		)
-		if metered {
-			path = r.URL.Path
-			if path == own || path == other {
-				aside.ServeHTTP(w, r)
-				return
+	limitFull := limit.full
+	limitEmptied := limit.emptied
+	limitRequests := limit.requests
+	limitPeriod := limit.period
+	tReady := t.Ready
+	tLimit := t.Limit
+	tState := t.State
+	tPolicy := t.Policy
+	limitQuota := limit.quota
+	limitCalendar := limit.calendar
+	limitQuantum := limit.quantum
+	limitWindow := limit.window
+	limitWeighable := limit.weighable
+	switch e.algorithm {
+	case TokenBucket:
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var (
+				path                   string
+				key                    string
+				i                      int
+				ok                     bool
+				hash                   uint64
+				s                      *shard
+				state                  *State
+				now                    int64
+				remaining, reset, more int64
+				h                      http.Header
+				elapsed, level, room   int64
+			)
+			if metered {
+				path = r.URL.Path
+				if path == own || path == other {
+					aside.ServeHTTP(w, r)
+					return
+				}
 			}
-		}
-		if made {
-			key = keyOf(r)
-			if key == "" {
-				rest.ServeHTTP(w, r)
-				return
-			}
-		} else {
-			key = r.RemoteAddr
-			i = strings.IndexByte(key, ':')
-			if i <= 0 {
-				rest.ServeHTTP(w, r)
-				return
-			}
-			key = key[:i]
-		}
-		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
-		s = shards[hash&mask]
-		s.mu.Lock()
-		if clock == nil {
-			now = time.Now().UnixMicro()
-		} else {
-			now = clock()
-		}
-		if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
-			s.mu.Unlock()
-			timed.ServeHTTP(w, r)
-			return
-		}
-		i, ok = s.index[hash]
-		if !ok {
-			i = -1
-			goto rare
-		}
-	again:
-		state = &s.slots[i].state
-		start = now - now%period
-		count = 1
-		if state.A == start {
-			count += state.B
-		}
-		if state.A > start || count > requests || calendar != nil {
-			goto rare
-		}
-		state.A = start
-		state.B = count
-		reset = start + period - now
-		more = reset
-		remaining = requests - count
-
-		s.mu.Unlock()
-		if metered {
-			atomic.AddInt64(allowed, 1)
-		}
-		if wanted {
-			reset = (reset + 999_999) / 1_000_000
-			more = (more + 999_999) / 1_000_000
-			h = w.Header()
-			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				setLarge(t, h, remaining, reset, more)
+			if made {
+				key = keyOf(r)
 			} else {
-				h[HeaderLimit] = limitField
-				h[HeaderRemaining] = numberValues[remaining]
-				h[HeaderReset] = numberValues[reset]
-				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-				h[HeaderPolicy] = policyField
+				key = r.RemoteAddr
+				i = strings.IndexByte(key, ':')
+				if i < 0 {
+					i = 0
+				}
+				key = key[:i]
 			}
-		}
-		if guarded {
-			if r.ContentLength < 0 {
-				goto unticketed
-			}
-			if r.Header["Upgrade"] != nil {
-				goto unticketed
-			}
-			if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
-				goto unticketed
-			}
-			defer atomic.AddInt64(word, leavesPlace)
-		}
-		next.ServeHTTP(w, r)
-		return
-	rare:
-		i = settleFixedWindow(settling, s, i, now, hash, key, w, r)
-		if i >= 0 {
-			goto again
-		}
-		return
-	unticketed:
-		unready.ServeHTTP(w, r)
-	})
-}
-
-// newFlatLeakyBucket returns Take, takeFromLeakyBucket and SetQuotaFields in one, with what a Metering and a Guarding ask for.
-func newFlatLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
-	m := c.Metering
-	metered := m != nil
-	if !metered {
-		m = &Metering{}
-	}
-	own := m.Path
-	other := m.Other
-	aside := m.Aside
-	made := c.Key != nil
-	keyOf := c.Key
-	shards := e.shards
-	mask := e.mask
-	seed := e.seed
-	salt := e.salt
-	clock := e.clock
-	rest := c.Rest
-	settling := newSettling(e, c)
-	full := e.limit.full
-	emptied := e.limit.emptied
-	requests := e.limit.requests
-	period := e.limit.period
-	quota := e.limit.quota
-	timed := &timedFastPath{fastPath: e, config: c}
-	allowed := m.Allowed
-	t := c.QuotaFields
-	wanted := t.XRateLimit || t.IETF
-	ready := t.Ready
-	limitField := t.Limit
-	policyField := t.Policy
-	stateText := t.State
-	g := c.Guarding
-	guarded := g != nil
-	if !guarded {
-		g = &Guarding{}
-	}
-	word := g.Word
-	unready := g.Unticketed
-	next := c.Next
-	if guarded {
-		next = g.Ticketed
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var (
-			path             string
-			key              string
-			i                int
-			ok               bool
-			hash             uint64
-			s                *shard
-			state            *State
-			now              int64
-			remaining, reset int64
-			more             int64
-			elapsed          int64
-			h                http.Header
-		)
-		if metered {
-			path = r.URL.Path
-			if path == own || path == other {
-				aside.ServeHTTP(w, r)
-				return
-			}
-		}
-		if made {
-			key = keyOf(r)
 			if key == "" {
 				rest.ServeHTTP(w, r)
 				return
 			}
-		} else {
-			key = r.RemoteAddr
-			i = strings.IndexByte(key, ':')
-			if i <= 0 {
-				rest.ServeHTTP(w, r)
-				return
-			}
-			key = key[:i]
-		}
-		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
-		s = shards[hash&mask]
-		s.mu.Lock()
-		if clock == nil {
-			now = time.Now().UnixMicro()
-		} else {
-			now = clock()
-		}
-		if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
-			s.mu.Unlock()
-			timed.ServeHTTP(w, r)
-			return
-		}
-		i, ok = s.index[hash]
-		if !ok {
-			i = -1
-			goto rare
-		}
-	again:
-		state = &s.slots[i].state
-		elapsed = now - state.A
-		if elapsed|state.A|state.B < 0 || state.B > full || elapsed < emptied && state.B > elapsed*requests {
-			goto rare
-		}
-		state.A = now
-		state.B = period
-		more = 0
-		reset = (period + requests - 1) / requests
-		remaining = quota
-
-		s.mu.Unlock()
-		if metered {
-			atomic.AddInt64(allowed, 1)
-		}
-		if wanted {
-			reset = (reset + 999_999) / 1_000_000
-			more = (more + 999_999) / 1_000_000
-			h = w.Header()
-			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				setLarge(t, h, remaining, reset, more)
+			hash = maphash.String(seed, key)&^kindBit ^ salt
+			s = shards[hash&mask]
+			s.mu.Lock()
+			if clock == nil {
+				now = time.Now().UnixMicro()
 			} else {
-				h[HeaderLimit] = limitField
-				h[HeaderRemaining] = numberValues[remaining]
-				h[HeaderReset] = numberValues[reset]
-				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-				h[HeaderPolicy] = policyField
+				now = clock()
 			}
-		}
-		if guarded {
-			if r.ContentLength < 0 {
-				goto unticketed
-			}
-			if r.Header["Upgrade"] != nil {
-				goto unticketed
-			}
-			if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
-				goto unticketed
-			}
-			defer atomic.AddInt64(word, leavesPlace)
-		}
-		next.ServeHTTP(w, r)
-		return
-	rare:
-		i = settleLeakyBucket(settling, s, i, now, hash, key, w, r)
-		if i >= 0 {
-			goto again
-		}
-		return
-	unticketed:
-		unready.ServeHTTP(w, r)
-	})
-}
-
-// newFlatSlidingWindowCounter returns Take, takeFromSlidingWindowCounter and SetQuotaFields in one, with what a Metering and a Guarding ask for.
-func newFlatSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
-	m := c.Metering
-	metered := m != nil
-	if !metered {
-		m = &Metering{}
-	}
-	own := m.Path
-	other := m.Other
-	aside := m.Aside
-	made := c.Key != nil
-	keyOf := c.Key
-	shards := e.shards
-	mask := e.mask
-	seed := e.seed
-	salt := e.salt
-	clock := e.clock
-	rest := c.Rest
-	settling := newSettling(e, c)
-	period := e.limit.period
-	weighable := e.limit.weighable
-	requests := e.limit.requests
-	timed := &timedFastPath{fastPath: e, config: c}
-	allowed := m.Allowed
-	t := c.QuotaFields
-	wanted := t.XRateLimit || t.IETF
-	ready := t.Ready
-	limitField := t.Limit
-	policyField := t.Policy
-	stateText := t.State
-	g := c.Guarding
-	guarded := g != nil
-	if !guarded {
-		g = &Guarding{}
-	}
-	word := g.Word
-	unready := g.Unticketed
-	next := c.Next
-	if guarded {
-		next = g.Ticketed
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var (
-			path                  string
-			key                   string
-			i                     int
-			ok                    bool
-			hash                  uint64
-			s                     *shard
-			state                 *State
-			now                   int64
-			remaining, reset      int64
-			more                  int64
-			left, current, weight int64
-			h                     http.Header
-		)
-		if metered {
-			path = r.URL.Path
-			if path == own || path == other {
-				aside.ServeHTTP(w, r)
+			if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
+				s.mu.Unlock()
+				timed.ServeHTTP(w, r)
 				return
 			}
-		}
-		if made {
-			key = keyOf(r)
-			if key == "" {
-				rest.ServeHTTP(w, r)
-				return
+			i, ok = s.index[hash]
+			if !ok {
+				i = -1
+				goto rare
 			}
-		} else {
-			key = r.RemoteAddr
-			i = strings.IndexByte(key, ':')
-			if i <= 0 {
-				rest.ServeHTTP(w, r)
-				return
+		again:
+			state = &s.slots[i].state
+			elapsed = now - state.A
+			level = state.B
+			if elapsed|level|state.A < 0 || level > limitFull { // one of the three is negative, or the level is too high
+				goto rare
 			}
-			key = key[:i]
-		}
-		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
-		s = shards[hash&mask]
-		s.mu.Lock()
-		if clock == nil {
-			now = time.Now().UnixMicro()
-		} else {
-			now = clock()
-		}
-		if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
-			s.mu.Unlock()
-			timed.ServeHTTP(w, r)
-			return
-		}
-		i, ok = s.index[hash]
-		if !ok {
-			i = -1
-			goto rare
-		}
-	again:
-		state = &s.slots[i].state
-		left = period - now%period
-		if state.A != now+left-period || state.B < 0 || state.B>>32 > weighable {
-			goto rare
-		}
-		current = state.B&(1<<32-1) + 1
-		weight = (state.B >> 32) * left
-		remaining = requests - current - weight/period
-		if remaining < 0 {
-			goto rare
-		}
-		more = left + 1
-		if weight >= period {
-			more = weight%period/(state.B>>32) + 1
-		}
-		state.B++
-		reset = left + period + 1 - (period+current-1)/current // reset and more are as leftBehind has them
-
-		s.mu.Unlock()
-		if metered {
-			atomic.AddInt64(allowed, 1)
-		}
-		if wanted {
-			reset = (reset + 999_999) / 1_000_000
-			more = (more + 999_999) / 1_000_000
-			h = w.Header()
-			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				setLarge(t, h, remaining, reset, more)
-			} else {
-				h[HeaderLimit] = limitField
-				h[HeaderRemaining] = numberValues[remaining]
-				h[HeaderReset] = numberValues[reset]
-				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-				h[HeaderPolicy] = policyField
-			}
-		}
-		if guarded {
-			if r.ContentLength < 0 {
-				goto unticketed
-			}
-			if r.Header["Upgrade"] != nil {
-				goto unticketed
-			}
-			if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
-				goto unticketed
-			}
-			defer atomic.AddInt64(word, leavesPlace)
-		}
-		next.ServeHTTP(w, r)
-		return
-	rare:
-		i = settleSlidingWindowCounter(settling, s, i, now, hash, key, w, r)
-		if i >= 0 {
-			goto again
-		}
-		return
-	unticketed:
-		unready.ServeHTTP(w, r)
-	})
-}
-
-// newFlatSlidingWindowLog returns Take, takeFromSlidingWindowLog and SetQuotaFields in one, with what a Metering and a Guarding ask for.
-func newFlatSlidingWindowLog(e *FastPath, c *ServeConfig) http.Handler {
-	m := c.Metering
-	metered := m != nil
-	if !metered {
-		m = &Metering{}
-	}
-	own := m.Path
-	other := m.Other
-	aside := m.Aside
-	made := c.Key != nil
-	keyOf := c.Key
-	shards := e.shards
-	mask := e.mask
-	seed := e.seed
-	salt := e.salt
-	clock := e.clock
-	rest := c.Rest
-	settling := newSettling(e, c)
-	quantum := e.limit.quantum
-	window := e.limit.window
-	requests := e.limit.requests
-	timed := &timedFastPath{fastPath: e, config: c}
-	allowed := m.Allowed
-	t := c.QuotaFields
-	wanted := t.XRateLimit || t.IETF
-	ready := t.Ready
-	limitField := t.Limit
-	policyField := t.Policy
-	stateText := t.State
-	g := c.Guarding
-	guarded := g != nil
-	if !guarded {
-		g = &Guarding{}
-	}
-	word := g.Word
-	unready := g.Unticketed
-	next := c.Next
-	if guarded {
-		next = g.Ticketed
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var (
-			path             string
-			key              string
-			i                int
-			ok               bool
-			hash             uint64
-			s                *shard
-			state            *State
-			log              *eventLog
-			now              int64
-			remaining, reset int64
-			more             int64
-			tick, age, entry int64
-			h                http.Header
-		)
-		if metered {
-			path = r.URL.Path
-			if path == own || path == other {
-				aside.ServeHTTP(w, r)
-				return
-			}
-		}
-		if made {
-			key = keyOf(r)
-			if key == "" {
-				rest.ServeHTTP(w, r)
-				return
-			}
-		} else {
-			key = r.RemoteAddr
-			i = strings.IndexByte(key, ':')
-			if i <= 0 {
-				rest.ServeHTTP(w, r)
-				return
-			}
-			key = key[:i]
-		}
-		hash = (maphash.String(seed, key) ^ salt) | kindBit
-		s = shards[hash&mask]
-		s.mu.Lock()
-		if clock == nil {
-			now = time.Now().UnixMicro()
-		} else {
-			now = clock()
-		}
-		if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
-			s.mu.Unlock()
-			timed.ServeHTTP(w, r)
-			return
-		}
-		i, ok = s.index[hash]
-		if !ok {
-			i = -1
-			goto rare
-		}
-	again:
-		state = &s.slots[i].state
-		if state.A >= blockMark {
-			goto rare
-		}
-		log = &s.logs[state.A]
-		tick = now / quantum
-		age = state.B // of the oldest entry; at first, the time of the last look
-		if age > now || tick-age/quantum > window {
-			goto rare
-		}
-		tick++
-		for log.n > 0 {
-			age = int64(uint32(tick) - log.times[log.head])
-			if age <= window {
-				break
-			}
-			log.head++
-			if log.head == len(log.times) {
-				log.head = 0
-			}
-			log.n--
-		}
-		entry = (now + quantum - 1) / quantum
-		remaining = requests - int64(log.n)
-		if remaining <= 0 || log.n == len(log.times) {
-			goto rare
-		}
-		if log.n == 0 {
-			age = tick - entry
-		}
-		log.times[(log.head+log.n)%len(log.times)] = uint32(entry)
-		log.n++
-		state.B = now
-		more = (tick-age+window)*quantum - now
-		reset = (entry+window)*quantum - now
-		remaining = remaining - 1
-
-		s.mu.Unlock()
-		if metered {
-			atomic.AddInt64(allowed, 1)
-		}
-		if wanted {
-			reset = (reset + 999_999) / 1_000_000
-			more = (more + 999_999) / 1_000_000
-			h = w.Header()
-			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				setLarge(t, h, remaining, reset, more)
-			} else {
-				h[HeaderLimit] = limitField
-				h[HeaderRemaining] = numberValues[remaining]
-				h[HeaderReset] = numberValues[reset]
-				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-				h[HeaderPolicy] = policyField
-			}
-		}
-		if guarded {
-			if r.ContentLength < 0 {
-				goto unticketed
-			}
-			if r.Header["Upgrade"] != nil {
-				goto unticketed
-			}
-			if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
-				goto unticketed
-			}
-			defer atomic.AddInt64(word, leavesPlace)
-		}
-		next.ServeHTTP(w, r)
-		return
-	rare:
-		i = settleSlidingWindowLog(settling, s, i, now, hash, key, w, r)
-		if i >= 0 {
-			goto again
-		}
-		return
-	unticketed:
-		unready.ServeHTTP(w, r)
-	})
-}
-
-// newFlatTokenBucket returns Take, takeFromTokenBucket and SetQuotaFields in one, with what a Metering and a Guarding ask for.
-func newFlatTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
-	m := c.Metering
-	metered := m != nil
-	if !metered {
-		m = &Metering{}
-	}
-	own := m.Path
-	other := m.Other
-	aside := m.Aside
-	made := c.Key != nil
-	keyOf := c.Key
-	shards := e.shards
-	mask := e.mask
-	seed := e.seed
-	salt := e.salt
-	clock := e.clock
-	rest := c.Rest
-	settling := newSettling(e, c)
-	full := e.limit.full
-	emptied := e.limit.emptied
-	requests := e.limit.requests
-	period := e.limit.period
-	timed := &timedFastPath{fastPath: e, config: c}
-	allowed := m.Allowed
-	t := c.QuotaFields
-	wanted := t.XRateLimit || t.IETF
-	ready := t.Ready
-	limitField := t.Limit
-	policyField := t.Policy
-	stateText := t.State
-	g := c.Guarding
-	guarded := g != nil
-	if !guarded {
-		g = &Guarding{}
-	}
-	word := g.Word
-	unready := g.Unticketed
-	next := c.Next
-	if guarded {
-		next = g.Ticketed
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var (
-			path                 string
-			key                  string
-			i                    int
-			ok                   bool
-			hash                 uint64
-			s                    *shard
-			state                *State
-			now                  int64
-			remaining, reset     int64
-			more                 int64
-			elapsed, level, room int64
-			h                    http.Header
-		)
-		if metered {
-			path = r.URL.Path
-			if path == own || path == other {
-				aside.ServeHTTP(w, r)
-				return
-			}
-		}
-		if made {
-			key = keyOf(r)
-			if key == "" {
-				rest.ServeHTTP(w, r)
-				return
-			}
-		} else {
-			key = r.RemoteAddr
-			i = strings.IndexByte(key, ':')
-			if i <= 0 {
-				rest.ServeHTTP(w, r)
-				return
-			}
-			key = key[:i]
-		}
-		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
-		s = shards[hash&mask]
-		s.mu.Lock()
-		if clock == nil {
-			now = time.Now().UnixMicro()
-		} else {
-			now = clock()
-		}
-		if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
-			s.mu.Unlock()
-			timed.ServeHTTP(w, r)
-			return
-		}
-		i, ok = s.index[hash]
-		if !ok {
-			i = -1
-			goto rare
-		}
-	again:
-		state = &s.slots[i].state
-		elapsed = now - state.A
-		level = state.B
-		if elapsed|level|state.A < 0 || level > full { // one of the three is negative, or the level is too high
-			goto rare
-		}
-		if elapsed >= emptied {
-			level = 0
-		} else {
-			level -= elapsed * requests
-			if level < 0 {
+			if elapsed >= limitEmptied {
 				level = 0
-			}
-		}
-		level += period
-		if level > full {
-			goto rare
-		}
-		state.A = now
-		state.B = level
-		room = full - level
-		more = (period - room%period + requests - 1) / requests
-		reset = (level + requests - 1) / requests
-		remaining = room / period
-
-		s.mu.Unlock()
-		if metered {
-			atomic.AddInt64(allowed, 1)
-		}
-		if wanted {
-			reset = (reset + 999_999) / 1_000_000
-			more = (more + 999_999) / 1_000_000
-			h = w.Header()
-			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				setLarge(t, h, remaining, reset, more)
 			} else {
-				h[HeaderLimit] = limitField
-				h[HeaderRemaining] = numberValues[remaining]
-				h[HeaderReset] = numberValues[reset]
-				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-				h[HeaderPolicy] = policyField
+				level -= elapsed * limitRequests
+				if level < 0 {
+					level = 0
+				}
 			}
-		}
-		if guarded {
-			if r.ContentLength < 0 {
-				goto unticketed
+			level += limitPeriod
+			if level > limitFull {
+				goto rare
 			}
-			if r.Header["Upgrade"] != nil {
-				goto unticketed
+			state.A = now
+			state.B = level
+			room = limitFull - level
+			more = (limitPeriod - room%limitPeriod + limitRequests - 1) / limitRequests
+			reset = (level + limitRequests - 1) / limitRequests
+			remaining = room / limitPeriod
+			s.mu.Unlock()
+			if metered {
+				atomic.AddInt64(allowed, 1)
 			}
-			if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
-				goto unticketed
+			if wanted {
+				reset = (reset + 999_999) / 1_000_000
+				more = (more + 999_999) / 1_000_000
+				h = w.Header()
+				if len(h) > 1 || remaining|reset >= tReady { // Traefik's responses always have one field
+					setLarge(t, h, remaining, reset, more)
+				} else {
+					h[HeaderLimit] = tLimit
+					h[HeaderRemaining] = numberValues[remaining]
+					h[HeaderReset] = numberValues[reset]
+					h[HeaderRateLimit] = []string{tState + numberTexts[remaining] + numberEnds[more]}
+					h[HeaderPolicy] = tPolicy
+				}
 			}
-			defer atomic.AddInt64(word, leavesPlace)
-		}
-		next.ServeHTTP(w, r)
-		return
-	rare:
-		i = settleTokenBucket(settling, s, i, now, hash, key, w, r)
-		if i >= 0 {
-			goto again
-		}
-		return
-	unticketed:
-		unready.ServeHTTP(w, r)
-	})
+			if guarded { // a ticket is taken as guard.Gauge says
+				if r.ContentLength < 0 {
+					goto unticketed
+				}
+				if r.Header["Upgrade"] != nil {
+					goto unticketed
+				}
+				if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
+					goto unticketed
+				}
+				defer atomic.AddInt64(word, leavesPlace)
+			}
+			next.ServeHTTP(w, r)
+			return
+		rare:
+			i = settleTokenBucket(settling, s, i, now, hash, key, w, r)
+			if i >= 0 {
+				goto again
+			}
+			return
+		unticketed:
+			unready.ServeHTTP(w, r)
+		})
+	case LeakyBucket:
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var (
+				path                   string
+				key                    string
+				i                      int
+				ok                     bool
+				hash                   uint64
+				s                      *shard
+				state                  *State
+				now                    int64
+				remaining, reset, more int64
+				h                      http.Header
+				elapsed                int64
+			)
+			if metered {
+				path = r.URL.Path
+				if path == own || path == other {
+					aside.ServeHTTP(w, r)
+					return
+				}
+			}
+			if made {
+				key = keyOf(r)
+			} else {
+				key = r.RemoteAddr
+				i = strings.IndexByte(key, ':')
+				if i < 0 {
+					i = 0
+				}
+				key = key[:i]
+			}
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			hash = maphash.String(seed, key)&^kindBit ^ salt
+			s = shards[hash&mask]
+			s.mu.Lock()
+			if clock == nil {
+				now = time.Now().UnixMicro()
+			} else {
+				now = clock()
+			}
+			if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
+				s.mu.Unlock()
+				timed.ServeHTTP(w, r)
+				return
+			}
+			i, ok = s.index[hash]
+			if !ok {
+				i = -1
+				goto rare
+			}
+		again:
+			state = &s.slots[i].state
+			elapsed = now - state.A
+			if elapsed|state.A|state.B < 0 || state.B > limitFull || elapsed < limitEmptied && state.B > elapsed*limitRequests {
+				goto rare
+			}
+			state.A = now
+			state.B = limitPeriod
+			more = 0
+			reset = (limitPeriod + limitRequests - 1) / limitRequests
+			remaining = limitQuota
+			s.mu.Unlock()
+			if metered {
+				atomic.AddInt64(allowed, 1)
+			}
+			if wanted {
+				reset = (reset + 999_999) / 1_000_000
+				more = (more + 999_999) / 1_000_000
+				h = w.Header()
+				if len(h) > 1 || remaining|reset >= tReady { // Traefik's responses always have one field
+					setLarge(t, h, remaining, reset, more)
+				} else {
+					h[HeaderLimit] = tLimit
+					h[HeaderRemaining] = numberValues[remaining]
+					h[HeaderReset] = numberValues[reset]
+					h[HeaderRateLimit] = []string{tState + numberTexts[remaining] + numberEnds[more]}
+					h[HeaderPolicy] = tPolicy
+				}
+			}
+			if guarded { // a ticket is taken as guard.Gauge says
+				if r.ContentLength < 0 {
+					goto unticketed
+				}
+				if r.Header["Upgrade"] != nil {
+					goto unticketed
+				}
+				if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
+					goto unticketed
+				}
+				defer atomic.AddInt64(word, leavesPlace)
+			}
+			next.ServeHTTP(w, r)
+			return
+		rare:
+			i = settleLeakyBucket(settling, s, i, now, hash, key, w, r)
+			if i >= 0 {
+				goto again
+			}
+			return
+		unticketed:
+			unready.ServeHTTP(w, r)
+		})
+	case FixedWindow:
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var (
+				path                   string
+				key                    string
+				i                      int
+				ok                     bool
+				hash                   uint64
+				s                      *shard
+				state                  *State
+				now                    int64
+				remaining, reset, more int64
+				h                      http.Header
+				start, count           int64
+			)
+			if metered {
+				path = r.URL.Path
+				if path == own || path == other {
+					aside.ServeHTTP(w, r)
+					return
+				}
+			}
+			if made {
+				key = keyOf(r)
+			} else {
+				key = r.RemoteAddr
+				i = strings.IndexByte(key, ':')
+				if i < 0 {
+					i = 0
+				}
+				key = key[:i]
+			}
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			hash = maphash.String(seed, key)&^kindBit ^ salt
+			s = shards[hash&mask]
+			s.mu.Lock()
+			if clock == nil {
+				now = time.Now().UnixMicro()
+			} else {
+				now = clock()
+			}
+			if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
+				s.mu.Unlock()
+				timed.ServeHTTP(w, r)
+				return
+			}
+			i, ok = s.index[hash]
+			if !ok {
+				i = -1
+				goto rare
+			}
+		again:
+			state = &s.slots[i].state
+			start = now - now%limitPeriod
+			count = 1
+			if state.A == start {
+				count += state.B
+			}
+			if state.A > start || count > limitRequests || limitCalendar != nil {
+				goto rare
+			}
+			state.A = start
+			state.B = count
+			reset = start + limitPeriod - now
+			more = reset
+			remaining = limitRequests - count
+			s.mu.Unlock()
+			if metered {
+				atomic.AddInt64(allowed, 1)
+			}
+			if wanted {
+				reset = (reset + 999_999) / 1_000_000
+				more = (more + 999_999) / 1_000_000
+				h = w.Header()
+				if len(h) > 1 || remaining|reset >= tReady { // Traefik's responses always have one field
+					setLarge(t, h, remaining, reset, more)
+				} else {
+					h[HeaderLimit] = tLimit
+					h[HeaderRemaining] = numberValues[remaining]
+					h[HeaderReset] = numberValues[reset]
+					h[HeaderRateLimit] = []string{tState + numberTexts[remaining] + numberEnds[more]}
+					h[HeaderPolicy] = tPolicy
+				}
+			}
+			if guarded { // a ticket is taken as guard.Gauge says
+				if r.ContentLength < 0 {
+					goto unticketed
+				}
+				if r.Header["Upgrade"] != nil {
+					goto unticketed
+				}
+				if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
+					goto unticketed
+				}
+				defer atomic.AddInt64(word, leavesPlace)
+			}
+			next.ServeHTTP(w, r)
+			return
+		rare:
+			i = settleFixedWindow(settling, s, i, now, hash, key, w, r)
+			if i >= 0 {
+				goto again
+			}
+			return
+		unticketed:
+			unready.ServeHTTP(w, r)
+		})
+	case SlidingWindowLog:
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var (
+				path                   string
+				key                    string
+				i                      int
+				ok                     bool
+				hash                   uint64
+				s                      *shard
+				state                  *State
+				now                    int64
+				remaining, reset, more int64
+				h                      http.Header
+				log                    *eventLog
+				tick, age, entry       int64
+			)
+			if metered {
+				path = r.URL.Path
+				if path == own || path == other {
+					aside.ServeHTTP(w, r)
+					return
+				}
+			}
+			if made {
+				key = keyOf(r)
+			} else {
+				key = r.RemoteAddr
+				i = strings.IndexByte(key, ':')
+				if i < 0 {
+					i = 0
+				}
+				key = key[:i]
+			}
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			hash = maphash.String(seed, key)&^kindBit ^ salt
+			s = shards[hash&mask]
+			s.mu.Lock()
+			if clock == nil {
+				now = time.Now().UnixMicro()
+			} else {
+				now = clock()
+			}
+			if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
+				s.mu.Unlock()
+				timed.ServeHTTP(w, r)
+				return
+			}
+			i, ok = s.index[hash]
+			if !ok {
+				i = -1
+				goto rare
+			}
+		again:
+			state = &s.slots[i].state
+			if state.A >= blockMark {
+				goto rare
+			}
+			log = &s.logs[state.A]
+			tick = now / limitQuantum
+			age = state.B // of the oldest entry; at first, the time of the last look
+			if age > now || tick-age/limitQuantum > limitWindow {
+				goto rare
+			}
+			tick++
+			for log.n > 0 {
+				age = int64(uint32(tick) - log.times[log.head])
+				if age <= limitWindow {
+					break
+				}
+				log.head++
+				if log.head == len(log.times) {
+					log.head = 0
+				}
+				log.n--
+			}
+			entry = (now + limitQuantum - 1) / limitQuantum
+			remaining = limitRequests - int64(log.n)
+			if remaining <= 0 || log.n == len(log.times) {
+				goto rare
+			}
+			if log.n == 0 {
+				age = tick - entry
+			}
+			log.times[(log.head+log.n)%len(log.times)] = uint32(entry)
+			log.n++
+			state.B = now
+			more = (tick-age+limitWindow)*limitQuantum - now
+			reset = (entry+limitWindow)*limitQuantum - now
+			remaining = remaining - 1
+			s.mu.Unlock()
+			if metered {
+				atomic.AddInt64(allowed, 1)
+			}
+			if wanted {
+				reset = (reset + 999_999) / 1_000_000
+				more = (more + 999_999) / 1_000_000
+				h = w.Header()
+				if len(h) > 1 || remaining|reset >= tReady { // Traefik's responses always have one field
+					setLarge(t, h, remaining, reset, more)
+				} else {
+					h[HeaderLimit] = tLimit
+					h[HeaderRemaining] = numberValues[remaining]
+					h[HeaderReset] = numberValues[reset]
+					h[HeaderRateLimit] = []string{tState + numberTexts[remaining] + numberEnds[more]}
+					h[HeaderPolicy] = tPolicy
+				}
+			}
+			if guarded { // a ticket is taken as guard.Gauge says
+				if r.ContentLength < 0 {
+					goto unticketed
+				}
+				if r.Header["Upgrade"] != nil {
+					goto unticketed
+				}
+				if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
+					goto unticketed
+				}
+				defer atomic.AddInt64(word, leavesPlace)
+			}
+			next.ServeHTTP(w, r)
+			return
+		rare:
+			i = settleSlidingWindowLog(settling, s, i, now, hash, key, w, r)
+			if i >= 0 {
+				goto again
+			}
+			return
+		unticketed:
+			unready.ServeHTTP(w, r)
+		})
+	case SlidingWindowCounter:
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var (
+				path                   string
+				key                    string
+				i                      int
+				ok                     bool
+				hash                   uint64
+				s                      *shard
+				state                  *State
+				now                    int64
+				remaining, reset, more int64
+				h                      http.Header
+				left, current, weight  int64
+			)
+			if metered {
+				path = r.URL.Path
+				if path == own || path == other {
+					aside.ServeHTTP(w, r)
+					return
+				}
+			}
+			if made {
+				key = keyOf(r)
+			} else {
+				key = r.RemoteAddr
+				i = strings.IndexByte(key, ':')
+				if i < 0 {
+					i = 0
+				}
+				key = key[:i]
+			}
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			hash = maphash.String(seed, key)&^kindBit ^ salt
+			s = shards[hash&mask]
+			s.mu.Lock()
+			if clock == nil {
+				now = time.Now().UnixMicro()
+			} else {
+				now = clock()
+			}
+			if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
+				s.mu.Unlock()
+				timed.ServeHTTP(w, r)
+				return
+			}
+			i, ok = s.index[hash]
+			if !ok {
+				i = -1
+				goto rare
+			}
+		again:
+			state = &s.slots[i].state
+			left = limitPeriod - now%limitPeriod
+			if state.A != now+left-limitPeriod || state.B < 0 || state.B>>32 > limitWeighable {
+				goto rare
+			}
+			current = state.B&(1<<32-1) + 1
+			weight = (state.B >> 32) * left
+			remaining = limitRequests - current - weight/limitPeriod
+			if remaining < 0 {
+				goto rare
+			}
+			more = left + 1
+			if weight >= limitPeriod {
+				more = weight%limitPeriod/(state.B>>32) + 1
+			}
+			state.B++
+			reset = left + limitPeriod + 1 - (limitPeriod+current-1)/current // reset and more are as leftBehind has them
+			s.mu.Unlock()
+			if metered {
+				atomic.AddInt64(allowed, 1)
+			}
+			if wanted {
+				reset = (reset + 999_999) / 1_000_000
+				more = (more + 999_999) / 1_000_000
+				h = w.Header()
+				if len(h) > 1 || remaining|reset >= tReady { // Traefik's responses always have one field
+					setLarge(t, h, remaining, reset, more)
+				} else {
+					h[HeaderLimit] = tLimit
+					h[HeaderRemaining] = numberValues[remaining]
+					h[HeaderReset] = numberValues[reset]
+					h[HeaderRateLimit] = []string{tState + numberTexts[remaining] + numberEnds[more]}
+					h[HeaderPolicy] = tPolicy
+				}
+			}
+			if guarded { // a ticket is taken as guard.Gauge says
+				if r.ContentLength < 0 {
+					goto unticketed
+				}
+				if r.Header["Upgrade"] != nil {
+					goto unticketed
+				}
+				if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
+					goto unticketed
+				}
+				defer atomic.AddInt64(word, leavesPlace)
+			}
+			next.ServeHTTP(w, r)
+			return
+		rare:
+			i = settleSlidingWindowCounter(settling, s, i, now, hash, key, w, r)
+			if i >= 0 {
+				goto again
+			}
+			return
+		unticketed:
+			unready.ServeHTTP(w, r)
+		})
+	}
+	panic(noFunction(e.algorithm, "fast path"))
 }

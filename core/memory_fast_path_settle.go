@@ -2,21 +2,25 @@
 
 package core
 
-import "net/http"
+import (
+	"net/http"
+)
 
-// settleFixedWindow settles a request that takeFromFixedWindow has given up, with the lock of its shard held, which it unlocks: it
-// rejects it, or leaves it to the rest. Or it keeps the lock, and returns the slot of the key, for takeFromFixedWindow to try again, since it has
-// inserted a new key. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
-func settleFixedWindow(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+// settleTokenBucket settles a request that Serve does not allow at once, with the lock of its shard held, which it unlocks: it rejects it, or leaves it to
+// the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
+// to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
+func settleTokenBucket(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
 	var (
-		state        *State
-		l            *Limit
-		g            *Refuser
-		retry, reset int64
-		start        int64
+		state                *State
+		l                    *Limit
+		g                    *Refuser
+		retry, reset         int64
+		elapsed, level, over int64
 	)
 	if i < 0 {
-		return settleNew(f, s, now, hash, key, w, r)
+		i = settleNew(f, s, now, hash, key, w, r)
+
+		return i
 	}
 	state = &s.slots[i].state
 	l = f.limit
@@ -24,13 +28,18 @@ func settleFixedWindow(f *settling, s *shard, i int, now int64, hash uint64, key
 	if g == nil || r.Header[f.watched] != nil && unnoticed(f) {
 		goto rare
 	}
-	start = now - now%l.period
-	if state.A != start || state.B < l.requests || l.calendar != nil {
+	elapsed = now - state.A
+	level = state.B
+	if elapsed|level|state.A < 0 || level > l.full || elapsed >= l.emptied {
 		goto rare
 	}
-	reset = start + l.period - now
-	retry = reset
-
+	level -= elapsed * l.requests
+	over = level + l.period - l.full
+	if over <= 0 {
+		goto rare
+	}
+	reset = (level + l.requests - 1) / l.requests
+	retry = (over + l.requests - 1) / l.requests
 	s.owners[i] |= rejected
 	s.mu.Unlock()
 	if !Refuse(g, retry, reset, key, w, r) {
@@ -38,15 +47,16 @@ func settleFixedWindow(f *settling, s *shard, i int, now int64, hash uint64, key
 	}
 	return -1
 rare:
+
 	s.mu.Unlock()
 rest:
 	f.rest.ServeHTTP(w, r)
 	return -1
 }
 
-// settleLeakyBucket settles a request that takeFromLeakyBucket has given up, with the lock of its shard held, which it unlocks: it
-// rejects it, or leaves it to the rest. Or it keeps the lock, and returns the slot of the key, for takeFromLeakyBucket to try again, since it has
-// inserted a new key. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
+// settleLeakyBucket settles a request that Serve does not allow at once, with the lock of its shard held, which it unlocks: it rejects it, or leaves it to
+// the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
+// to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
 func settleLeakyBucket(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
 	var (
 		state                       *State
@@ -56,7 +66,9 @@ func settleLeakyBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 		elapsed, level, over, queue int64
 	)
 	if i < 0 {
-		return settleNew(f, s, now, hash, key, w, r)
+		i = settleNew(f, s, now, hash, key, w, r)
+
+		return i
 	}
 	state = &s.slots[i].state
 	l = f.limit
@@ -80,7 +92,6 @@ func settleLeakyBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 		retry = queue - l.maxDelay
 	}
 	reset = queue
-
 	s.owners[i] |= rejected
 	s.mu.Unlock()
 	if !Refuse(g, retry, reset, key, w, r) {
@@ -88,15 +99,118 @@ func settleLeakyBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 	}
 	return -1
 rare:
+
 	s.mu.Unlock()
 rest:
 	f.rest.ServeHTTP(w, r)
 	return -1
 }
 
-// settleSlidingWindowCounter settles a request that takeFromSlidingWindowCounter has given up, with the lock of its shard held, which it unlocks: it
-// rejects it, or leaves it to the rest. Or it keeps the lock, and returns the slot of the key, for takeFromSlidingWindowCounter to try again, since it has
-// inserted a new key, or moved an old state to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
+// settleFixedWindow settles a request that Serve does not allow at once, with the lock of its shard held, which it unlocks: it rejects it, or leaves it to
+// the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
+// to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
+func settleFixedWindow(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+	var (
+		state        *State
+		l            *Limit
+		g            *Refuser
+		retry, reset int64
+		start        int64
+	)
+	if i < 0 {
+		i = settleNew(f, s, now, hash, key, w, r)
+
+		return i
+	}
+	state = &s.slots[i].state
+	l = f.limit
+	g = f.refuser
+	if g == nil || r.Header[f.watched] != nil && unnoticed(f) {
+		goto rare
+	}
+	start = now - now%l.period
+	if state.A != start || state.B < l.requests || l.calendar != nil {
+		goto rare
+	}
+	reset = start + l.period - now
+	retry = reset
+	s.owners[i] |= rejected
+	s.mu.Unlock()
+	if !Refuse(g, retry, reset, key, w, r) {
+		goto rest
+	}
+	return -1
+rare:
+
+	s.mu.Unlock()
+rest:
+	f.rest.ServeHTTP(w, r)
+	return -1
+}
+
+// settleSlidingWindowLog settles a request that Serve does not allow at once, with the lock of its shard held, which it unlocks: it rejects it, or leaves it to
+// the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
+// to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
+func settleSlidingWindowLog(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+	var (
+		state        *State
+		l            *Limit
+		g            *Refuser
+		retry, reset int64
+		log          *eventLog
+		tick, over   int64
+	)
+	if i < 0 {
+		i = settleNew(f, s, now, hash, key, w, r)
+
+		if i >= 0 {
+			readyIn(f, s, i, now)
+		}
+
+		return i
+	}
+	state = &s.slots[i].state
+	l = f.limit
+	g = f.refuser
+	if g == nil || r.Header[f.watched] != nil && unnoticed(f) {
+		goto rare
+	}
+	if state.A >= blockMark {
+		goto rare
+	}
+	log = &s.logs[state.A]
+	tick = now/l.quantum + 1
+	over = int64(log.n) - l.requests
+	if state.B > now || tick-state.B/l.quantum > l.window || over < 0 {
+		goto rare
+	}
+	retry = (tick-int64(uint32(tick)-log.times[(log.head+int(over))%len(log.times)])+l.window)*l.quantum - now
+	if retry <= 0 {
+		goto rare
+	}
+	state.B = now
+	reset = (tick-int64(uint32(tick)-log.times[(log.head+log.n-1)%len(log.times)])+l.window)*l.quantum - now
+	s.owners[i] |= rejected
+	s.mu.Unlock()
+	if !Refuse(g, retry, reset, key, w, r) {
+		goto rest
+	}
+	return -1
+rare:
+
+	if readyIn(f, s, i, now) {
+		return i
+	}
+
+	s.mu.Unlock()
+rest:
+	f.rest.ServeHTTP(w, r)
+	return -1
+}
+
+// settleSlidingWindowCounter settles a request that Serve does not allow at once, with the lock of its shard held, which it unlocks: it rejects it, or leaves it to
+// the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
+// to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
 func settleSlidingWindowCounter(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
 	var (
 		state                                 *State
@@ -107,9 +221,11 @@ func settleSlidingWindowCounter(f *settling, s *shard, i int, now int64, hash ui
 	)
 	if i < 0 {
 		i = settleNew(f, s, now, hash, key, w, r)
+
 		if i >= 0 {
-			rollSlidingWindowCounter(f.limit, &s.slots[i].state, now)
+			readyIn(f, s, i, now)
 		}
+
 		return i
 	}
 	state = &s.slots[i].state
@@ -139,7 +255,6 @@ func settleSlidingWindowCounter(f *settling, s *shard, i int, now int64, hash ui
 		reset = left
 	}
 	reset += l.period + 1 - (l.period+previous-1)/previous
-
 	s.owners[i] |= rejected
 	s.mu.Unlock()
 	if !Refuse(g, retry, reset, key, w, r) {
@@ -147,112 +262,11 @@ func settleSlidingWindowCounter(f *settling, s *shard, i int, now int64, hash ui
 	}
 	return -1
 rare:
-	if rollSlidingWindowCounter(f.limit, &s.slots[i].state, now) {
+
+	if readyIn(f, s, i, now) {
 		return i
 	}
-	s.mu.Unlock()
-rest:
-	f.rest.ServeHTTP(w, r)
-	return -1
-}
 
-// settleSlidingWindowLog settles a request that takeFromSlidingWindowLog has given up, with the lock of its shard held, which it unlocks: it
-// rejects it, or leaves it to the rest. Or it keeps the lock, and returns the slot of the key, for takeFromSlidingWindowLog to try again, since it has
-// inserted a new key, or moved an old state to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
-func settleSlidingWindowLog(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
-	var (
-		state        *State
-		log          *eventLog
-		l            *Limit
-		g            *Refuser
-		retry, reset int64
-		tick, over   int64
-	)
-	if i < 0 {
-		i = settleNew(f, s, now, hash, key, w, r)
-		if i >= 0 {
-			readyLog(f.memory, s, i, f.space, f.limit, now)
-		}
-		return i
-	}
-	state = &s.slots[i].state
-	l = f.limit
-	g = f.refuser
-	if g == nil || r.Header[f.watched] != nil && unnoticed(f) {
-		goto rare
-	}
-	if state.A >= blockMark {
-		goto rare
-	}
-	log = &s.logs[state.A]
-	tick = now/l.quantum + 1
-	over = int64(log.n) - l.requests
-	if state.B > now || tick-state.B/l.quantum > l.window || over < 0 {
-		goto rare
-	}
-	retry = (tick-int64(uint32(tick)-log.times[(log.head+int(over))%len(log.times)])+l.window)*l.quantum - now
-	if retry <= 0 {
-		goto rare
-	}
-	state.B = now
-	reset = (tick-int64(uint32(tick)-log.times[(log.head+log.n-1)%len(log.times)])+l.window)*l.quantum - now
-
-	s.owners[i] |= rejected
-	s.mu.Unlock()
-	if !Refuse(g, retry, reset, key, w, r) {
-		goto rest
-	}
-	return -1
-rare:
-	if readyLog(f.memory, s, i, f.space, f.limit, now) {
-		return i
-	}
-	s.mu.Unlock()
-rest:
-	f.rest.ServeHTTP(w, r)
-	return -1
-}
-
-// settleTokenBucket settles a request that takeFromTokenBucket has given up, with the lock of its shard held, which it unlocks: it
-// rejects it, or leaves it to the rest. Or it keeps the lock, and returns the slot of the key, for takeFromTokenBucket to try again, since it has
-// inserted a new key. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
-func settleTokenBucket(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
-	var (
-		state                *State
-		l                    *Limit
-		g                    *Refuser
-		retry, reset         int64
-		elapsed, level, over int64
-	)
-	if i < 0 {
-		return settleNew(f, s, now, hash, key, w, r)
-	}
-	state = &s.slots[i].state
-	l = f.limit
-	g = f.refuser
-	if g == nil || r.Header[f.watched] != nil && unnoticed(f) {
-		goto rare
-	}
-	elapsed = now - state.A
-	level = state.B
-	if elapsed|level|state.A < 0 || level > l.full || elapsed >= l.emptied {
-		goto rare
-	}
-	level -= elapsed * l.requests
-	over = level + l.period - l.full
-	if over <= 0 {
-		goto rare
-	}
-	reset = (level + l.requests - 1) / l.requests
-	retry = (over + l.requests - 1) / l.requests
-
-	s.owners[i] |= rejected
-	s.mu.Unlock()
-	if !Refuse(g, retry, reset, key, w, r) {
-		goto rest
-	}
-	return -1
-rare:
 	s.mu.Unlock()
 rest:
 	f.rest.ServeHTTP(w, r)

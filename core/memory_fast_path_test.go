@@ -115,6 +115,16 @@ func inWhole(micros int64) int64 { return (micros + 999_999) / 1_000_000 }
 
 func TestServeDoesWhatDecideAndSetQuotaFieldsDo(t *testing.T) {
 	underrace.OneGoroutine(t)
+	servesAsDecide(t, Serve)
+}
+
+func TestTheTemplateOfServeDoesTheSame(t *testing.T) {
+	underrace.OneGoroutine(t)
+	servesAsDecide(t, templateServe)
+}
+
+func servesAsDecide(t *testing.T, serve func(e *FastPath, c *ServeConfig) http.Handler) {
+	t.Helper()
 	steps := 4000
 	if interpreted {
 		steps = 400
@@ -150,7 +160,7 @@ func TestServeDoesWhatDecideAndSetQuotaFieldsDo(t *testing.T) {
 			}
 			paths[i] = &generalPath{t: t, store: m, rule: r, quotaFields: allQuotaFields(r), next: next}
 		}
-		handler := Serve(NewFastPath(paths[0].store, paths[0].rule), &ServeConfig{QuotaFields: paths[0].quotaFields, Next: next, Rest: paths[0]})
+		handler := serve(NewFastPath(paths[0].store, paths[0].rule), &ServeConfig{QuotaFields: paths[0].quotaFields, Next: next, Rest: paths[0]})
 		for i := 0; i < steps; i++ {
 			now += random.Int63n(200_000)
 			if random.Intn(50) == 0 {

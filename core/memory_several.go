@@ -43,10 +43,9 @@ type several struct {
 // severalRule is one of several rules.
 type severalRule struct {
 	limit      *Limit
-	algorithm  Algorithm
 	isLog      bool
 	space      *space
-	salt       uint64 // without kindBit
+	salt       uint64 // of the FastPath
 	quota      int64
 	state      string   // the beginning of its member of RateLimit, behind another member
 	limitField []string // of its QuotaFields, as policy
@@ -87,18 +86,13 @@ func newSeveralRule(rule *ServedRule) *severalRule {
 	e := rule.FastPath
 	t := rule.QuotaFields
 	p := &severalRule{
-		limit: e.limit, algorithm: e.algorithm, isLog: e.limit.isLog, space: e.space, salt: e.salt&^kindBit | e.space.kind, quota: e.limit.quota,
+		limit: e.limit, isLog: e.limit.isLog, space: e.space, salt: e.salt, quota: e.limit.quota,
 		state: ", " + t.State, limitField: t.Limit, policy: t.Policy[0], allowed: rule.Allowed, keyOf: rule.Key, covers: rule.Covers,
 	}
 	if rule.Refusal != nil {
 		p.refuser = NewRefuser(t, rule.Refusal)
 	}
 	return p
-}
-
-// EarlierFields reports whether an earlier handler has set quota fields that are taken into account.
-func EarlierFields(h http.Header) bool {
-	return h[HeaderRemaining] != nil || h[HeaderRateLimit] != nil || h[HeaderPolicy] != nil
 }
 
 // covering returns the rules that cover a request, and their policies as the value of RateLimit-Policy.
@@ -323,10 +317,19 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 }
 
 // takeIn is take for a state in a shard, which may have a log.
+//
+//flatten:inline
 func takeIn(s *shard, l *Limit, state *State, now int64) (remaining, reset, more int64) {
-	if !l.isLog {
-		return take(l, state, now)
+	if l.isLog {
+		return takeInLog(s, l, state, now)
 	}
+	return take(l, state, now)
+}
+
+// takeInLog is take for a state that has a log.
+//
+//flatten:inline
+func takeInLog(s *shard, l *Limit, state *State, now int64) (remaining, reset, more int64) {
 	if state.A >= blockMark {
 		return -1, 0, 0
 	}
@@ -334,14 +337,31 @@ func takeIn(s *shard, l *Limit, state *State, now int64) (remaining, reset, more
 }
 
 // rejectIn is reject for a state in a shard, which may have a log.
+//
+//flatten:inline
 func rejectIn(s *shard, l *Limit, state *State, now int64) (retry, reset int64) {
-	if !l.isLog {
-		return reject(l, state, now)
+	if l.isLog {
+		return rejectInLog(s, l, state, now)
 	}
+	return reject(l, state, now)
+}
+
+// rejectInLog is reject for a state that has a log.
+//
+//flatten:inline
+func rejectInLog(s *shard, l *Limit, state *State, now int64) (retry, reset int64) {
 	if state.A >= blockMark {
 		return -1, 0
 	}
 	return rejectFromSlidingWindowLog(l, state, &s.logs[state.A], now)
+}
+
+// readyIn makes the state in slot i ready for another try, and reports whether the request is allowed then.
+func readyIn(f *settling, s *shard, i int, now int64) bool {
+	if f.limit.isLog {
+		return readyLog(f.memory, s, i, f.space, f.limit, now)
+	}
+	return roll(f.limit, &s.slots[i].state, now)
 }
 
 // tryIn is takeIn for a copy of the state of a log, which is not charged either.

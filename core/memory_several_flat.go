@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// newSeveral returns the path of several rules: it finds and charges each rule's state in turn, and sets the quota fields for all of them, with what a Metering asks for.
+// newSeveral returns the path of several rules: it finds and charges each rule's state in turn, and sets the quota fields for all of them.
+// If one of them does not allow the request at once, settleSeveral takes it all back.
 func newSeveral(f *several, c *ServeConfig) http.Handler {
 	m := c.Metering
 	metered := m != nil
@@ -19,21 +20,21 @@ func newSeveral(f *several, c *ServeConfig) http.Handler {
 	own := m.Path
 	other := m.Other
 	aside := m.Aside
+	keyOf := c.Key
+	made := keyOf != nil
 	rest := c.Rest
+	next := c.Next
 	all := f.rules
 	whole := f.policies
 	matched := f.matched
-	made := c.Key != nil
-	keyOf := c.Key
 	apart := f.apart
 	shards := f.shards
 	mask := f.mask
 	seed := f.seed
 	place := f.place
 	clock := f.clock
-	ietf := f.ietf
 	xRateLimit := f.xRateLimit
-	next := c.Next
+	ietf := f.ietf
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
 			path                   string
@@ -88,20 +89,18 @@ func newSeveral(f *several, c *ServeConfig) http.Handler {
 		} else {
 			if made {
 				key = keyOf(r)
-				if key == "" {
-					rest.ServeHTTP(w, r)
-					return
-				}
 			} else {
 				key = r.RemoteAddr
 				i = strings.IndexByte(key, ':')
-				if i <= 0 {
-					rest.ServeHTTP(w, r)
-					return
+				if i < 0 {
+					i = 0
 				}
 				key = key[:i]
 			}
-
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
 			base = maphash.String(seed, key) &^ kindBit
 			s = shards[(base^place)&mask]
 			s.mu.Lock()
@@ -135,17 +134,17 @@ func newSeveral(f *several, c *ServeConfig) http.Handler {
 			state = &s.slots[i].state
 			before[n] = *state
 			limit = p.limit
-			switch p.algorithm {
-			case FixedWindow:
-				remaining, reset, more = takeFromFixedWindow(limit, state, now)
-			case LeakyBucket:
-				remaining, reset, more = takeFromLeakyBucket(limit, state, now)
-			case SlidingWindowCounter:
-				remaining, reset, more = takeFromSlidingWindowCounter(limit, state, now)
-			case SlidingWindowLog:
-				remaining, reset, more = takeIn(s, limit, state, now)
+			switch limit.algorithm {
 			case TokenBucket:
 				remaining, reset, more = takeFromTokenBucket(limit, state, now)
+			case LeakyBucket:
+				remaining, reset, more = takeFromLeakyBucket(limit, state, now)
+			case FixedWindow:
+				remaining, reset, more = takeFromFixedWindow(limit, state, now)
+			case SlidingWindowLog:
+				remaining, reset, more = takeInLog(s, limit, state, now)
+			case SlidingWindowCounter:
+				remaining, reset, more = takeFromSlidingWindowCounter(limit, state, now)
 			}
 			if remaining < 0 {
 				failed = n

@@ -2,7 +2,6 @@ package core
 
 import (
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -37,8 +36,8 @@ func (e *timedFastPath) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key := ""
 	if c.Key != nil {
 		key = c.Key(r)
-	} else if i := strings.IndexByte(r.RemoteAddr, ':'); i > 0 {
-		key = r.RemoteAddr[:i]
+	} else {
+		key = AddressIn(r.RemoteAddr)
 	}
 	remaining, reset, more := int64(-1), int64(0), int64(0)
 	if key != "" {

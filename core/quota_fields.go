@@ -6,6 +6,18 @@ import (
 	"sync"
 )
 
+// The names of the quota fields, as http.Header has them.
+const (
+	HeaderLimit     = "X-Ratelimit-Limit"
+	HeaderRemaining = "X-Ratelimit-Remaining"
+	HeaderReset     = "X-Ratelimit-Reset"
+	HeaderRateLimit = "Ratelimit"
+	HeaderPolicy    = "Ratelimit-Policy"
+)
+
+// MoreText comes before the seconds until more is left, in a member of RateLimit.
+const MoreText = ";t="
+
 // QuotaFields holds the prepared values of one rule's quota fields: for SetQuotaFields, and for handlers that set the fields
 // themselves, since a call costs an interpreter more. MakeQuotaFields makes it. It is read only afterwards, and safe for
 // concurrent use.
@@ -50,6 +62,49 @@ func MakeQuotaFields(r *Rule, xRateLimit, ietf bool, after func(h http.Header, r
 		t.Ready = tabled
 	}
 	return t
+}
+
+// SetQuotaFields sets the quota fields that are wanted, for a request that the rule has allowed at once. reset and more are the seconds until
+// the quota is whole and until more is left, rounded up; a more of 0 is left out. Responses share values: nobody may change one in place.
+func SetQuotaFields(t *QuotaFields, h http.Header, remaining, reset, more int64) {
+	var left, end string
+	if len(h) > 1 && EarlierFields(h) {
+		t.After(h, remaining, reset, more)
+		return
+	}
+	left = strconv.FormatInt(remaining, 10)
+	if t.XRateLimit {
+		h[HeaderLimit] = t.Limit
+		h[HeaderRemaining] = []string{left}
+		h[HeaderReset] = []string{strconv.FormatInt(reset, 10)}
+	}
+	if t.IETF {
+		if more > 0 {
+			end = MoreText + strconv.FormatInt(more, 10)
+		}
+		h[HeaderRateLimit] = []string{t.State + left + end}
+		h[HeaderPolicy] = t.Policy
+	}
+}
+
+// setLarge is SetQuotaFields, and does less if all fields are wanted, and only remaining is not in the lists of numbers.
+func setLarge(t *QuotaFields, h http.Header, remaining, reset, more int64) {
+	var left []string
+	if len(h) > 1 || reset >= t.Ready {
+		SetQuotaFields(t, h, remaining, reset, more)
+		return
+	}
+	left = []string{strconv.FormatInt(remaining, 10)}
+	h[HeaderLimit] = t.Limit
+	h[HeaderRemaining] = left
+	h[HeaderReset] = numberValues[reset]
+	h[HeaderRateLimit] = []string{t.State + left[0] + numberEnds[more]}
+	h[HeaderPolicy] = t.Policy
+}
+
+// EarlierFields reports whether an earlier handler has set quota fields that are taken into account.
+func EarlierFields(h http.Header) bool {
+	return h[HeaderRemaining] != nil || h[HeaderRateLimit] != nil || h[HeaderPolicy] != nil
 }
 
 // tabled is how many numbers are in the lists: enough for the seconds of two hours, and for as many units.

@@ -82,6 +82,8 @@ func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State
 }
 
 // takeFromSlidingWindowCounter is the shortcut, in a window that has begun: see take.
+//
+//flatten:inline
 func takeFromSlidingWindowCounter(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	left := l.period - now%l.period
 	if s.A != now+left-l.period || s.B < 0 || s.B>>32 > l.weighable {
@@ -103,6 +105,8 @@ func takeFromSlidingWindowCounter(l *Limit, s *State, now int64) (remaining, res
 }
 
 // rejectFromSlidingWindowCounter is the shortcut, in a window that has begun: see reject.
+//
+//flatten:inline
 func rejectFromSlidingWindowCounter(l *Limit, s *State, now int64) (retry, reset int64) {
 	left := l.period - now%l.period
 	previous := s.B >> 32

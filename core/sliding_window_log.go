@@ -150,6 +150,8 @@ func resizeLog(log *eventLog, size int) {
 
 // takeFromSlidingWindowLog is the shortcut: see take. It gives up, too, if the log has no room, or has not been looked at for a whole period:
 // see readyLog. The key is not blocked by hand.
+//
+//flatten:inline
 func takeFromSlidingWindowLog(l *Limit, s *State, log *eventLog, now int64) (remaining, reset, more int64) {
 	tick := now / l.quantum
 	age := s.B // of the oldest entry; at first, the time of the last look
@@ -183,6 +185,8 @@ func takeFromSlidingWindowLog(l *Limit, s *State, log *eventLog, now int64) (rem
 }
 
 // rejectFromSlidingWindowLog is the shortcut: see reject.
+//
+//flatten:inline
 func rejectFromSlidingWindowLog(l *Limit, s *State, log *eventLog, now int64) (retry, reset int64) {
 	tick := now/l.quantum + 1
 	over := int64(log.n) - l.requests

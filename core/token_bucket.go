@@ -54,6 +54,8 @@ func refillTime(l *Limit, at int64, hi, lo uint64) int64 {
 }
 
 // takeFromTokenBucket is the shortcut: see take.
+//
+//flatten:inline
 func takeFromTokenBucket(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	elapsed := now - s.A
 	level := s.B
@@ -79,6 +81,8 @@ func takeFromTokenBucket(l *Limit, s *State, now int64) (remaining, reset, more 
 }
 
 // rejectFromTokenBucket is the shortcut: see reject.
+//
+//flatten:inline
 func rejectFromTokenBucket(l *Limit, s *State, now int64) (retry, reset int64) {
 	elapsed := now - s.A
 	level := s.B

@@ -15,7 +15,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// newOne returns the fast path of one rule, with what a core.Metering asks for.
+// newOne returns the fast path of one rule, which asks Redis. All but a plain yes goes to the labels seldom and unusual.
 func newOne(e *fastPath, c *core.ServeConfig) http.Handler {
 	m := c.Metering
 	metered := m != nil
@@ -25,48 +25,49 @@ func newOne(e *fastPath, c *core.ServeConfig) http.Handler {
 	own := m.Path
 	other := m.Other
 	aside := m.Aside
-	made := c.Key != nil
+	allowed := m.Allowed
+	durations := e.durations
 	keyOf := c.Key
+	made := keyOf != nil
+	rest := c.Rest
+	next := c.Next
 	shards := e.shards
 	seed := e.seed
 	salt := e.rules[0].salt
+	quota := e.rules[0].quota
 	trouble := e.trouble
-	rest := c.Rest
 	clock := e.clock
 	p := e.pipeline
 	head := e.all.head
 	tail := e.all.tail
-	quota := e.rules[0].quota
-	durations := e.durations
-	allowed := m.Allowed
 	t := c.QuotaFields
 	ready := t.Ready != 0
-	limitField := t.Limit
-	policyField := t.Policy
-	stateText := t.State
-	next := c.Next
+	tLimit := t.Limit
+	tState := t.State
+	tPolicy := t.Policy
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
-			path         string
-			key          string
-			i            int
-			hash         uint64
-			shard        *memoShard
-			k            *known
-			command      string
-			now          int64
-			began        time.Duration
-			s            *Stream
-			number, sent uint
-			sending      bool
-			out          string
-			n            int
-			reply        []byte
-			line         string
-			words        []string
-			err          error
-			h            http.Header
-			end          string
+			path    string
+			key     string
+			hash    uint64
+			shard   *memoShard
+			k       *known
+			command string
+			now     int64
+			began   time.Duration
+			s       *Stream
+			number  uint
+			line    string
+			words   []string
+			err     error
+			h       http.Header
+			end     string
+			i       int
+			sent    uint
+			sending bool
+			out     string
+			n       int
+			reply   []byte
 		)
 		if metered {
 			path = r.URL.Path
@@ -77,18 +78,17 @@ func newOne(e *fastPath, c *core.ServeConfig) http.Handler {
 		}
 		if made {
 			key = keyOf(r)
-			if key == "" {
-				rest.ServeHTTP(w, r)
-				return
-			}
 		} else {
 			key = r.RemoteAddr
 			i = strings.IndexByte(key, ':')
-			if i <= 0 {
-				rest.ServeHTTP(w, r)
-				return
+			if i < 0 {
+				i = 0
 			}
 			key = key[:i]
+		}
+		if key == "" {
+			rest.ServeHTTP(w, r)
+			return
 		}
 		hash = maphash.String(seed, key) ^ salt
 		shard = shards[hash%memoShards]
@@ -163,11 +163,11 @@ func newOne(e *fastPath, c *core.ServeConfig) http.Handler {
 			if words[5] != "0" {
 				end = core.MoreText + words[5]
 			}
-			h[core.HeaderLimit] = limitField
+			h[core.HeaderLimit] = tLimit
 			h[core.HeaderRemaining] = words[0:1:1]
 			h[core.HeaderReset] = words[4:5:5]
-			h[core.HeaderRateLimit] = []string{stateText + words[0] + end}
-			h[core.HeaderPolicy] = policyField
+			h[core.HeaderRateLimit] = []string{tState + words[0] + end}
+			h[core.HeaderPolicy] = tPolicy
 		}
 		next.ServeHTTP(w, r)
 		return
@@ -179,7 +179,7 @@ func newOne(e *fastPath, c *core.ServeConfig) http.Handler {
 	})
 }
 
-// newLeased returns the fast path of a leased rule, with what a core.Metering asks for.
+// newLeased returns the fast path of a leased rule: it spends a unit that the node holds.
 func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 	m := c.Metering
 	metered := m != nil
@@ -189,30 +189,30 @@ func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 	own := m.Path
 	other := m.Other
 	aside := m.Aside
-	made := c.Key != nil
+	allowed := m.Allowed
+	durations := e.durations
 	keyOf := c.Key
+	made := keyOf != nil
+	rest := c.Rest
+	next := c.Next
 	shards := e.lent
 	seed := e.seed
 	salt := e.rules[0].salt ^ e.rules[0].open.terms
-	clock := e.clock
-	rest := c.Rest
-	none := &holding{}
 	quota := e.rules[0].quota
-	durations := e.durations
-	allowed := m.Allowed
+	clock := e.clock
+	none := &holding{}
 	t := c.QuotaFields
-	ready := t.Ready
-	limitField := t.Limit
-	policyField := t.Policy
-	stateText := t.State
-	numberTexts := t.Numbers
-	numberValues := t.Values
-	next := c.Next
+	tReady := t.Ready
+	tLimit := t.Limit
+	tValues := t.Values
+	tState := t.State
+	tEnds := t.Ends
+	tPolicy := t.Policy
+	tNumbers := t.Numbers
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
 			path             string
 			key              string
-			i                int
 			hash             uint64
 			at               time.Time
 			mono, ahead      int64 // ahead is the wall clock at first
@@ -220,8 +220,9 @@ func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 			of               *holding
 			lease            *core.Lease
 			remaining, reset int64
-			left             []string
 			h                http.Header
+			i                int
+			left             []string
 		)
 		if metered {
 			path = r.URL.Path
@@ -232,18 +233,17 @@ func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 		}
 		if made {
 			key = keyOf(r)
-			if key == "" {
-				rest.ServeHTTP(w, r)
-				return
-			}
 		} else {
 			key = r.RemoteAddr
 			i = strings.IndexByte(key, ':')
-			if i <= 0 {
-				rest.ServeHTTP(w, r)
-				return
+			if i < 0 {
+				i = 0
 			}
 			key = key[:i]
+		}
+		if key == "" {
+			rest.ServeHTTP(w, r)
+			return
 		}
 		hash = maphash.String(seed, key) ^ salt
 		shard = shards[hash%memoShards]
@@ -286,27 +286,28 @@ func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 		}
 		reset = (reset + 999_999) / 1_000_000
 		h = w.Header()
-		if len(h) > 1 || reset >= ready { // Traefik's responses always have one field
+		if len(h) > 1 || reset >= tReady { // Traefik's responses always have one field
 			core.SetQuotaFields(t, h, remaining, reset, 0)
-		} else if remaining >= ready {
+		} else if remaining >= tReady {
 			left = []string{strconv.FormatInt(remaining, 10)}
-			h[core.HeaderLimit] = t.Limit
+			h[core.HeaderLimit] = tLimit
 			h[core.HeaderRemaining] = left
-			h[core.HeaderReset] = numberValues[reset]
-			h[core.HeaderRateLimit] = []string{t.State + left[0]}
-			h[core.HeaderPolicy] = t.Policy
+			h[core.HeaderReset] = tValues[reset]
+			h[core.HeaderRateLimit] = []string{tState + left[0] + tEnds[0]}
+			h[core.HeaderPolicy] = tPolicy
 		} else {
-			h[core.HeaderLimit] = limitField
-			h[core.HeaderRemaining] = numberValues[remaining]
-			h[core.HeaderReset] = numberValues[reset]
-			h[core.HeaderRateLimit] = []string{stateText + numberTexts[remaining]}
-			h[core.HeaderPolicy] = policyField
+			h[core.HeaderLimit] = tLimit
+			h[core.HeaderRemaining] = tValues[remaining]
+			h[core.HeaderReset] = tValues[reset]
+			h[core.HeaderRateLimit] = []string{tState + tNumbers[remaining] + tEnds[0]}
+			h[core.HeaderPolicy] = tPolicy
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// newReplicated returns the fast path of a rule with replicas, with what a core.Metering asks for.
+// newReplicated returns the fast path of a rule with replicas: it decides by that of the key. All else, such as a call to Redis, is done elsewhere, and
+// so is the first request after each round.
 func newReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
 	m := c.Metering
 	metered := m != nil
@@ -316,41 +317,41 @@ func newReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
 	own := m.Path
 	other := m.Other
 	aside := m.Aside
-	made := c.Key != nil
+	allowed := m.Allowed
+	durations := e.durations
 	keyOf := c.Key
+	made := keyOf != nil
+	rest := c.Rest
+	next := c.Next
 	shards := e.copied
 	seed := e.seed
 	salt := e.rules[0].salt
 	open := e.rules[0].open
 	round := open.round
-	limit := e.rules[0].rule.Limit()
 	terms := open.sync
+	limit := e.rules[0].rule.Limit()
 	clock := e.clock
-	rest := c.Rest
-	durations := e.durations
-	allowed := m.Allowed
 	t := c.QuotaFields
-	ready := t.Ready
-	limitField := t.Limit
-	policyField := t.Policy
-	stateText := t.State
-	numberTexts := t.Numbers
-	numberValues := t.Values
-	numberEnds := t.Ends
-	next := c.Next
+	tReady := t.Ready
+	tLimit := t.Limit
+	tValues := t.Values
+	tState := t.State
+	tEnds := t.Ends
+	tPolicy := t.Policy
+	tNumbers := t.Numbers
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
 			path                   string
 			key                    string
-			i                      int
 			hash                   uint64
 			at                     time.Time
 			mono                   int64
 			shard                  *replicaShard
 			of                     *replicaOf
 			remaining, reset, more int64
-			left                   []string
 			h                      http.Header
+			i                      int
+			left                   []string
 		)
 		if metered {
 			path = r.URL.Path
@@ -361,18 +362,17 @@ func newReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
 		}
 		if made {
 			key = keyOf(r)
-			if key == "" {
-				rest.ServeHTTP(w, r)
-				return
-			}
 		} else {
 			key = r.RemoteAddr
 			i = strings.IndexByte(key, ':')
-			if i <= 0 {
-				rest.ServeHTTP(w, r)
-				return
+			if i < 0 {
+				i = 0
 			}
 			key = key[:i]
+		}
+		if key == "" {
+			rest.ServeHTTP(w, r)
+			return
 		}
 		hash = maphash.String(seed, key) ^ salt
 		shard = shards[hash%memoShards]
@@ -402,22 +402,243 @@ func newReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
 		reset = (reset + 999_999) / 1_000_000
 		more = (more + 999_999) / 1_000_000
 		h = w.Header()
-		if len(h) > 1 || reset >= ready { // Traefik's responses always have one field
+		if len(h) > 1 || reset >= tReady { // Traefik's responses always have one field
 			core.SetQuotaFields(t, h, remaining, reset, more)
-		} else if remaining >= ready {
+		} else if remaining >= tReady {
 			left = []string{strconv.FormatInt(remaining, 10)}
-			h[core.HeaderLimit] = t.Limit
+			h[core.HeaderLimit] = tLimit
 			h[core.HeaderRemaining] = left
-			h[core.HeaderReset] = numberValues[reset]
-			h[core.HeaderRateLimit] = []string{t.State + left[0] + numberEnds[more]}
-			h[core.HeaderPolicy] = t.Policy
+			h[core.HeaderReset] = tValues[reset]
+			h[core.HeaderRateLimit] = []string{tState + left[0] + tEnds[more]}
+			h[core.HeaderPolicy] = tPolicy
 		} else {
-			h[core.HeaderLimit] = limitField
-			h[core.HeaderRemaining] = numberValues[remaining]
-			h[core.HeaderReset] = numberValues[reset]
-			h[core.HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-			h[core.HeaderPolicy] = policyField
+			h[core.HeaderLimit] = tLimit
+			h[core.HeaderRemaining] = tValues[remaining]
+			h[core.HeaderReset] = tValues[reset]
+			h[core.HeaderRateLimit] = []string{tState + tNumbers[remaining] + tEnds[more]}
+			h[core.HeaderPolicy] = tPolicy
 		}
 		next.ServeHTTP(w, r)
+	})
+}
+
+// newSeveral returns the fast path of several rules. They have one call, and each has its own entry in the memo.
+func newSeveral(e *fastPath, c *core.ServeConfig) http.Handler {
+	m := c.Metering
+	metered := m != nil
+	if !metered {
+		m = &core.Metering{}
+	}
+	own := m.Path
+	other := m.Other
+	aside := m.Aside
+	keyOf := c.Key
+	made := keyOf != nil
+	rest := c.Rest
+	next := c.Next
+	all := e.all
+	matched := e.matched
+	apart := e.apart
+	shards := e.shards
+	seed := e.seed
+	trouble := e.trouble
+	durations := e.durations
+	clock := e.clock
+	p := e.pipeline
+	xRateLimit := e.xRateLimit
+	ietf := e.ietf
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			path                   string
+			h                      http.Header
+			group                  *ruleGroup
+			list                   []*fastRule
+			head, tail             string
+			key                    string
+			hash                   uint64
+			hashes                 []uint64
+			entries                []*known
+			shard                  *memoShard
+			k                      *known
+			command                string
+			now                    int64
+			began                  time.Duration
+			s                      *Stream
+			number                 uint
+			line                   string
+			words                  []string
+			err                    error
+			tightest               *fastRule
+			remaining, left, quota int64
+			at, place              int
+			texts                  string
+			i                      int
+			sent                   uint
+			sending                bool
+			out                    string
+			n                      int
+			reply                  []byte
+		)
+		if metered {
+			path = r.URL.Path
+			if path == own || path == other {
+				aside.ServeHTTP(w, r)
+				return
+			}
+		}
+		h = w.Header()
+		if len(h) > 1 && core.EarlierFields(h) { // Traefik's responses always have one field
+			rest.ServeHTTP(w, r)
+			return
+		}
+		group = all
+		if matched {
+			group = covering(e, r)
+			if group == nil {
+				next.ServeHTTP(w, r)
+				return
+			}
+		}
+		list = group.rules
+		head = group.head
+		tail = group.tail
+		hashes = make([]uint64, len(list))
+		entries = make([]*known, len(list))
+		if !apart {
+			if made {
+				key = keyOf(r)
+			} else {
+				key = r.RemoteAddr
+				i = strings.IndexByte(key, ':')
+				if i < 0 {
+					i = 0
+				}
+				key = key[:i]
+			}
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		}
+		for n, one := range list {
+			if apart {
+				key = one.keyOf(r)
+				if key == "" {
+					rest.ServeHTTP(w, r)
+					return
+				}
+			}
+			hash = maphash.String(seed, key) ^ one.salt
+			hashes[n] = hash
+			shard = shards[hash%memoShards]
+			shard.mu.Lock()
+			k = shard.young[hash]
+			if k == nil || k.command == "" {
+				shard.mu.Unlock()
+				goto seldom
+			}
+			command += k.command
+			shard.mu.Unlock()
+			entries[n] = k
+		}
+		if trouble.Load() != 0 {
+			goto seldom
+		}
+		began = time.Since(Started)
+		if clock == nil {
+			now = int64(began / time.Microsecond)
+		} else {
+			now = clock()
+		}
+		p.Mu.Lock()
+		s = p.Stream
+		if s == nil {
+			p.Mu.Unlock()
+			goto seldom
+		}
+		number = s.Number
+		s.Number = number + 1
+		s.Out += head + command + tail
+		sending = s.Sending
+		s.Sending = true
+		p.Mu.Unlock()
+		if !sending {
+			runtime.Gosched() // lets goroutines that are about to call do so first, so that one write sends all their commands
+			s.Writing.Lock()
+			p.Mu.Lock()
+			out = s.Out
+			s.Out = ""
+			sent = s.Sent
+			s.Sent = s.Number
+			s.Sending = false
+			p.Mu.Unlock()
+			n, err = io.WriteString(s.Conn, out)
+			if err != nil {
+				p.Unsent(s, sent, n, err)
+			}
+			s.Writing.Unlock()
+		}
+		s.Turns.StartResponse(number)
+		reply, err = s.Reader.ReadSlice('\n')
+		line = string(reply)
+		if err != nil {
+			goto unusual
+		}
+		s.Turns.EndResponse(number)
+		words = strings.Split(line[1:], " ")
+		if len(words) != lineNumbers*len(list)+1 || line[0] != '+' || !strings.HasSuffix(command, words[len(words)-1]) {
+			goto unusual
+		}
+		left = 1 // of a quota of 0: the first rule is tighter than that
+		for n, one := range list {
+			at = n * lineNumbers
+			shard = shards[hashes[n]%memoShards]
+			k = entries[n]
+			shard.mu.Lock()
+			k.at = now
+			k.line = "+" + strings.Join(words[at:at+lineNumbers], " ")
+			k.limit = one.quota
+			shard.mu.Unlock()
+			remaining, err = strconv.ParseInt(words[at], 10, 64)
+			if err != nil {
+				goto unusual
+			}
+			if remaining*quota < left*one.quota {
+				left = remaining
+				quota = one.quota
+				tightest = one
+				place = at
+			}
+			if ietf {
+				texts = texts + one.stateText + words[at]
+				if words[at+5] != "0" {
+					texts = texts + core.MoreText + words[at+5]
+				}
+			}
+		}
+		if xRateLimit {
+			h[core.HeaderLimit] = tightest.limitField
+			h[core.HeaderRemaining] = words[place : place+1 : place+1]
+			h[core.HeaderReset] = words[place+4 : place+5 : place+5]
+		}
+		if ietf {
+			h[core.HeaderRateLimit] = []string{texts[2:]}
+			h[core.HeaderPolicy] = group.policies
+		}
+		if metered {
+			if number%core.TimedShare == 0 {
+				core.Observe(durations, time.Since(Started)-began)
+			}
+			for _, one := range list {
+				atomic.AddInt64(one.allowed, 1)
+			}
+		}
+		next.ServeHTTP(w, r)
+		return
+	seldom:
+		settleKnownSeveral(e, w, r, group, key)
+		return
+	unusual:
+		settle(e, w, r, group, key, hashes, &Turn{Stream: s, Number: number, Began: began, Line: []byte(line), Err: err}, now)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/redis"
 )
@@ -289,7 +290,7 @@ func refusalOf(h *handler, r *front.Rule) *core.Refusal {
 
 // guardingOf returns what core's fast paths do for a guard.
 func guardingOf(g *guarded) *core.Guarding {
-	return &core.Guarding{Word: g.word, Ticketed: g.next, Unticketed: &unticketed{guarded: g}}
+	return &core.Guarding{Word: g.word, Take: guard.Take, Leave: leavesPlace, NoTicket: guard.NoTicket, Ticketed: g.next, Unticketed: &unticketed{guarded: g}}
 }
 
 // onlyPlain returns the rule of a middleware that has only one, and which only rejects; nil otherwise.

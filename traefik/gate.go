@@ -42,8 +42,7 @@ func newAll(h *handler, m *core.Metering) http.Handler {
 	other := m.Other
 	aside := m.Aside
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var path string
-		path = r.URL.Path
+		path := r.URL.Path
 		if path == own || path == other {
 			aside.ServeHTTP(w, r)
 			return

@@ -1,199 +1,82 @@
-// Command flatten generates the fast paths. A fast path is one function that does all that a request needs if it is decided at
-// once: the key, the decision, metering, the header fields, and what a guard needs. There is one for each algorithm in a Memory, one for each
-// consistency of a rule in Redis, and in both stores one for several rules. Under an interpreter, each call allocates all variables of the called
-// function. So the code of the functions is inlined here, as a compiler would do.
+// Command flatten writes the code that an interpreter needs flat: what it calls it pays for, since each call allocates all variables of the called
+// function, and a call through a function value costs a multiple. A compiler inlines functions; here that is done in the source.
 //
-// A path is a list of fragments, one behind the other. They are in the folder fragments:
+// What it writes is made of real functions, which are compiled, vetted and tested as they are:
 //
-//	key      key_address   where the key comes from
-//	store    store_memory, store_lease, store_replica   the decision; it sets remaining and reset, and more
-//	calls    known, call, learned, unusual   the decision in Redis: what is known of the key, the call, and its reply, the words
-//	several  covering, store_several, fields_several, counted_several, rare_several   the same for several rules, whose algorithms are called
-//	         known_several, learned_several, unusual_several   and in Redis
-//	outcome  fields_words, fields_captured, fields_held, fields_decided, next, rare   what happens to the request: its header fields, and who serves it
-//	metering aside, timed_call, timed_held, counted   what a middleware with metrics or paths of its own does besides, if it is one
-//	guarding ticket, unticketed                  what it does before a guard, if there is one
+//   - For each function that the rows of core's table of algorithms have, it writes a function of that name with a switch, which calls that of
+//     the limit's algorithm: algorithm_dispatch.go.
+//   - A template is a function in a file _template_test.go. It is written again under another name, once or for each algorithm, with the calls of
+//     the functions that have the comment "flatten:inline" inlined, one in the other. These are also the takeFrom… and rejectFrom… of the algorithms.
 //
-// A fragment is a template of its name, with statements, and one of its name and ".variables", with the declarations that these
-// need at the beginning of the function, and in core one of its name and ".captured", with variables that are set once for a handler: a variable that is declared before it is set, and set only once, costs an interpreter
-// least. Fragments share variables by name: key, hash, remaining, reset and more mean the same in all. The dot is the path. The
-// statements of an algorithm are those of its function takeFrom… in core, such as takeFromTokenBucket.
+// A call is inlined that is a statement of its own: a, b = f(x, y). If f may return early, the next statement must be an if that only goes to a
+// label: it is left out, and where f returns early it goes there. In f, := declares an int64; others are declared with var. A variable of f and one
+// of the template with the same name are one. So arguments and results usually have the names of f's.
 //
-// A path of core gives requests that it does not allow at once to a function settle…, which is in the template settle. That rejects by
-// the function rejectFrom… of the algorithm, inlined, and inserts new keys.
+// Within a template for an algorithm, an if whose condition is a trait of the algorithm's row, such as l.isLog, is decided here, and take is that
+// algorithm's. In a template for all algorithms, a call that depends on the algorithm becomes a switch.
 //
-// The rows of fields.go describe the header fields. The paths, core.SetQuotaFields and answer.WriteHeaders are generated from
-// them.
+// Fields of the variables limit and t, which never change, are captured by a function literal: that costs an interpreter less than reading them.
 //
-// To add a fragment, write its file. To add a path, add a row to paths in paths.go. It needs code that chooses it:
-// core.Serve for a Memory, which tools/dispatch generates, redis.Serve for Redis, and fastPath in traefik around both. To add a file, add a row to files.
-//
-// It is run by go generate, in its own folder. A test finds files that are not up to date.
+// To add a template, write it, and add a row to files. It is run by go generate, in its own folder. A test finds files that are not up to date.
 package main
 
 //go:generate go run .
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"go/format"
 	"os"
-	"path"
-	"path/filepath"
-	"regexp"
-	"slices"
-	"strings"
 )
 
-// shortcut is the function takeFrom… of an algorithm: the algorithm's name, the function's name, and its variables and
-// statements.
-type shortcut struct {
-	Type, Function string
-	Variables      []string
-	Fields         []string // of the limit, which the statements have as variables
-	Body           string
-	IsLog          bool // a key has a log besides its state
-
-	Reject *shortcut // the function rejectFrom…, whose statements have the limit's fields as such
-	Roll   string    // the name of the function roll…, which may move a state to the present; "": there is none
+// file is a file that is written.
+type file struct {
+	name    string   // its path from the root
+	from    string   // the file of the templates, beside it; "": the file has the functions of the table
+	written []writes // in this order
 }
+
+// writes is what is written of a template.
+type writes struct {
+	template, as string
+	kind         kind
+}
+
+type kind int
+
+const (
+	_        kind = iota
+	once          // one function for all algorithms
+	each          // one for each algorithm, with its name at the end
+	switched      // one, which returns a function literal for the algorithm e.algorithm
+)
+
+var files = []file{
+	{name: "core/algorithm_dispatch.go"},
+	{name: "core/memory_fast_path_flat.go", from: "memory_fast_path_template_test.go", written: []writes{{"templateServe", "Serve", switched}}},
+	{name: "core/memory_fast_path_settle.go", from: "memory_fast_path_template_test.go", written: []writes{{"templateSettle", "settle", each}}},
+	{name: "core/memory_several_flat.go", from: "memory_fast_path_template_test.go", written: []writes{{"templateSeveral", "newSeveral", once}}},
+	{name: "redis/store_fast_path_flat.go", from: "store_fast_path_template_test.go", written: []writes{
+		{"templateOne", "newOne", once}, {"templateLeased", "newLeased", once}, {"templateReplicated", "newReplicated", once}, {"templateSeveral", "newSeveral", once},
+	}},
+}
+
+// captured are the variables of function literals whose fields are captured.
+var captured = []string{"limit", "t"}
+
+// core is the folder of the algorithms.
+const core = "core"
 
 // root is the path to the repository, from this folder.
 const root = "../../"
 
 func main() {
-	for _, file := range files {
-		source, err := generate(root, file)
+	for _, f := range files {
+		source, err := generate(root, f)
 		if err == nil {
-			err = os.WriteFile(root+file.Name, source, 0o644)
+			err = os.WriteFile(root+f.name, source, 0o644)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "flatten:", err)
 			os.Exit(1)
 		}
 	}
-}
-
-// generated is the first line of each generated file.
-const generated = "// Code generated by tools/flatten. DO NOT EDIT."
-
-// generate returns the text of a file. root is the path of the repository.
-func generate(root string, f file) ([]byte, error) {
-	shortcuts, err := shortcutsOf(root + "core")
-	if err != nil {
-		return nil, err
-	}
-	f.Paths = pathsOf(f, shortcuts)
-	var out bytes.Buffer
-	fmt.Fprintf(&out, "%s\n\npackage %s\n", generated, path.Base(path.Dir(f.Name)))
-	if err := fragments.ExecuteTemplate(&out, f.Page, f); err != nil {
-		return nil, err
-	}
-	source, err := format.Source(out.Bytes())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Name, err)
-	}
-	return source, nil
-}
-
-var (
-	short      = regexp.MustCompile(`(?ms)^func ((takeFrom|rejectFrom)(\w+))\(l \*Limit, s \*State,( log \*eventLog,)? now int64\) \((remaining, reset, more|retry, reset) int64\) \{\n(.*?\n)\}\n`)
-	roll       = regexp.MustCompile(`(?m)^func (roll(\w+))\(l \*Limit, s \*State, now int64\) bool `)
-	definition = regexp.MustCompile(`(?m)^(\t+)(\w+) := (?:int64\((\d+)\)|(.*))$`)
-	nothing    = regexp.MustCompile(`(?m)^(\t+)return -1, 0(, 0)?$`)
-	ofLimit    = regexp.MustCompile(`\bl\.(\w+)\b`)
-	result     = regexp.MustCompile(`(?m)^\treturn (.*)$`)
-)
-
-// shortcutsOf returns the shortcuts of all algorithms that have one, from the files of core.
-func shortcutsOf(core string) ([]shortcut, error) {
-	files, err := filepath.Glob(core + "/*.go")
-	if err != nil {
-		return nil, err
-	}
-	var shortcuts []shortcut
-	rejecting := make(map[string]*shortcut)
-	rolls := make(map[string]string)
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		for _, found := range short.FindAllStringSubmatch(string(text), -1) {
-			s := shortcut{Type: found[3], Function: found[1], IsLog: found[4] != ""}
-			if err := s.inline(found[6], strings.Split(found[5], ", ")); err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", file, s.Function, err)
-			}
-			if found[2] == "rejectFrom" {
-				rejecting[s.Type] = &s
-			} else {
-				s.captureLimit()
-				shortcuts = append(shortcuts, s)
-			}
-		}
-		for _, found := range roll.FindAllStringSubmatch(string(text), -1) {
-			rolls[found[2]] = found[1]
-		}
-	}
-	if len(shortcuts) == 0 {
-		return nil, fmt.Errorf("%s has no functions takeFrom…", core)
-	}
-	for i := range shortcuts {
-		s := &shortcuts[i]
-		s.Reject = rejecting[s.Type]
-		s.Roll = rolls[s.Type]
-		if s.Reject == nil {
-			return nil, fmt.Errorf("%s has %s, and no rejectFrom%s", core, s.Function, s.Type)
-		}
-	}
-	return shortcuts, nil
-}
-
-// Ready returns a call that makes the state in slot i ready for another try, and reports whether the request is allowed then; "": there is none.
-func (s shortcut) Ready() string {
-	if s.IsLog {
-		return "readyLog(f.memory, s, i, f.space, f.limit, now)"
-	}
-	if s.Roll != "" {
-		return s.Roll + "(f.limit, &s.slots[i].state, now)"
-	}
-	return ""
-}
-
-// inline turns a function's body into statements of a path. Its variables, which are all int64, are declared before. A request
-// that it gives up goes to "rare". Its last statement sets the results, which are declared before, too.
-func (s *shortcut) inline(body string, results []string) error {
-	for _, d := range definition.FindAllStringSubmatch(body, -1) {
-		s.Variables = append(s.Variables, d[2])
-	}
-	body = definition.ReplaceAllString(body, "${1}${2} = ${3}${4}")
-	body = nothing.ReplaceAllString(body, "${1}goto rare")
-	found := result.FindAllStringSubmatch(body, -1)
-	if len(found) != 1 {
-		return errors.New("want one result at the end")
-	}
-	values := strings.Split(found[0][1], ", ")
-	if len(values) != len(results) {
-		return errors.New("want results without commas in them")
-	}
-	sets := ""
-	for i := len(results) - 1; i >= 0; i-- { // since a value may be made of the results before it
-		if values[i] != results[i] {
-			sets += "\t" + results[i] + " = " + values[i] + "\n"
-		}
-	}
-	body = strings.Replace(body, found[0][0]+"\n", sets, 1)
-	s.Body = regexp.MustCompile(`\bs\.(A|B)\b`).ReplaceAllString(body, "state.${1}")
-	return nil
-}
-
-// captureLimit has the statements take the limit's fields from variables.
-func (s *shortcut) captureLimit() {
-	for _, f := range ofLimit.FindAllStringSubmatch(s.Body, -1) {
-		if !slices.Contains(s.Fields, f[1]) {
-			s.Fields = append(s.Fields, f[1])
-		}
-	}
-	s.Body = ofLimit.ReplaceAllString(s.Body, "${1}")
 }

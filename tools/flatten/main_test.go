@@ -15,12 +15,12 @@ func TestTheFilesAreUpToDate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := os.ReadFile(root + file.Name)
+		got, err := os.ReadFile(root + file.name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("%s is not what the fragments and the algorithms' files say now: run go generate ./...", file.Name)
+			t.Errorf("%s is not what the templates and the algorithms' files say now: run go generate ./...", file.name)
 		}
 	}
 }
@@ -29,7 +29,7 @@ func TestTheFilesAreUpToDate(t *testing.T) {
 func TestAllFilesThatAreGeneratedAreWritten(t *testing.T) {
 	written := make(map[string]bool)
 	for _, file := range files {
-		written[file.Name] = true
+		written[file.name] = true
 	}
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Name() == ".venv" { // Python's, which may be written at this moment
@@ -56,16 +56,154 @@ func TestAllFilesThatAreGeneratedAreWritten(t *testing.T) {
 	}
 }
 
-func TestEveryFragmentIsUsed(t *testing.T) {
-	used := make(map[string]bool)
-	for _, p := range paths {
-		for _, part := range p.Parts {
-			used[part] = true
+const table = `
+type algorithmRow struct {
+	algorithm Algorithm
+	fastPath, isLog bool
+	take func(l *Limit, s *State) (remaining, reset int64)
+	roll func(l *Limit) bool
+	charge func(l *Limit, s *State)
+}
+var algorithms = tabulate([]algorithmRow{
+	{algorithm: One, isLog: true, fastPath: true},
+	{algorithm: Two, take: takeFromTwo, roll: rollTwo, charge: chargeTwo, fastPath: true},
+	{algorithm: Three, take: takeFromThree},
+})
+`
+
+// written returns what is written of a package with these declarations and the table; its error, in place of that.
+func written(t *testing.T, declarations string, f file) string {
+	t.Helper()
+	folder := t.TempDir() + "/"
+	if err := os.Mkdir(folder+core, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(folder+core+"/a_template_test.go", []byte("package core\n"+declarations), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.name = core + "/flat.go"
+	text, err := generate(folder, f)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+func TestARowHasACaseForEachOfItsFunctionsAndNoOther(t *testing.T) {
+	text := written(t, table, file{})
+	for part, n := range map[string]int{
+		"case One:": 0, "case Two:\n\t\treturn takeFromTwo(l, s)\n": 1, "case Three:\n\t\treturn takeFromThree(l, s)\n": 1,
+		"return rollTwo(l)\n\t}\n\treturn false\n": 1, "case Two:\n\t\tchargeTwo(l, s)\n\tdefault:\n": 1, "case ": 4, "panic(": 2,
+	} {
+		if got := strings.Count(text, part); got != n {
+			t.Errorf("%q occurs %d times, want %d:\n%s", part, got, n, text)
 		}
 	}
-	for _, one := range fragments.Templates() {
-		if name, is := strings.CutSuffix(one.Name(), ".variables"); is && !used[name] {
-			t.Errorf("no path has %s", name)
+}
+
+func TestATableThatCannotBeReadIsAnError(t *testing.T) {
+	for of, table := range map[string]string{
+		"no []algorithmRow":        "",
+		"does not say its":         strings.Replace(table, "algorithm: Two, ", "", 1),
+		"expected declaration":     "nothing",
+		"there is no function abc": table,
+	} {
+		f := file{}
+		if strings.Contains(of, "function") {
+			f = file{from: "a_template_test.go", written: []writes{{"abc", "def", once}}}
+		}
+		if text := written(t, table, f); !strings.Contains(text, of) {
+			t.Errorf("want an error about %q:\n%s", of, text)
+		}
+	}
+}
+
+const inlined = table + `
+// template decides.
+func template(e *path, limit *Limit) http.Handler {
+	limit := e.limit
+	return func(key string) {
+		var (
+			remaining, reset int64
+		)
+		remaining, reset = takeIn(e.states[key], limit)
+		if remaining < 0 {
+			goto rare
+		}
+		return
+	rare:
+		settle(e)
+	}
+}
+
+//flatten:inline
+func takeIn(s *State, l *Limit) (remaining, reset int64) {
+	if l.isLog {
+		return -1, 0
+	}
+	return take(l, s)
+}
+
+//flatten:inline
+func takeFromTwo(l *Limit, s *State) (remaining, reset int64) {
+	level := int64(1) // that much
+	if s.A > l.full {
+		return -1, 0
+	}
+	s.A += level
+	return l.full - level, level
+}
+`
+
+func TestACallIsInlined(t *testing.T) {
+	got := written(t, inlined, file{from: "a_template_test.go", written: []writes{{"template", "newFlat", each}}})
+	_, got, _ = strings.Cut(got, "// newFlatTwo decides.\n")
+	const want = `func newFlatTwo(e *path, limit *Limit) http.Handler {
+	limit := e.limit
+	limitFull := limit.full
+	return func(key string) {
+		var (
+			remaining, reset int64
+			s                *State
+			level            int64
+		)
+		s = e.states[key]
+		level = 1 // that much
+		if s.A > limitFull {
+			goto rare
+		}
+		s.A += level
+		reset = level
+		remaining = limitFull - level
+		return
+	rare:
+		settle(e)
+	}
+}
+`
+	if got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	if got := written(t, inlined, file{from: "a_template_test.go", written: []writes{{"template", "newFlat", once}}}); !strings.Contains(got,
+		"switch limit.algorithm {\n\t\tcase One:\n\t\t\tremaining, reset = -1, 0\n\t\tcase Two:\n\t\t\tremaining, reset = takeFromTwo(limit, e.states[key])\n\t\t}\n\t\tif remaining < 0 {") {
+		t.Errorf("no switch:\n%s", got)
+	}
+}
+
+func TestWhatCannotBeInlinedIsAnError(t *testing.T) {
+	for text, change := range map[string][2]string{
+		"no if with a goto follows":             {"if remaining < 0 {", "if remaining < 0 {\n_ = 1\n"},
+		"a value is made of a result behind it": {"return l.full - level, level", "return reset, level"},
+		"want a value for each result":          {"return l.full - level, level", "return level"},
+		"want one variable":                     {"level := int64(1)", "level, s := int64(1), 2"},
+		"level is a string here":                {"remaining, reset int64\n\t\t)", "remaining, reset int64\n\t\t\tlevel string\n\t\t)"},
+	} {
+		changed := strings.Replace(inlined, change[0], change[1], 1)
+		if changed == inlined {
+			t.Fatalf("%s: nothing to change", text)
+		}
+		if got := written(t, changed, file{from: "a_template_test.go", written: []writes{{"template", "newFlat", each}}}); !strings.Contains(got, text) {
+			t.Errorf("want an error about %q:\n%s", text, got)
 		}
 	}
 }

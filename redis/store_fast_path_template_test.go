@@ -1,0 +1,575 @@
+package redis
+
+import (
+	"hash/maphash"
+	"io"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// The functions of this file are what tools/flatten writes the fast paths of a Store from: its doc comment says how. Programs call what it writes.
+var _ = []func(e *fastPath, c *core.ServeConfig) http.Handler{templateOne, templateLeased, templateReplicated, templateSeveral}
+
+// templateOne returns the fast path of one rule, which asks Redis. All but a plain yes goes to the labels seldom and unusual.
+func templateOne(e *fastPath, c *core.ServeConfig) http.Handler {
+	m := c.Metering
+	metered := m != nil
+	if !metered {
+		m = &core.Metering{}
+	}
+	own := m.Path
+	other := m.Other
+	aside := m.Aside
+	allowed := m.Allowed
+	durations := e.durations
+	keyOf := c.Key
+	made := keyOf != nil
+	rest := c.Rest
+	next := c.Next
+	shards := e.shards
+	seed := e.seed
+	salt := e.rules[0].salt
+	quota := e.rules[0].quota
+	trouble := e.trouble
+	clock := e.clock
+	p := e.pipeline
+	head := e.all.head
+	tail := e.all.tail
+	t := c.QuotaFields
+	ready := t.Ready != 0
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			path    string
+			key     string
+			hash    uint64
+			shard   *memoShard
+			k       *known
+			command string
+			now     int64
+			began   time.Duration
+			s       *Stream
+			number  uint
+			line    string
+			words   []string
+			err     error
+			h       http.Header
+			end     string
+		)
+		if metered {
+			path = r.URL.Path
+			if path == own || path == other {
+				aside.ServeHTTP(w, r)
+				return
+			}
+		}
+		if made {
+			key = keyOf(r)
+		} else {
+			key = core.AddressIn(r.RemoteAddr)
+		}
+		if key == "" {
+			rest.ServeHTTP(w, r)
+			return
+		}
+		hash = maphash.String(seed, key) ^ salt
+		shard = shards[hash%memoShards]
+		shard.mu.Lock()
+		k = shard.young[hash]
+		if k == nil || k.command == "" || trouble.Load() != 0 {
+			shard.mu.Unlock()
+			goto seldom
+		}
+		command = k.command
+		shard.mu.Unlock()
+		began = time.Since(Started)
+		if clock == nil {
+			now = int64(began / time.Microsecond)
+		} else {
+			now = clock()
+		}
+		s, number, line, err = exchange(p, head, command, tail)
+		if s == nil {
+			goto seldom
+		}
+		if err != nil {
+			goto unusual
+		}
+		s.Turns.EndResponse(number)
+		words = strings.Split(line[1:], " ")
+		if len(words) != lineNumbers+1 || line[0] != '+' || !strings.HasSuffix(command, words[lineNumbers]) {
+			goto unusual
+		}
+		shard.mu.Lock()
+		k.at = now
+		k.line = line
+		k.limit = quota
+		shard.mu.Unlock()
+		if metered {
+			if number%core.TimedShare == 0 {
+				core.Observe(durations, time.Since(Started)-began)
+			}
+			atomic.AddInt64(allowed, 1)
+		}
+		h = w.Header()
+		if len(h) > 1 || !ready { // Traefik's responses always have one field
+			setOtherFields(t, h, words)
+		} else {
+			if words[5] != "0" {
+				end = core.MoreText + words[5]
+			}
+			h[core.HeaderLimit] = t.Limit
+			h[core.HeaderRemaining] = words[0:1:1]
+			h[core.HeaderReset] = words[4:5:5]
+			h[core.HeaderRateLimit] = []string{t.State + words[0] + end}
+			h[core.HeaderPolicy] = t.Policy
+		}
+		next.ServeHTTP(w, r)
+		return
+	seldom:
+		settleKnown(e, w, r, key, hash)
+		return
+	unusual:
+		settle(e, w, r, e.all, key, []uint64{hash}, &Turn{Stream: s, Number: number, Began: began, Line: []byte(line), Err: err}, now)
+	})
+}
+
+// exchange makes one call over a Pipeline, whose doc comment has the steps. Without a Stream it returns nil.
+//
+//flatten:inline
+func exchange(p *Pipeline, head, command, tail string) (s *Stream, number uint, line string, err error) {
+	var sent uint
+	var sending bool
+	var out string
+	var n int
+	var reply []byte
+	p.Mu.Lock()
+	s = p.Stream
+	if s == nil {
+		p.Mu.Unlock()
+		return nil, 0, "", nil
+	}
+	number = s.Number
+	s.Number = number + 1
+	s.Out += head + command + tail
+	sending = s.Sending
+	s.Sending = true
+	p.Mu.Unlock()
+	if !sending {
+		runtime.Gosched() // lets goroutines that are about to call do so first, so that one write sends all their commands
+		s.Writing.Lock()
+		p.Mu.Lock()
+		out = s.Out
+		s.Out = ""
+		sent = s.Sent
+		s.Sent = s.Number
+		s.Sending = false
+		p.Mu.Unlock()
+		n, err = io.WriteString(s.Conn, out)
+		if err != nil {
+			p.Unsent(s, sent, n, err)
+		}
+		s.Writing.Unlock()
+	}
+	s.Turns.StartResponse(number)
+	reply, err = s.Reader.ReadSlice('\n')
+	line = string(reply)
+	return s, number, line, err
+}
+
+// templateLeased returns the fast path of a leased rule: it spends a unit that the node holds.
+func templateLeased(e *fastPath, c *core.ServeConfig) http.Handler {
+	m := c.Metering
+	metered := m != nil
+	if !metered {
+		m = &core.Metering{}
+	}
+	own := m.Path
+	other := m.Other
+	aside := m.Aside
+	allowed := m.Allowed
+	durations := e.durations
+	keyOf := c.Key
+	made := keyOf != nil
+	rest := c.Rest
+	next := c.Next
+	shards := e.lent
+	seed := e.seed
+	salt := e.rules[0].salt ^ e.rules[0].open.terms
+	quota := e.rules[0].quota
+	clock := e.clock
+	none := &holding{}
+	t := c.QuotaFields
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			path             string
+			key              string
+			hash             uint64
+			at               time.Time
+			mono, ahead      int64 // ahead is the wall clock at first
+			shard            *lesseeShard
+			of               *holding
+			lease            *core.Lease
+			remaining, reset int64
+			h                http.Header
+		)
+		if metered {
+			path = r.URL.Path
+			if path == own || path == other {
+				aside.ServeHTTP(w, r)
+				return
+			}
+		}
+		if made {
+			key = keyOf(r)
+		} else {
+			key = core.AddressIn(r.RemoteAddr)
+		}
+		if key == "" {
+			rest.ServeHTTP(w, r)
+			return
+		}
+		hash = maphash.String(seed, key) ^ salt
+		shard = shards[hash%memoShards]
+		at = time.Now()
+		if clock == nil {
+			mono = int64(at.Sub(Started) / time.Microsecond)
+			ahead = at.UnixMicro()
+		} else {
+			mono, ahead = e.store.clocks()
+		}
+		shard.mu.Lock()
+		of = shard.young[hash]
+		if of == nil {
+			of = none
+		}
+		lease = &of.lease
+		ahead -= mono + lease.Ahead
+		if lease.Left <= lease.Low || mono >= lease.End || ahead > core.SteppedClocks || ahead < -core.SteppedClocks {
+			shard.mu.Unlock()
+			decideUnheld(e, w, r, key)
+			return
+		}
+		lease.Came++
+		lease.Left--
+		shard.spent++
+		remaining = lease.Left + lease.Free
+		reset = lease.ResetAt - mono
+		shard.mu.Unlock()
+		if remaining > quota {
+			remaining = quota
+		}
+		if reset < 0 {
+			reset = 0
+		}
+		if metered {
+			if mono%core.TimedShare == 0 { // microseconds are random enough
+				core.Observe(durations, time.Since(at))
+			}
+			atomic.AddInt64(allowed, 1)
+		}
+		reset = (reset + 999_999) / 1_000_000
+		h = w.Header()
+		setDecided(t, h, remaining, reset, 0)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// setDecided sets the quota fields for a request that was allowed here. reset and more are the seconds until the quota is
+// whole and until more is left; a more of 0 is left out.
+//
+//flatten:inline
+func setDecided(t *core.QuotaFields, h http.Header, remaining, reset, more int64) {
+	var left []string
+	if len(h) > 1 || reset >= t.Ready { // Traefik's responses always have one field
+		core.SetQuotaFields(t, h, remaining, reset, more)
+	} else if remaining >= t.Ready {
+		left = []string{strconv.FormatInt(remaining, 10)}
+		h[core.HeaderLimit] = t.Limit
+		h[core.HeaderRemaining] = left
+		h[core.HeaderReset] = t.Values[reset]
+		h[core.HeaderRateLimit] = []string{t.State + left[0] + t.Ends[more]}
+		h[core.HeaderPolicy] = t.Policy
+	} else {
+		h[core.HeaderLimit] = t.Limit
+		h[core.HeaderRemaining] = t.Values[remaining]
+		h[core.HeaderReset] = t.Values[reset]
+		h[core.HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[more]}
+		h[core.HeaderPolicy] = t.Policy
+	}
+}
+
+// templateReplicated returns the fast path of a rule with replicas: it decides by that of the key. All else, such as a call to Redis, is done elsewhere, and
+// so is the first request after each round.
+func templateReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
+	m := c.Metering
+	metered := m != nil
+	if !metered {
+		m = &core.Metering{}
+	}
+	own := m.Path
+	other := m.Other
+	aside := m.Aside
+	allowed := m.Allowed
+	durations := e.durations
+	keyOf := c.Key
+	made := keyOf != nil
+	rest := c.Rest
+	next := c.Next
+	shards := e.copied
+	seed := e.seed
+	salt := e.rules[0].salt
+	open := e.rules[0].open
+	round := open.round
+	terms := open.sync
+	limit := e.rules[0].rule.Limit()
+	clock := e.clock
+	t := c.QuotaFields
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			path                   string
+			key                    string
+			hash                   uint64
+			at                     time.Time
+			mono                   int64
+			shard                  *replicaShard
+			of                     *replicaOf
+			remaining, reset, more int64
+			h                      http.Header
+		)
+		if metered {
+			path = r.URL.Path
+			if path == own || path == other {
+				aside.ServeHTTP(w, r)
+				return
+			}
+		}
+		if made {
+			key = keyOf(r)
+		} else {
+			key = core.AddressIn(r.RemoteAddr)
+		}
+		if key == "" {
+			rest.ServeHTTP(w, r)
+			return
+		}
+		hash = maphash.String(seed, key) ^ salt
+		shard = shards[hash%memoShards]
+		at = time.Now()
+		if clock == nil {
+			mono = int64(at.Sub(Started) / time.Microsecond)
+		} else {
+			mono = clock()
+		}
+		remaining = -1
+		shard.mu.Lock()
+		of = shard.young[hash]
+		if of != nil && of.listed && of.open == open && of.round == round {
+			remaining, reset, more = core.SpendReplica(&of.replica, limit, terms, mono)
+		}
+		shard.mu.Unlock()
+		if remaining < 0 {
+			decideUnheld(e, w, r, key)
+			return
+		}
+		if metered {
+			if mono%core.TimedShare == 0 { // microseconds are random enough
+				core.Observe(durations, time.Since(at))
+			}
+			atomic.AddInt64(allowed, 1)
+		}
+		reset = (reset + 999_999) / 1_000_000
+		more = (more + 999_999) / 1_000_000
+		h = w.Header()
+		setDecided(t, h, remaining, reset, more)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// templateSeveral returns the fast path of several rules. They have one call, and each has its own entry in the memo.
+func templateSeveral(e *fastPath, c *core.ServeConfig) http.Handler {
+	m := c.Metering
+	metered := m != nil
+	if !metered {
+		m = &core.Metering{}
+	}
+	own := m.Path
+	other := m.Other
+	aside := m.Aside
+	keyOf := c.Key
+	made := keyOf != nil
+	rest := c.Rest
+	next := c.Next
+	all := e.all
+	matched := e.matched
+	apart := e.apart
+	shards := e.shards
+	seed := e.seed
+	trouble := e.trouble
+	durations := e.durations
+	clock := e.clock
+	p := e.pipeline
+	xRateLimit := e.xRateLimit
+	ietf := e.ietf
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			path                   string
+			h                      http.Header
+			group                  *ruleGroup
+			list                   []*fastRule
+			head, tail             string
+			key                    string
+			hash                   uint64
+			hashes                 []uint64
+			entries                []*known
+			shard                  *memoShard
+			k                      *known
+			command                string
+			now                    int64
+			began                  time.Duration
+			s                      *Stream
+			number                 uint
+			line                   string
+			words                  []string
+			err                    error
+			tightest               *fastRule
+			remaining, left, quota int64
+			at, place              int
+			texts                  string
+		)
+		if metered {
+			path = r.URL.Path
+			if path == own || path == other {
+				aside.ServeHTTP(w, r)
+				return
+			}
+		}
+		h = w.Header()
+		if len(h) > 1 && core.EarlierFields(h) { // Traefik's responses always have one field
+			rest.ServeHTTP(w, r)
+			return
+		}
+		group = all
+		if matched {
+			group = covering(e, r)
+			if group == nil {
+				next.ServeHTTP(w, r)
+				return
+			}
+		}
+		list = group.rules
+		head = group.head
+		tail = group.tail
+		hashes = make([]uint64, len(list))
+		entries = make([]*known, len(list))
+		if !apart {
+			if made {
+				key = keyOf(r)
+			} else {
+				key = core.AddressIn(r.RemoteAddr)
+			}
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		}
+		for n, one := range list {
+			if apart {
+				key = one.keyOf(r)
+				if key == "" {
+					rest.ServeHTTP(w, r)
+					return
+				}
+			}
+			hash = maphash.String(seed, key) ^ one.salt
+			hashes[n] = hash
+			shard = shards[hash%memoShards]
+			shard.mu.Lock()
+			k = shard.young[hash]
+			if k == nil || k.command == "" {
+				shard.mu.Unlock()
+				goto seldom
+			}
+			command += k.command
+			shard.mu.Unlock()
+			entries[n] = k
+		}
+		if trouble.Load() != 0 {
+			goto seldom
+		}
+		began = time.Since(Started)
+		if clock == nil {
+			now = int64(began / time.Microsecond)
+		} else {
+			now = clock()
+		}
+		s, number, line, err = exchange(p, head, command, tail)
+		if s == nil {
+			goto seldom
+		}
+		if err != nil {
+			goto unusual
+		}
+		s.Turns.EndResponse(number)
+		words = strings.Split(line[1:], " ")
+		if len(words) != lineNumbers*len(list)+1 || line[0] != '+' || !strings.HasSuffix(command, words[len(words)-1]) {
+			goto unusual
+		}
+		left = 1 // of a quota of 0: the first rule is tighter than that
+		for n, one := range list {
+			at = n * lineNumbers
+			shard = shards[hashes[n]%memoShards]
+			k = entries[n]
+			shard.mu.Lock()
+			k.at = now
+			k.line = "+" + strings.Join(words[at:at+lineNumbers], " ")
+			k.limit = one.quota
+			shard.mu.Unlock()
+			remaining, err = strconv.ParseInt(words[at], 10, 64)
+			if err != nil {
+				goto unusual
+			}
+			if remaining*quota < left*one.quota {
+				left = remaining
+				quota = one.quota
+				tightest = one
+				place = at
+			}
+			if ietf {
+				texts = texts + one.stateText + words[at]
+				if words[at+5] != "0" {
+					texts = texts + core.MoreText + words[at+5]
+				}
+			}
+		}
+		if xRateLimit {
+			h[core.HeaderLimit] = tightest.limitField
+			h[core.HeaderRemaining] = words[place : place+1 : place+1]
+			h[core.HeaderReset] = words[place+4 : place+5 : place+5]
+		}
+		if ietf {
+			h[core.HeaderRateLimit] = []string{texts[2:]}
+			h[core.HeaderPolicy] = group.policies
+		}
+		if metered {
+			if number%core.TimedShare == 0 {
+				core.Observe(durations, time.Since(Started)-began)
+			}
+			for _, one := range list {
+				atomic.AddInt64(one.allowed, 1)
+			}
+		}
+		next.ServeHTTP(w, r)
+		return
+	seldom:
+		settleKnownSeveral(e, w, r, group, key)
+		return
+	unusual:
+		settle(e, w, r, group, key, hashes, &Turn{Stream: s, Number: number, Began: began, Line: []byte(line), Err: err}, now)
+	})
+}
