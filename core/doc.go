@@ -1,22 +1,25 @@
 // Package core decides on requests. It holds limits, the five algorithms, rules, the limiter, and the store in memory. It knows
 // no proxy.
 //
-// This is the map of the packages:
+// This is the map of the packages, each above those it imports:
 //
-//	words     how names, words and numbers of a configuration are checked
-//	match     which requests a rule covers, and what their keys are made of
-//	core      whether a request is within its limits: a Limiter asks a Store about each Check, and makes a Verdict
-//	redis     the other Store: Lua scripts that decide the same
-//	answer    what the client gets to see of the Verdict: header fields, bodies
-//	ruleset   reads rules as users write them, in files and in the settings of proxies, and finds those that cover a request
-//	front     what the adapters of all proxies do with a request
-//	metrics   what adapters report: families of series, and the counts of rules
-//	caddy, traefik, replay   the adapters: they find the rules and keys of a request, ask the limiter once, and write the answer
+//	words       how names, words and numbers of a configuration are checked, and its errors written
+//	match       which requests a rule covers, and what their keys are made of
+//	core        whether a request is within its limits: a Limiter asks a Store about each Check, and makes a Verdict
+//	redis       the other Store: Lua scripts that decide the same
+//	blobstore   a third, over the memory: instances tell each other over a storage what they admit; tally is what they write
+//	answer      what the client gets to see of the Verdict: header fields, bodies
+//	ruleset     reads rules as users write them, in files and in the settings of proxies, and finds those that cover a request
+//	guard       how many requests may be under way to a service
+//	advice      what an advisor may say about limits
+//	front       what the adapters of all proxies do with a request
+//	metrics     the families of series, with help and labels, for all adapters
+//	caddy, traefik, replay, examples/nethttp   the adapters: they find the rules and keys of a request, ask the limiter once, and write the answer
 //
 // The algorithms are pure functions of limit, state, time and cost. A store owns state, locks and clock. The limiter owns policy.
 // Time is in microseconds since the Unix epoch, and always an argument.
 //
-// Traefik loads all of these packages but caddy and replay. They import only the standard library, and keep to the Go that the
+// Traefik loads all of these packages but blobstore, caddy, replay and the example. They import only the standard library, and keep to the Go that the
 // interpreter Yaegi can run. The code on the path of a request is therefore flat: functions and not methods, results written
 // through pointers, no closures.
 package core
