@@ -11,7 +11,7 @@ import (
 	"github.com/sethvargo/go-limiter/memorystore"
 	"github.com/throttled/throttled/v2"
 	"github.com/throttled/throttled/v2/store/memstore"
-	"golang.org/x/time/rate"
+	timerate "golang.org/x/time/rate"
 )
 
 // subject is one of the measured limiters.
@@ -112,15 +112,15 @@ func openTimeRate(shards int) func(testing.TB, int, quota) limiter {
 	return func(_ testing.TB, _ int, q quota) limiter {
 		type part struct {
 			mu       sync.Mutex
-			limiters map[string]*rate.Limiter
+			limiters map[string]*timerate.Limiter
 			_        [48]byte
 		}
 		parts := make([]part, shards)
 		for i := range parts {
-			parts[i].limiters = make(map[string]*rate.Limiter)
+			parts[i].limiters = make(map[string]*timerate.Limiter)
 		}
 		seed := maphash.MakeSeed()
-		each := rate.Limit(float64(q.requests) / q.period.Seconds())
+		each := timerate.Limit(float64(q.requests) / q.period.Seconds())
 		return func() func(string) bool {
 			return func(key string) bool {
 				p := &parts[0]
@@ -130,7 +130,7 @@ func openTimeRate(shards int) func(testing.TB, int, quota) limiter {
 				p.mu.Lock()
 				l := p.limiters[key]
 				if l == nil {
-					l = rate.NewLimiter(each, int(q.requests))
+					l = timerate.NewLimiter(each, int(q.requests))
 					p.limiters[key] = l
 				}
 				p.mu.Unlock()

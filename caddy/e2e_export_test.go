@@ -9,12 +9,12 @@ import (
 
 // MemoryInUse returns the stats of the running configuration's memory.
 func MemoryInUse() (core.MemoryStats, error) {
-	memory, err := acquireMemory()
+	shared, err := acquireMemory()
 	if err != nil {
 		return core.MemoryStats{}, err
 	}
 	defer func() { _ = releaseMemory() }()
-	return memory.store.Stats(), nil
+	return shared.store.Stats(), nil
 }
 
 // SetGuardClock has guards go by another clock, of microseconds, until the returned function is called.

@@ -174,8 +174,11 @@ func (l *Limit) Waits() bool { return l.queues || l.delays }
 // MostRequests returns the most that R may be with the limit's algorithm.
 func (l *Limit) MostRequests() int64 { return l.algorithm.row().mostRequests }
 
-// Quantum returns the unit of a sliding_window_log's times, in microseconds, and its window in such units.
-func (l *Limit) Quantum() (quantum, window int64) { return l.quantum, l.window }
+// Quantum returns the unit of a sliding_window_log's times, in microseconds.
+func (l *Limit) Quantum() int64 { return l.quantum }
+
+// Window returns the window of a sliding_window_log in such units, rounded up.
+func (l *Limit) Window() int64 { return l.window }
 
 // Windows returns the bounds of the calendar's windows around time now, in microseconds since the epoch: the starts of the
 // previous window, of the present one and of the next two, and the end of the last. It returns nil if the limit does not follow

@@ -25,7 +25,7 @@ var algorithms = tabulate([]*algorithm{
 func numbersOfTokenBucket(l *core.Limit) (x, y int64) { return l.Capacity(), oneIf(l.Interval()) }
 func numbersOfLeakyBucket(l *core.Limit) (x, y int64) { return l.Capacity(), l.MaxDelay() }
 func numbersOfFixedWindow(l *core.Limit) (x, y int64) { return 0, oneIf(l.Windows(0) != nil) }
-func numbersOfLog(l *core.Limit) (x, y int64)         { return l.Quantum() }
+func numbersOfLog(l *core.Limit) (x, y int64)         { return l.Quantum(), l.Window() }
 func noNumbers(_ *core.Limit) (x, y int64)            { return 0, 0 }
 
 // algorithmOf returns the row of a limit's algorithm.

@@ -94,16 +94,16 @@ func bySize(out io.Writer, sizes []int) error {
 func byRate(out io.Writer) error {
 	fmt.Fprintln(out, "| requests a second on each node | demand ÷ limit | beyond | lost | calls for 1000 admitted | of 1000 requests wait |")
 	fmt.Fprintln(out, "| ---: | ---: | ---: | ---: | ---: | ---: |")
-	for _, rate := range []float64{5, 50, 500, 5000} {
+	for _, asked := range []float64{5, 50, 500, 5000} {
 		for _, load := range []float64{0.8, 2} {
 			f := usual(4)
 			f.load, f.long = load, 2*time.Minute
-			f.limit = core.LimitConfig{Algorithm: core.TokenBucket, Requests: int64(4 * 60 * rate / load), Period: time.Minute}
+			f.limit = core.LimitConfig{Algorithm: core.TokenBucket, Requests: int64(4 * 60 * asked / load), Period: time.Minute}
 			r, err := f.play(lease)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(out, "| %g | %g | %s | %s | %s |\n", rate, load, r.beyondAndLost(), r.callsForAdmitted(), r.waiting())
+			fmt.Fprintf(out, "| %g | %g | %s | %s | %s |\n", asked, load, r.beyondAndLost(), r.callsForAdmitted(), r.waiting())
 		}
 	}
 	return nil

@@ -143,9 +143,9 @@ func printDown(rounds int, length time.Duration) error {
 		return err
 	}
 	defer s.store.Close()
-	memory := core.NewMemory(core.MemoryConfig{})
+	local := core.NewMemory(core.MemoryConfig{})
 	withRedis := core.NewLimiter(s.store)
-	withRedis.FallBack(memory, 3)
+	withRedis.FallBack(local, 3)
 	limit := s.rule.Limit()
 	rule, err := core.NewRule(core.RuleConfig{Name: "down", KeySpec: "client_ip", Limit: limit})
 	if err != nil {

@@ -61,17 +61,17 @@ func newLimiter(part float64) *limiter {
 func (l *limiter) set(limits Limits) {
 	former := l.rules
 	l.rules, l.checks, l.of = nil, nil, -1
-	add := func(name string, rate float64, period time.Duration) {
-		if rate == 0 {
+	add := func(name string, most float64, period time.Duration) {
+		if most == 0 {
 			return
 		}
 		algorithm := limits.Algorithm
 		if algorithm == 0 {
 			algorithm = core.TokenBucket
 		}
-		config := core.LimitConfig{Algorithm: algorithm, Requests: Requests(rate*l.part, period), Period: period}
+		config := core.LimitConfig{Algorithm: algorithm, Requests: Requests(most*l.part, period), Period: period}
 		if algorithm == core.TokenBucket || algorithm == core.LeakyBucket {
-			config.Burst = Burst(rate * l.part)
+			config.Burst = Burst(most * l.part)
 		}
 		if algorithm == core.LeakyBucket {
 			config.MaxDelay = LongestDelay

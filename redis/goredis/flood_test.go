@@ -10,8 +10,8 @@ import (
 
 // Under a flood the nodes of a large fleet do not all ask for each unit that becomes free, and the whole limit is admitted nevertheless.
 func TestAFloodOnManyNodesAsksSeldom(t *testing.T) {
-	const nodes, rate, demand = 30, 100, 3000 // units and requests a second
-	f := newLeasing(t, nodes, core.RuleConfig{Name: "r"}, core.LimitConfig{Algorithm: core.TokenBucket, Requests: rate, Period: time.Second})
+	const nodes, limit, demand = 30, 100, 3000 // units and requests a second
+	f := newLeasing(t, nodes, core.RuleConfig{Name: "r"}, core.LimitConfig{Algorithm: core.TokenBucket, Requests: limit, Period: time.Second})
 	random := rand.New(rand.NewPCG(1, 2))
 	flood := func(lasts time.Duration) (admitted int) {
 		for end := f.time.Load() + lasts.Microseconds(); f.time.Load() < end; {
@@ -31,7 +31,7 @@ func TestAFloodOnManyNodesAsksSeldom(t *testing.T) {
 	admitted := flood(5 * time.Second)
 	calls := scriptCalls(f.conn) - before
 	t.Logf("%d calls for %d admissions", calls, admitted)
-	if admitted < 5*rate*99/100 || admitted > 5*rate+1 || calls > 10*admitted {
-		t.Errorf("%d admitted of %d, with %d calls", admitted, 5*rate, calls)
+	if admitted < 5*limit*99/100 || admitted > 5*limit+1 || calls > 10*admitted {
+		t.Errorf("%d admitted of %d, with %d calls", admitted, 5*limit, calls)
 	}
 }
