@@ -95,7 +95,7 @@ func find(ctx context.Context, c *Config, r *Rule, source Source, kept *memory, 
 		return f
 	}
 	f.Reason = Unneeded
-	configured := r.Limit.Requests()
+	configured := r.Limit.Requests
 	wanted := min(max(int64(math.Ceil(math.Min(r.Headroom*f.Forecast.Upper, 1e12))), r.Floor), r.Ceiling)
 	if float64(wanted) >= 1.1*float64(configured) || r.Lower && float64(wanted) <= 0.9*float64(configured) {
 		f.Requests = wanted

@@ -49,10 +49,10 @@ func (c *Config) Digest() string {
 	list := make([]advice.Adaptable, 0, len(c.Rules))
 	for i := range c.Rules {
 		r := &c.Rules[i]
-		a := advice.Adaptable{Label: r.Label, Requests: r.Limit.Requests(), Period: r.Limit.Period(), Calendar: r.Calendar, Algorithm: r.Limit.Algorithm().String(),
+		a := advice.Adaptable{Label: r.Label, Requests: r.Limit.Requests, Period: r.Limit.Period, Calendar: r.Calendar, Algorithm: r.Limit.Algorithm.String(),
 			Floor: r.Floor, Ceiling: r.Ceiling, Algorithms: r.Algorithms}
-		if r.Limit.IsBucket() {
-			a.Burst = r.Limit.Quota()
+		if r.Limit.IsBucket {
+			a.Burst = r.Limit.Quota
 		}
 		list = append(list, a)
 	}

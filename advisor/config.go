@@ -11,8 +11,8 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/advice"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/ruleset/yaml"
 )
@@ -43,7 +43,7 @@ type Config struct {
 // Rule is an adaptable rule, with what it is advised for.
 type Rule struct {
 	Label      string // as the metrics have it
-	Limit      *core.Limit
+	Limit      *rate.Limit
 	LimitText  string // requests and period, as it is written
 	Calendar   string // the unit of the calendar that it follows, @ and the time zone; "": none
 	Burst      int64  // 0: that of the requests, or none
@@ -66,7 +66,7 @@ const (
 )
 
 // Period returns the limit's period; for a period of the calendar the longest that it can be.
-func (r *Rule) Period() time.Duration { return time.Duration(r.Limit.Period()) * time.Microsecond }
+func (r *Rule) Period() time.Duration { return time.Duration(r.Limit.Period) * time.Microsecond }
 
 // Read reads advisor.yaml. Names of files in it are relative to its folder. The error has all problems, with lines and columns.
 func Read(name string) (*Config, error) {
@@ -209,12 +209,12 @@ func (r *reader) rule(n *ruleset.Node) Rule {
 	set := r.fields(n, "a rule",
 		field{name: "rule", to: &rule.Label},
 		field{name: "limit", to: &rule.LimitText},
-		field{name: "algorithm", to: &algorithm, words: core.AlgorithmNames},
+		field{name: "algorithm", to: &algorithm, words: rate.AlgorithmNames},
 		field{name: "time_zone", to: &zone},
-		field{name: "burst", to: &rule.Burst, most: core.MaxRequests},
+		field{name: "burst", to: &rule.Burst, most: rate.MaxRequests},
 		field{name: "floor", to: &floor},
 		field{name: "ceiling", to: &ceiling},
-		field{name: "algorithms", to: &rule.Algorithms, words: core.AlgorithmNames},
+		field{name: "algorithms", to: &rule.Algorithms, words: rate.AlgorithmNames},
 		field{name: "demand", to: &rule.Demand, words: []string{DemandOfKey, DemandInAll, DemandOfQuery}},
 		field{name: "query", to: &rule.Query},
 		field{name: "quantile", to: &rule.Quantile, least: 0.5, most: 0.9999},
@@ -234,10 +234,10 @@ func (r *reader) rule(n *ruleset.Node) Rule {
 	if set["limit"] == nil {
 		return rule
 	}
-	limit := core.LimitConfig{Burst: rule.Burst}
-	err := core.ParseLimit(rule.LimitText, &limit)
+	limit := rate.LimitConfig{Burst: rule.Burst}
+	err := rate.ParseLimit(rule.LimitText, &limit)
 	if err == nil && algorithm != "" {
-		limit.Algorithm, err = core.ParseAlgorithm(algorithm)
+		limit.Algorithm, err = rate.ParseAlgorithm(algorithm)
 	}
 	if err == nil && zone != "" {
 		if limit.Location, err = time.LoadLocation(zone); err != nil {
@@ -245,13 +245,13 @@ func (r *reader) rule(n *ruleset.Node) Rule {
 		}
 	}
 	if err == nil {
-		rule.Limit, err = core.NewLimit(limit)
+		rule.Limit, err = rate.NewLimit(limit)
 	}
 	if err != nil {
 		r.fail(set["limit"], err.Error())
 		return rule
 	}
-	if limit.Calendar != core.Epoch {
+	if limit.Calendar != rate.Epoch {
 		rule.Calendar = limit.Calendar.String() + "@" + rule.Limit.TimeZone()
 	}
 	rule.Floor, rule.Ceiling = limit.Requests, limit.Requests
@@ -262,8 +262,8 @@ func (r *reader) rule(n *ruleset.Node) Rule {
 		if bound.text == "" {
 			continue
 		}
-		var b core.LimitConfig
-		err := core.ParseLimit(bound.text, &b)
+		var b rate.LimitConfig
+		err := rate.ParseLimit(bound.text, &b)
 		r.check(set, bound.name, err == nil, "%s: %v", bound.name, err)
 		r.check(set, bound.name, err != nil || b.Period == limit.Period && b.Calendar == limit.Calendar, "%s %q: must have the period of limit, %s", bound.name, bound.text, rule.LimitText)
 		*bound.to = b.Requests

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/words"
 )
@@ -132,7 +132,7 @@ func (r *reader) read(f *field, n *ruleset.Node) error {
 		}
 	case *time.Duration:
 		var d time.Duration
-		if d, err = core.ParsePeriod(text); !within(d.Seconds()) {
+		if d, err = rate.ParsePeriod(text); !within(d.Seconds()) {
 			return fmt.Errorf("must be a duration from %s to %s, such as 10s, 5m, 24h or 14d", ruleset.Shortly(seconds(f.least)), ruleset.Shortly(seconds(f.most)))
 		}
 		*to = d

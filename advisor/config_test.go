@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 const least = `
@@ -26,7 +26,7 @@ func TestAShortFileHasTheDefaults(t *testing.T) {
 		c.Expires != 10*time.Minute || c.MinimumSkill != 0.05 || c.Prometheus.Timeout != 10*time.Second || c.Token != "" || c.PrivateKey != nil || c.TLS != nil {
 		t.Errorf("the defaults are %+v", c)
 	}
-	if r := c.Rules[0]; r.Demand != DemandOfKey || r.Quantile != 0.99 || r.Headroom != 1.2 || r.Floor != 100 || r.Ceiling != 200 || r.Abuse || r.Lower || r.Limit.Algorithm() != core.SlidingWindowCounter {
+	if r := c.Rules[0]; r.Demand != DemandOfKey || r.Quantile != 0.99 || r.Headroom != 1.2 || r.Floor != 100 || r.Ceiling != 200 || r.Abuse || r.Lower || r.Limit.Algorithm != rate.SlidingWindowCounter {
 		t.Errorf("the rule is %+v", r)
 	}
 }

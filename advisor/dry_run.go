@@ -61,7 +61,7 @@ func (a *Advisor) DryRun(ctx context.Context, from, to time.Time) (*Report, erro
 	report := &Report{From: from, To: to, Interval: c.Interval.Seconds(), Horizon: c.Horizon.Seconds(), Config: a.digest}
 	for i := range c.Rules {
 		r := &c.Rules[i]
-		report.Rules = append(report.Rules, RuleReport{Rule: r.Label, Limit: r.LimitText, Requests: r.Limit.Requests(), Abstained: map[string]int{}})
+		report.Rules = append(report.Rules, RuleReport{Rule: r.Label, Limit: r.LimitText, Requests: r.Limit.Requests, Abstained: map[string]int{}})
 		// All at once, from the first history to the end; the computations find it remembered.
 		first := from.Truncate(c.Step).Add(c.Step - c.History.Truncate(c.Step))
 		wanted := []Quantity{r.demandOf()}

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/proxyweir/weir/core/advice"
 )
 
@@ -71,7 +72,7 @@ func (m *metrics) computed(c *Config, findings []Finding, d *advice.Document, to
 		}
 		limit := f.Requests
 		if limit == 0 {
-			limit = c.Rules[i].Limit.Requests()
+			limit = c.Rules[i].Limit.Requests
 			if f.Above == nil {
 				m.abstain.WithLabelValues(f.Rule, f.Reason).Set(1)
 			}

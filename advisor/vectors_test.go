@@ -233,7 +233,7 @@ func TestAdviceIsAsTheVectorsSay(t *testing.T) {
 			if want := c.Want.Limit; want != nil && !want.has(float64(f.Requests)) {
 				t.Errorf("advises %d, not %v", f.Requests, *want)
 			}
-			if f.Requests > 0 && (f.Requests < rule.Floor || f.Requests > rule.Ceiling || f.Requests < rule.Limit.Requests() && !rule.Lower) {
+			if f.Requests > 0 && (f.Requests < rule.Floor || f.Requests > rule.Ceiling || f.Requests < rule.Limit.Requests && !rule.Lower) {
 				t.Errorf("advises %d", f.Requests)
 			}
 			if want := c.Want.SkillAtLeast; want != nil && f.Forecast.Skill < *want {

@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // BenchmarkHeap reports how many bytes of heap a key takes, without the key's own string. It ignores b.N.
@@ -23,7 +24,7 @@ func BenchmarkHeap(b *testing.B) {
 func BenchmarkHeapByCount(b *testing.B) {
 	keys, _ := clients(1_500_000)
 	for n := 700_000; n <= len(keys); n += 50_000 {
-		b.Run(fmt.Sprintf("by=%s/keys=%d", weirBucket, n), heapOf(weir(core.TokenBucket, core.Probing), allowing, keys[:n], 1))
+		b.Run(fmt.Sprintf("by=%s/keys=%d", weirBucket, n), heapOf(weir(rate.TokenBucket, memory.Probing), allowing, keys[:n], 1))
 	}
 }
 
@@ -37,7 +38,7 @@ func BenchmarkHeapOfLog(b *testing.B) {
 		}
 		open := func(tb testing.TB, _ int, q quota) limiter {
 			// Weir bounds all logs together by MaxKeys: room for all of these.
-			return weir(core.SlidingWindowLog, core.Probing)(tb, population, q)
+			return weir(rate.SlidingWindowLog, memory.Probing)(tb, population, q)
 		}
 		// The period is longer than it takes to fill the limiter.
 		b.Run(fmt.Sprintf("by=weir/events=%d", events), heapOf(open, quota{"log", 1000, time.Hour}, keys, events))

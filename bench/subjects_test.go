@@ -7,11 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/sethvargo/go-limiter/memorystore"
 	"github.com/throttled/throttled/v2"
 	"github.com/throttled/throttled/v2/store/memstore"
 	timerate "golang.org/x/time/rate"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // subject is one of the measured limiters.
@@ -42,26 +45,26 @@ const (
 )
 
 var subjects = []subject{
-	{weirBucket, weir(core.TokenBucket, core.Probing)},
+	{weirBucket, weir(rate.TokenBucket, memory.Probing)},
 	{goLimiter, openGoLimiter},
-	{"weir/algorithm=leaky_bucket", weir(core.LeakyBucket, core.Probing)},
-	{"weir/algorithm=fixed_window", weir(core.FixedWindow, core.Probing)},
-	{"weir/algorithm=sliding_window_counter", weir(core.SlidingWindowCounter, core.Probing)},
-	{"weir/algorithm=sliding_window_log", weir(core.SlidingWindowLog, core.Probing)},
-	{"weir-mapped/algorithm=token_bucket", weir(core.TokenBucket, core.Mapped)},
+	{"weir/algorithm=leaky_bucket", weir(rate.LeakyBucket, memory.Probing)},
+	{"weir/algorithm=fixed_window", weir(rate.FixedWindow, memory.Probing)},
+	{"weir/algorithm=sliding_window_counter", weir(rate.SlidingWindowCounter, memory.Probing)},
+	{"weir/algorithm=sliding_window_log", weir(rate.SlidingWindowLog, memory.Probing)},
+	{"weir-mapped/algorithm=token_bucket", weir(rate.TokenBucket, memory.Mapped)},
 	{"x-time-rate/map=one", openTimeRate(1)},
 	{"x-time-rate/map=sharded", openTimeRate(512)},
 	{"throttled", openThrottled},
 	{"bare-map", openBareMap},
 }
 
-func weir(a core.Algorithm, index core.Index) func(testing.TB, int, quota) limiter {
+func weir(a rate.Algorithm, index memory.Index) func(testing.TB, int, quota) limiter {
 	return func(tb testing.TB, keys int, q quota) limiter {
-		c := core.LimitConfig{Algorithm: a, Requests: q.requests, Period: q.period}
-		if a == core.LeakyBucket && q.requests > 1 {
+		c := rate.LimitConfig{Algorithm: a, Requests: q.requests, Period: q.period}
+		if a == rate.LeakyBucket && q.requests > 1 {
 			c.MaxDelay = time.Hour
 		}
-		limit, err := core.NewLimit(c)
+		limit, err := rate.NewLimit(c)
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -69,7 +72,7 @@ func weir(a core.Algorithm, index core.Index) func(testing.TB, int, quota) limit
 		if err != nil {
 			tb.Fatal(err)
 		}
-		store := core.NewMemory(core.MemoryConfig{MaxKeys: 2 * keys, Index: index})
+		store := memory.New(memory.Config{MaxKeys: 2 * keys, Index: index})
 		if err := store.Open(rule); err != nil {
 			tb.Fatal(err)
 		}

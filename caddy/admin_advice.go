@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/front"
-	"go.uber.org/zap"
 )
 
 // adviceAnswer is the answer of /rate_limit/advice.
@@ -170,7 +171,7 @@ func (a *App) movedLimit(s *subject, now *core.Rule) movedLimit {
 		if one.rule == nil || one.rule.Adapt == nil || now != one.own { // it is of a tier or of a single key, which advice does not move
 			continue
 		}
-		if configured := one.rule.Limits.Own().Limit().String(); configured != now.Limit().String() {
+		if configured := one.rule.Limits.Own().Limit.String(); configured != now.Limit.String() {
 			moved = movedLimit{Configured: configured, Advice: a.memory.adapting.movedBy(a, s.label)}
 		} else if by := a.memory.adapting.movedBy(a, s.label); by != nil && by.Why == advice.Abstains && by.Reason != "" {
 			moved.Advice = by

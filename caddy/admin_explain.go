@@ -14,6 +14,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/match"
@@ -311,8 +312,8 @@ func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
 		c := &rows[i]
 		d := &c.Decision
 		label := reporterOf(c).stats.Label
-		one := ruleCoverage{Rule: label, Covers: true, Key: subjects[label].keys.show(c.Key), Limit: c.Rule.Limit().String(), Candidate: c.Rule.IsCandidate(), Former: c.Rule.IsFormer(),
-			Shadow: c.Rule.Shadow() && !c.Rule.IsCandidate(), Allowed: d.Allowed, Soft: d.Soft, Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter)}
+		one := ruleCoverage{Rule: label, Covers: true, Key: subjects[label].keys.show(c.Key), Limit: c.Rule.Limit.String(), Candidate: c.Rule.IsCandidate(), Former: c.Rule.IsFormer(),
+			Shadow: c.Rule.Shadow && !c.Rule.IsCandidate(), Allowed: d.Allowed, Soft: d.Soft, Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter)}
 		if d.Allowed && q.Verdict.Outcome != core.Reject && d.Delay == 0 && !c.Uncounted { // Remaining is as if the request had been charged
 			one.Remaining += c.Cost
 		}

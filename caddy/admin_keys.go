@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // keyAnswer is the answer of /rate_limit/key: the state of a key in each rule whose keys have that form.
@@ -120,7 +122,7 @@ func (s *subject) standing(l namedLimit, key string) standingAnswer {
 		one.Allowed = new(true)
 		return one
 	}
-	one.LimitText = l.limit.Limit().String()
+	one.LimitText = l.limit.Limit.String()
 	checks := []core.Check{{Rule: l.limit, Key: key, Cost: 1, Limits: s.all, Tier: l.value}}
 	var v core.Verdict
 	if err := s.limiter.Look(checks, &v); err != nil {
@@ -137,9 +139,9 @@ func (s *subject) standing(l namedLimit, key string) standingAnswer {
 	return one
 }
 
-// seconds converts microseconds to seconds. core.Never is -1.
+// seconds converts microseconds to seconds. rate.Never is -1.
 func seconds(d int64) float64 {
-	if d == core.Never {
+	if d == rate.Never {
 		return -1
 	}
 	return float64(d) / 1e6
@@ -180,7 +182,7 @@ func (s *subject) eachPlace(f func(*limiter, *core.Rule) error) error {
 	seen := make(map[place]bool)
 	for _, one := range append([]*subject{s}, s.also...) {
 		for _, r := range one.places() {
-			here := place{one.limiter, r.Identity()}
+			here := place{one.limiter, r.Identity}
 			if seen[here] {
 				continue
 			}
@@ -198,7 +200,7 @@ func (s *subject) eachPlace(f func(*limiter, *core.Rule) error) error {
 func (s *subject) places() []*core.Rule {
 	var list []*core.Rule
 	for _, former := range s.all.FormerRules() {
-		if !slices.ContainsFunc(s.rules, func(r *core.Rule) bool { return r.Identity() == former.Identity() }) {
+		if !slices.ContainsFunc(s.rules, func(r *core.Rule) bool { return r.Identity == former.Identity }) {
 			list = append(list, former)
 		}
 	}
@@ -240,7 +242,7 @@ func onKey(act func(l *limiter, r *core.Rule, key string) error) func(*App, *htt
 }
 
 // standing returns what a limit would decide on a request of a key.
-func (l *limiter) standing(r *core.Rule, key string) (core.Decision, error) {
+func (l *limiter) standing(r *core.Rule, key string) (rate.Decision, error) {
 	checks := []core.Check{{Rule: r, Key: key, Cost: 1}}
 	var v core.Verdict
 	err := l.Look(checks, &v)
@@ -261,7 +263,7 @@ func blockKey(a *App, r *http.Request) (any, error) {
 		return nil, err
 	}
 	duration, err := caddy.ParseDuration(request.For)
-	if err != nil || duration < time.Millisecond || duration > core.MaxPeriod {
+	if err != nil || duration < time.Millisecond || duration > rate.MaxPeriod {
 		return nil, adminError(http.StatusBadRequest, "for %q: must be a duration from 1ms to 366d, such as 1h", request.For)
 	}
 	if s.shadow {

@@ -75,12 +75,12 @@ func (a *App) ruleAnswer(s *subject, now time.Time) ruleAnswer {
 	}
 	if s.own != nil {
 		answer.Limit, _ = writtenLimit(s.own)
-		l := s.own.Limit()
-		answer.Algorithm = l.Algorithm().String()
-		answer.Requests = l.Requests()
+		l := s.own.Limit
+		answer.Algorithm = l.Algorithm.String()
+		answer.Requests = l.Requests
 		answer.Period = float64(metrics.PeriodOf(l, now.UnixMicro())) / 1e6
-		if l.IsBucket() {
-			answer.Burst = l.Quota()
+		if l.IsBucket {
+			answer.Burst = l.Quota
 		}
 		answer.Notes = append(answer.Notes, limitNotes(s.own)...)
 		answer.movedLimit = a.movedLimit(s, s.own)

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/proxyweir/weir/core"
 	"go.uber.org/zap"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
 )
 
 func init() {
@@ -327,7 +329,7 @@ const memoryKey = "memory"
 
 // sharedMemory is the memory that the handlers of all configurations share, with the goroutine that sweeps it.
 type sharedMemory struct {
-	store  *core.Memory
+	store  *memory.Store
 	sweeps *time.Ticker
 	stop   chan struct{}
 
@@ -341,7 +343,7 @@ func acquireMemory() (*sharedMemory, error) {
 	value, _, err := memories.LoadOrNew(memoryKey, func() (caddy.Destructor, error) {
 		s := &sharedMemory{
 			// Created for the largest possible number of keys, so that it has many shards, and each is small.
-			store:  core.NewMemory(core.MemoryConfig{MaxKeys: maxMaxKeys}),
+			store:  memory.New(memory.Config{MaxKeys: maxMaxKeys}),
 			sweeps: time.NewTicker(defaultSweepInterval),
 			stop:   make(chan struct{}),
 		}

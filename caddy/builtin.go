@@ -4,12 +4,13 @@ import (
 	"context"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/advisor"
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/ruleset"
-	"go.uber.org/zap"
 )
 
 // The settings of the builtin advisor.
@@ -49,7 +50,7 @@ func (b *builtin) use(rules map[string]*front.AdaptedRule, settings []advice.Set
 		if ruleset.OneKey(r) {
 			demand = advisor.DemandInAll
 		}
-		c.Rules = append(c.Rules, advisor.Rule{Label: s.Label, Limit: r.Limits.Own().Limit(), Calendar: s.Calendar, Burst: s.Burst, Floor: s.Floor, Ceiling: s.Ceiling,
+		c.Rules = append(c.Rules, advisor.Rule{Label: s.Label, Limit: r.Limits.Own().Limit, Calendar: s.Calendar, Burst: s.Burst, Floor: s.Floor, Ceiling: s.Ceiling,
 			Algorithms: s.Algorithms, Demand: demand, Quantile: builtinQuantile, Headroom: builtinHeadroom, Abuse: true})
 		labels[s.Label] = true
 	}

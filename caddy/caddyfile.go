@@ -13,9 +13,11 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/blobstore"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -190,8 +192,8 @@ func (h *Handler) shortForm(d *caddyfile.Dispenser, matcher string, args []strin
 		return d.Errf("rate_limit: a zone belongs in a block, on a line of its own: write rate_limit {, then zone %s { with its limit, and two }", strings.Join(append(args[1:], "<name>")[:1], ""))
 	}
 	zone := &Zone{Key: clientIPPlaceholder}
-	var c core.LimitConfig
-	if err := core.ParseLimit(args[0], &c); err != nil {
+	var c rate.LimitConfig
+	if err := rate.ParseLimit(args[0], &c); err != nil {
 		return d.Errf("rate_limit: %v", err)
 	}
 	zone.Requests, zone.Period = c.Requests, periodOf(args[0])

@@ -11,7 +11,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/proxyweir/weir/core"
+
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/words"
 )
@@ -123,7 +124,7 @@ func (b *zoneBlock) settings() []setting {
 			list = append(list, settingOf(&f, zone))
 		}
 	}
-	events := settingOf(&ruleset.Field{Name: "max_events", Least: 1, Most: core.MaxRequests}, zone)
+	events := settingOf(&ruleset.Field{Name: "max_events", Least: 1, Most: rate.MaxRequests}, zone)
 	events.word = "events"
 	return append(list, events, setting{word: "window", to: b.window})
 }
@@ -155,16 +156,16 @@ func (b *zoneBlock) limit(text string) error {
 		b.zone.Unlimited = true
 		return nil
 	}
-	var c core.LimitConfig
-	err := core.ParseLimit(text, &c)
+	var c rate.LimitConfig
+	err := rate.ParseLimit(text, &c)
 	b.zone.Requests, b.zone.Period = c.Requests, periodOf(text)
 	return err
 }
 
 // inWords returns an error with the right form if a limit is written in several words, such as 10 per minute.
 func inWords(args []string) error {
-	var c core.LimitConfig
-	if err := core.ParseLimit(strings.Join(args, " "), &c); err != nil && len(args) > 1 && words.Of(err).Meant != "" {
+	var c rate.LimitConfig
+	if err := rate.ParseLimit(strings.Join(args, " "), &c); err != nil && len(args) > 1 && words.Of(err).Meant != "" {
 		return err
 	}
 	return nil

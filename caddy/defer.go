@@ -13,8 +13,9 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/dustin/go-humanize"
-	"github.com/proxyweir/weir/core"
+
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/deferral"
 )
@@ -245,7 +246,7 @@ func (z *Zone) checkDefer() error {
 		{"enforcement", " " + z.Enforcement, z.Enforcement != "" && z.Enforcement != "hard"},
 		{"penalty", "", len(z.Penalty) > 0},
 		{"count_rejected", "", z.CountRejected},
-		{"algorithm", " leaky_bucket", z.Algorithm == core.LeakyBucket.String()},
+		{"algorithm", " leaky_bucket", z.Algorithm == rate.LeakyBucket.String()},
 		{"consistency", " " + z.Consistency, z.Consistency != "" && z.Consistency != "strict"},
 		{"concurrency", "", z.Concurrency != 0},
 		{"candidate", "", z.Candidate != nil},

@@ -11,14 +11,16 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	client "github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/deferral"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
-	client "github.com/redis/go-redis/v9"
-	"go.uber.org/zap"
 )
 
 // deferring is what a handler has whose zone defers: the clients' side and the worker of its queue. Package deferral says what becomes of a
@@ -80,7 +82,7 @@ func (d *deferring) provision(name string) error {
 	for _, rule := range h.rules {
 		d.rules[rule.Ruled.Name] = rule
 		for _, limit := range rule.Ruled.Limits.Rules() {
-			if limit.Limit().Waits() {
+			if limit.Limit.Waits() {
 				return fmt.Errorf("on_limit defer: the zone %q of its handler makes requests wait; write that into another rate_limit, behind this one", rule.Ruled.Name)
 			}
 		}
@@ -134,7 +136,7 @@ func (d *deferring) provision(name string) error {
 // pace returns the time in which the zone's limit admits one more request of a key that has used it up.
 func (d *deferring) pace() time.Duration {
 	l := limitOf(d.zone.rule.Limits.InForce())
-	return time.Duration(l.Period()/l.Requests()) * time.Microsecond
+	return time.Duration(l.Period/l.Requests) * time.Microsecond
 }
 
 // start starts the worker. named are the placeholders that the configuration names. An error says why the configuration cannot be used.
@@ -279,7 +281,7 @@ func (d *deferring) ask(q *front.Inquiry, r *http.Request) (asked *deferral.Defe
 		return nil, false
 	}
 	own := d.ownCheck(q)
-	if own < 0 || q.Checks[own].Cost > q.Checks[own].Rule.Limit().Capacity() { // the latter is never admitted
+	if own < 0 || q.Checks[own].Cost > q.Checks[own].Rule.Limit.Capacity { // the latter is never admitted
 		return nil, false
 	}
 	if slices.ContainsFunc(q.Checks, func(c core.Check) bool { return !deferral.IsText(c.Key) }) {
@@ -331,12 +333,12 @@ func (d *deferring) ownCheck(q *front.Inquiry) int {
 
 // over reports whether the zone rejects a request, and no other zone does: then it is to be deferred.
 func (d *deferring) over(q *front.Inquiry) bool {
-	if q.Verdict.Outcome != core.Reject || q.Verdict.RetryAfter == core.Never {
+	if q.Verdict.Outcome != core.Reject || q.Verdict.RetryAfter == rate.Never {
 		return false
 	}
 	for i := range q.Checks {
 		c := &q.Checks[i]
-		if c.Rule.Name() == d.zone.rule.Name || c.Rule.Shadow() {
+		if c.Rule.Name() == d.zone.rule.Name || c.Rule.Shadow {
 			continue
 		}
 		if !c.Decision.Allowed || c.InFlight != nil && !c.InFlight.Decision.Allowed {

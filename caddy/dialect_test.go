@@ -8,7 +8,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/proxyweir/weir/core"
+
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
@@ -173,8 +174,8 @@ func TestEventsInAWindowAreASlidingWindowLog(t *testing.T) {
 		if err := zone.compile(name, ""); err != nil {
 			t.Fatal(err)
 		}
-		limit := zone.rule.Limits.Own().Limit()
-		if limit.Algorithm() != core.SlidingWindowLog || limit.Requests() != zone.MaxEvents || limit.Period() != int64(zone.Window)/1000 {
+		limit := zone.rule.Limits.Own().Limit
+		if limit.Algorithm != rate.SlidingWindowLog || limit.Requests != zone.MaxEvents || limit.Period != int64(zone.Window)/1000 {
 			t.Errorf("%s: is %s", name, limit)
 		}
 	}

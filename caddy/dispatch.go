@@ -17,10 +17,12 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/deferral"
-	"go.uber.org/zap"
 )
 
 // dispatch is a deferred request that is being done. It is in the request's context, where no client can put it.
@@ -42,7 +44,7 @@ func (d *dispatch) turnAway(wait int64) bool {
 	if d == nil {
 		return false
 	}
-	if wait <= 0 { // core.Never
+	if wait <= 0 { // rate.Never
 		wait = time.Minute.Microseconds()
 	}
 	d.wait = time.Duration(wait) * time.Microsecond
@@ -71,7 +73,7 @@ func (d *deferring) do(a *deferral.Attempt) deferral.Outcome {
 	if failure != nil {
 		return deferral.Outcome{Wait: time.Second}
 	}
-	if v.Outcome == core.Reject && v.RetryAfter != core.Never {
+	if v.Outcome == core.Reject && v.RetryAfter != rate.Never {
 		return deferral.Outcome{Wait: time.Duration(v.RetryAfter) * time.Microsecond}
 	}
 	reservations := core.AppendReservations(nil, q.Checks)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
@@ -24,7 +25,7 @@ func TestProxiesThatMaskAddressesOtherwiseAreWarnedOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = other.Close() })
-	limit, err := core.NewLimit(core.LimitConfig{Requests: 100, Period: time.Hour})
+	limit, err := rate.NewLimit(rate.LimitConfig{Requests: 100, Period: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

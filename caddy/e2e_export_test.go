@@ -4,14 +4,14 @@ import (
 	"context"
 	"time"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
 )
 
 // MemoryInUse returns the stats of the running configuration's memory.
-func MemoryInUse() (core.MemoryStats, error) {
+func MemoryInUse() (memory.Stats, error) {
 	shared, err := acquireMemory()
 	if err != nil {
-		return core.MemoryStats{}, err
+		return memory.Stats{}, err
 	}
 	defer func() { _ = releaseMemory() }()
 	return shared.store.Stats(), nil

@@ -62,7 +62,7 @@ func newFileSet(files []*ruleset.File, h *Handler, limiter *limiter, namespace s
 			rep := newReporter(h, namespace, r.Name(), nil)
 			r.Note(rep)
 			reporters = append(reporters, rep)
-			s.shadows = s.shadows || r.Shadow()
+			s.shadows = s.shadows || r.Shadow
 		}
 		s.descriptors[d] = reporters
 	}

@@ -19,14 +19,16 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/metrics"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/redis"
-	"go.uber.org/zap"
 )
 
 func init() {
@@ -482,7 +484,7 @@ func (h *Handler) decide(q *front.Inquiry) (at int64, err error) {
 	l := h.limiter
 	began := time.Now()
 	err = l.Decide(q.Checks, false, &q.Verdict)
-	core.Observe(l.times, time.Since(began))
+	rate.Observe(l.times, time.Since(began))
 	if err != nil {
 		metrics.Count(storeErrors, metrics.StoreErrors, redis.ErrorKind(err))
 		l.failed(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
+
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
@@ -53,7 +54,7 @@ func identityOf(t *testing.T, zone *Zone) string {
 	if err := zone.compile("z", "n"); err != nil {
 		t.Fatal(err)
 	}
-	return zone.rule.Limits.Own().Identity()
+	return zone.rule.Limits.Own().Identity
 }
 
 // A key that means the same in Caddy and in Traefik has the same value and is counted in the same place, so both can share a Redis.
@@ -90,7 +91,7 @@ func TestAKeyOfTheSameMeaningIsTheSameInBothProxies(t *testing.T) {
 		if len(wrong) > 0 {
 			t.Fatal(wrong[0])
 		}
-		if other := rule.Limits.Own().Identity(); identity != other || rule.Limits.Own().KeySpec() != c.spec {
+		if other := rule.Limits.Own().Identity; identity != other || rule.Limits.Own().KeySpec() != c.spec {
 			t.Errorf("%s counts in %s, and %v in %s; want %s", c.template, identity, c.sources, other, c.spec)
 		}
 		inCaddy, _ := ruleset.KeyOf(zone.rule, r, "192.0.2.1", nil)

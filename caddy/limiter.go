@@ -9,9 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/redis"
 	"go.uber.org/zap"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/redis"
 )
 
 // limiter is a core.Limiter, with what logs and metrics report about its store.
@@ -21,7 +23,7 @@ type limiter struct {
 	redis    *redis.Store    // nil: the store is no Redis
 	settings *redisSettings  // of that Redis
 	storage  *sharedStorage  // nil: the store is not over a storage
-	times    *core.Durations // of its decisions
+	times    *rate.Durations // of its decisions
 	trouble  *troubleLog     // nil: the store cannot fail
 }
 

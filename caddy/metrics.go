@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/metrics"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // collector reports on the configuration that serves requests, whichever has registered it: Caddy also shows the registry of a configuration that was
@@ -79,7 +81,7 @@ func (collector) Collect(to chan<- prometheus.Metric) {
 
 // What belongs to no rule exists once in a process, so that it survives reloads. The counts of each rule are in a ruleStats.
 var (
-	decisionTimes sync.Map // by the name of the store: *core.Durations
+	decisionTimes sync.Map // by the name of the store: *rate.Durations
 	storeErrors   = metrics.NewCounts(metrics.StoreErrors)
 	rulesReloads  = metrics.NewCounts(metrics.RulesReloads)
 	rulesLoaded   atomic.Int64 // when rule files were last put in force, in microseconds since the Unix epoch
@@ -87,15 +89,15 @@ var (
 )
 
 // decisionTimesOf returns the histogram for the decisions in a store.
-func decisionTimesOf(store string) *core.Durations {
-	d, _ := decisionTimes.LoadOrStore(store, core.NewDurations())
-	return d.(*core.Durations)
+func decisionTimesOf(store string) *rate.Durations {
+	d, _ := decisionTimes.LoadOrStore(store, rate.NewDurations())
+	return d.(*rate.Durations)
 }
 
 // addProcess adds what belongs to no configuration.
 func addProcess(p *metrics.Page) {
 	decisionTimes.Range(func(store, d any) bool {
-		metrics.AddDecisions(p, store.(string), d.(*core.Durations))
+		metrics.AddDecisions(p, store.(string), d.(*rate.Durations))
 		return true
 	})
 	metrics.Each(p, metrics.StoreErrors, metrics.Read(storeErrors))
@@ -108,7 +110,7 @@ func addProcess(p *metrics.Page) {
 // count counts the outcome of a request in each of its rules, at a time in seconds since the Unix epoch. failed says that the store
 // has failed, so that the rules' on_error decided.
 func count(q *front.Inquiry, at int64, failed bool) {
-	if len(q.Checks) == 1 && q.Checks[0].Candidate == nil && q.Verdict.Outcome == core.Allow && !failed && !q.Verdict.Soft && !q.Checks[0].Rule.Shadow() { // the most common case
+	if len(q.Checks) == 1 && q.Checks[0].Candidate == nil && q.Verdict.Outcome == core.Allow && !failed && !q.Verdict.Soft && !q.Checks[0].Rule.Shadow { // the most common case
 		stats := reporterOf(&q.Checks[0]).stats
 		atomic.AddInt64(stats.Allowed, 1)
 		stats.requests.add(q.Checks[0].Key, at)

@@ -22,7 +22,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	_ "github.com/caddyserver/caddy/v2/modules/standard" // modules that the snippets use
-	"github.com/proxyweir/weir/core"
+
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -289,8 +290,8 @@ func TestManualHasTheJSONFieldsThatTheCodeHas(t *testing.T) {
 
 func TestManualHasTheAlgorithmsThatTheCodeHas(t *testing.T) {
 	table := section(t, readPage(t, "../README.md"), "## Which algorithm")
-	sameWords(t, "README, which algorithm", found(table, "(?m)^\\|.*?\\| `([a-z_]+)` \\|"), core.AlgorithmNames)
-	sameWords(t, "docs/algorithms.md", found(readPage(t, "../docs/algorithms.md"), "(?m)^## ([a-z]+_[a-z_]+)$"), core.AlgorithmNames)
+	sameWords(t, "README, which algorithm", found(table, "(?m)^\\|.*?\\| `([a-z_]+)` \\|"), rate.AlgorithmNames)
+	sameWords(t, "docs/algorithms.md", found(readPage(t, "../docs/algorithms.md"), "(?m)^## ([a-z]+_[a-z_]+)$"), rate.AlgorithmNames)
 }
 
 func TestManualsLinksLead(t *testing.T) {

@@ -12,10 +12,12 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
-	"go.uber.org/zap"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // This file has what happens to a request that is not passed on at once. The handler or the site's error routes reject it, or it
@@ -36,7 +38,7 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquir
 	name := reporterOf(core.Reported(q.Checks, v)).name
 	repl := replacerOf(r)
 	repl.Set("http.rate_limit.exceeded.name", name)
-	if v.RetryAfter != core.Never {
+	if v.RetryAfter != rate.Never {
 		repl.Set("http.rate_limit.exceeded.retry_after", answer.RetrySeconds(v.RetryAfter))
 	} else {
 		repl.Set("http.rate_limit.exceeded.retry_after", "") // otherwise Caddy would show the placeholder as it is written

@@ -9,12 +9,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/metrics"
-	"go.uber.org/zap"
 )
 
 // reporter reports on the requests of one rule: it has its counts, and its log.
@@ -66,7 +67,7 @@ func (h *Handler) report(r *http.Request, q *front.Inquiry) {
 	v := &q.Verdict
 	c := core.Reported(q.Checks, v)
 	rule := reporterOf(c)
-	wait := time.Duration(max(v.RetryAfter, 0)) * time.Microsecond // zero for core.Never
+	wait := time.Duration(max(v.RetryAfter, 0)) * time.Microsecond // zero for rate.Never
 	h.log(r, rule, &rule.log, c.Key, errExceeded.Error(), wait)
 	if h.events.ShouldEmit("rate_limit_exceeded") {
 		h.events.Emit(h.ctx, "rate_limit_exceeded", map[string]any{
@@ -82,7 +83,7 @@ func (h *Handler) report(r *http.Request, q *front.Inquiry) {
 func (h *Handler) reportShadows(r *http.Request, q *front.Inquiry) {
 	for i := range q.Checks {
 		d := &q.Checks[i].Decision
-		if !q.Checks[i].Rule.Shadow() {
+		if !q.Checks[i].Rule.Shadow {
 			continue
 		}
 		rule := reporterOf(&q.Checks[i])

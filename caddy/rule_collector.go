@@ -87,8 +87,8 @@ func (a *App) keysOf(rules []*core.Rule) int64 {
 	keys := int64(0)
 	counted := make(map[string]bool)
 	for _, r := range rules {
-		if !counted[r.Identity()] {
-			counted[r.Identity()] = true
+		if !counted[r.Identity] {
+			counted[r.Identity] = true
 			keys += a.memory.store.Keys(r)
 		}
 	}

@@ -292,7 +292,7 @@ func (t *ruleTable) descriptors(at place, namespace string, file *ruleset.File, 
 			if d.Unlimited {
 				t.add(row, nil, "")
 			} else if d.Limit != nil {
-				row.Rule, row.shadow = metrics.LabelOf(namespace, rules[0].Name()), rules[0].Shadow()
+				row.Rule, row.shadow = metrics.LabelOf(namespace, rules[0].Name()), rules[0].Shadow
 				t.add(row, rules[0], "")
 				rules = rules[1:]
 			}
@@ -337,17 +337,17 @@ func overflowNotes(text *ruleset.RuleText) []string {
 // limitNotes describes what a limit has besides its numbers.
 func limitNotes(r *core.Rule) []string {
 	var notes []string
-	if zone := r.Limit().TimeZone(); zone != "" {
+	if zone := r.Limit.TimeZone(); zone != "" {
 		notes = append(notes, "time_zone "+zone)
 	}
-	if l := r.Limit(); l.Delays() {
-		notes = append(notes, fmt.Sprintf("delays up to %s", time.Duration(l.MaxDelay())*time.Microsecond))
+	if l := r.Limit; l.Delays {
+		notes = append(notes, fmt.Sprintf("delays up to %s", time.Duration(l.MaxDelay)*time.Microsecond))
 	}
 	for _, beside := range r.Beside() {
 		if beside.IsCandidate() {
-			notes = append(notes, "candidate "+beside.Limit().String())
+			notes = append(notes, "candidate "+beside.Limit.String())
 		} else {
-			notes = append(notes, beside.Limit().String()) // for example concurrency 5
+			notes = append(notes, beside.Limit.String()) // for example concurrency 5
 		}
 	}
 	return notes
@@ -358,12 +358,12 @@ func writtenLimit(r *core.Rule) (limit, algorithm string) {
 	if r == nil {
 		return ruleset.Unlimited, ""
 	}
-	limit, algorithm, _ = strings.Cut(r.Limit().String(), " ")
+	limit, algorithm, _ = strings.Cut(r.Limit.String(), " ")
 	if r.Blocks() {
 		limit = "0" + strings.TrimPrefix(limit, "1")
 	}
-	if l := r.Limit(); l.InFlight() {
-		return fmt.Sprint(l.Requests()), l.Algorithm().String()
+	if l := r.Limit; l.InFlight {
+		return fmt.Sprint(l.Requests), l.Algorithm.String()
 	}
 	return limit, algorithm
 }

@@ -15,12 +15,13 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/words"
-	"go.uber.org/zap"
 )
 
 func init() {
@@ -231,7 +232,7 @@ func tightest(checks []core.Check) []core.Check {
 	var kept []core.Check
 	for _, c := range inRows(checks) {
 		same := slices.IndexFunc(kept, func(k core.Check) bool {
-			return k.Rule.Namespace() == c.Rule.Namespace() && k.Rule.Policy() == c.Rule.Policy() && k.Rule.Shadow() == c.Rule.Shadow()
+			return k.Rule.Namespace == c.Rule.Namespace && k.Rule.Policy() == c.Rule.Policy() && k.Rule.Shadow == c.Rule.Shadow
 		})
 		if same < 0 {
 			kept = append(kept, c)

@@ -14,11 +14,13 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/certmagic"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/blobstore"
+	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/tally"
-	"go.uber.org/zap"
 )
 
 func init() {
@@ -79,7 +81,7 @@ func (s *StorageStore) Provision(ctx caddy.Context) error {
 		ReadEvery:  cmp.Or(time.Duration(s.ReadInterval), blobstore.DefaultInterval),
 		WriteEvery: cmp.Or(time.Duration(s.WriteInterval), blobstore.DefaultInterval),
 		PurgeAge:   cmp.Or(time.Duration(s.PurgeAge), blobstore.DefaultPurgeAge),
-		MaxKeys:    cmp.Or(s.MaxKeys, core.DefaultMaxKeys),
+		MaxKeys:    cmp.Or(s.MaxKeys, memory.DefaultMaxKeys),
 	}
 	key := fmt.Sprintf("%s %s %s %s %d", name, config.ReadEvery, config.WriteEvery, config.PurgeAge, config.MaxKeys)
 	value, _, err := storageStores.LoadOrNew(key, func() (caddy.Destructor, error) { return newSharedStorage(config, name) })

@@ -154,8 +154,8 @@ func (h *Handler) subjectsOfDomain(view *inForce, add func(*subject)) {
 		}
 	}
 	for i, r := range view.domain.Rules() {
-		add(&subject{namespace: view.set.namespace, name: r.Name(), enforcement: enforcementOf(map[bool]string{true: "shadow"}[r.Shadow()]), limiter: view.set.limiter, stats: view.reporters[i].stats,
-			desc: r, all: view.domain.Limits()[i], source: "domain " + view.domain.Name(), own: r, rules: []*core.Rule{r}, shadow: r.Shadow(),
+		add(&subject{namespace: view.set.namespace, name: r.Name(), enforcement: enforcementOf(map[bool]string{true: "shadow"}[r.Shadow]), limiter: view.set.limiter, stats: view.reporters[i].stats,
+			desc: r, all: view.domain.Limits()[i], source: "domain " + view.domain.Name(), own: r, rules: []*core.Rule{r}, shadow: r.Shadow,
 			keys: keyForm{names: []string{"descriptor"}, secret: []bool{secret}, free: true}})
 	}
 }

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
-	"go.uber.org/zap"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // ruling are limits of a configuration, with the limiter that has opened them.
@@ -93,18 +95,18 @@ func (a *App) reportSuccession(r ruling, before *core.Limits) {
 			zap.String("zone", r.name), zap.Stringer("limit", limitOf(in)), zap.Stringer("former", limitOf(old)), zap.Duration("for", time.Duration(lasts)*time.Microsecond))
 		return
 	}
-	if in.Own() != nil && old.Own() != nil && in.Own().Identity() != old.Own().Identity() {
+	if in.Own() != nil && old.Own() != nil && in.Own().Identity != old.Own().Identity {
 		a.logger.Info("the zone starts counting afresh, since its algorithm, period or key has changed; keys that were blocked in it are unblocked",
-			zap.String("zone", r.name), zap.Stringer("limit", in.Own().Limit()))
+			zap.String("zone", r.name), zap.Stringer("limit", in.Own().Limit))
 	}
 }
 
 // limitOf returns the limit that a rule's message names: its own, or if it has none, any other.
-func limitOf(l *core.Limits) *core.Limit {
+func limitOf(l *core.Limits) *rate.Limit {
 	if own := l.Own(); own != nil {
-		return own.Limit()
+		return own.Limit
 	}
-	return l.Rules()[0].Limit()
+	return l.Rules()[0].Limit
 }
 
 // predecessors returns the limits of the configuration that is in force while this one is loaded. They are looked up once, for all

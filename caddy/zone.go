@@ -14,11 +14,13 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/words"
-	"go.uber.org/zap"
 )
 
 // Zone is a rule: the requests it covers, the key that tells their clients apart, and the limit of each key.
@@ -418,31 +420,31 @@ func (z *Zone) setLimit(t *ruleset.RuleText) error {
 		return words.Wrong("unlimited", "", " and a limit are mutually exclusive: remove one")
 	case z.isDialect():
 		if z.MaxEvents == 0 {
-			return words.Wrong("max_events", "", "is missing or 0; a window needs a number from 1 to %d", core.MaxLogRequests)
+			return words.Wrong("max_events", "", "is missing or 0; a window needs a number from 1 to %d", rate.MaxLogRequests)
 		}
-		if z.MaxEvents < 0 || z.MaxEvents > core.MaxRequests {
-			return words.Wrong("max_events", fmt.Sprint(z.MaxEvents), "must be from 1 to %d", core.MaxLogRequests)
+		if z.MaxEvents < 0 || z.MaxEvents > rate.MaxRequests {
+			return words.Wrong("max_events", fmt.Sprint(z.MaxEvents), "must be from 1 to %d", rate.MaxLogRequests)
 		}
 		if z.Window == 0 {
 			return words.Wrong("max_events", fmt.Sprint(z.MaxEvents), "has no window beside it; write a duration such as 1m")
 		}
-		if d := time.Duration(z.Window); d < core.MinPeriod || d > core.MaxPeriod || d%time.Microsecond != 0 {
+		if d := time.Duration(z.Window); d < rate.MinPeriod || d > rate.MaxPeriod || d%time.Microsecond != 0 {
 			return words.Wrong("window", d.String(), "must be from 1ms to 366d, in whole microseconds")
 		}
 		if z.Algorithm == "" {
-			ruleset.SetText(&t.Object, "algorithm", core.SlidingWindowLog.String())
+			ruleset.SetText(&t.Object, "algorithm", rate.SlidingWindowLog.String())
 		}
 		limit = fmt.Sprintf("%d/%s", z.MaxEvents, time.Duration(z.Window))
 	case z.Unlimited:
 		limit = ruleset.Unlimited
 	case native:
-		if z.Requests < 1 || z.Requests > core.MaxRequests {
-			return words.Wrong("requests", fmt.Sprint(z.Requests), "must be from 1 to %d", core.MaxRequests)
+		if z.Requests < 1 || z.Requests > rate.MaxRequests {
+			return words.Wrong("requests", fmt.Sprint(z.Requests), "must be from 1 to %d", rate.MaxRequests)
 		}
 		if z.Period == "" {
 			return words.Wrong("period", "", "is missing; write a duration such as 1m, or day, week or month")
 		}
-		if err := core.ParseLimit("1/"+z.Period, new(core.LimitConfig)); err != nil {
+		if err := rate.ParseLimit("1/"+z.Period, new(rate.LimitConfig)); err != nil {
 			return words.Wrong("period", strconv.Quote(z.Period), "must be a duration from 1ms to 366d such as 10s, 1m or 7d, or day, week or month").Guess(words.Of(err).Meant)
 		}
 		limit = fmt.Sprintf("%d/%s", z.Requests, z.Period)

@@ -1,6 +1,10 @@
 package core
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/proxyweir/weir/core/rate"
+)
 
 // Block blocks a key of a rule for that many microseconds, up to 366 days. It replaces a penalty or an earlier block. All
 // requests of the key are rejected (a shadow rule only counts them as rejected). When the time is over, the key starts afresh.
@@ -9,7 +13,7 @@ import "fmt"
 // The key is compared byte by byte with those of requests. Nobody here can say whether requests have such a key; a key that no
 // request has blocks nobody. Convert what a person has written with Prefixes.Key and Source.Spell first.
 func (l *Limiter) Block(r *Rule, key string, duration int64) error {
-	if duration <= 0 || duration > int64(MaxPeriod/1000) {
+	if duration <= 0 || duration > int64(rate.MaxPeriod/1000) {
 		return fmt.Errorf("a key is blocked for 1µs to 366d, not for %d µs", duration)
 	}
 	return l.block(r, key, duration)
@@ -20,8 +24,8 @@ func (l *Limiter) Unblock(r *Rule, key string) error { return l.block(r, key, 0)
 
 func (l *Limiter) block(r *Rule, key string, duration int64) error {
 	err := l.store.Block(r, key, duration)
-	if r.local != nil {
-		_ = l.local.Block(r.local, key, duration) // used while the store has failed
+	if r.Local != nil {
+		_ = l.local.Block(r.Local, key, duration) // used while the store has failed
 	}
 	return err
 }
@@ -30,8 +34,8 @@ func (l *Limiter) block(r *Rule, key string, duration int64) error {
 // Store.Reset does. The error is the first of the store's.
 func (l *Limiter) Reset(r *Rule, key string) error {
 	err := l.store.Reset(r, key)
-	if r.local != nil {
-		_ = l.local.Reset(r.local, key)
+	if r.Local != nil {
+		_ = l.local.Reset(r.Local, key)
 	}
 	for _, other := range r.beside {
 		if failure := l.Reset(other, key); err == nil {

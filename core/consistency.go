@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -42,11 +43,11 @@ func ParseConsistency(text string) (value Consistency, every time.Duration, err 
 		}
 		return value, 0, nil
 	case len(parts) == 1:
-		return value, DefaultSync, nil
+		return value, rate.DefaultSync, nil
 	}
-	every, err = parseDuration(parts[1])
-	if err != nil || len(parts) > 2 || every < ShortestSync || every > LongestSync || every%time.Microsecond != 0 {
-		return Strict, 0, words.Wrong("consistency", strconv.Quote(text), "eventual takes one interval from %s to %s, such as eventual 1s", formatPeriod(ShortestSync), formatPeriod(LongestSync))
+	every, err = rate.ParseDuration(parts[1])
+	if err != nil || len(parts) > 2 || every < rate.ShortestSync || every > rate.LongestSync || every%time.Microsecond != 0 {
+		return Strict, 0, words.Wrong("consistency", strconv.Quote(text), "eventual takes one interval from %s to %s, such as eventual 1s", rate.FormatPeriod(rate.ShortestSync), rate.FormatPeriod(rate.LongestSync))
 	}
 	return value, every, nil
 }
@@ -71,14 +72,14 @@ func (r *Rule) setConsistency(c *RuleConfig) error {
 		return nil
 	}
 	if c.Consistency == Leased {
-		terms, err := LeaseTermsOf(c.Limit)
+		terms, err := rate.LeaseTermsOf(c.Limit)
 		if err != nil {
 			return words.Of(err).Within("consistency", "lease")
 		}
 		r.lease = &terms
 		return nil
 	}
-	terms, err := SyncTermsOf(c.Limit, c.SyncEvery)
+	terms, err := rate.SyncTermsOf(c.Limit, c.SyncEvery)
 	if err != nil {
 		return words.Of(err).Within("consistency", "eventual")
 	}
@@ -89,7 +90,7 @@ func (r *Rule) setConsistency(c *RuleConfig) error {
 // needsStore returns which setting needs the store at every request, and what to do instead; "": none.
 func needsStore(c *RuleConfig) string {
 	switch {
-	case c.Limit.inFlight || c.Concurrency != 0:
+	case c.Limit.InFlight || c.Concurrency != 0:
 		return "concurrency are mutually exclusive: every request begins and ends in the store; remove one"
 	case c.OverflowPolicy.Count != nil:
 		return "count are mutually exclusive: every request has a reservation in the store; remove one"
@@ -97,10 +98,10 @@ func needsStore(c *RuleConfig) string {
 		return "`count_rejected` are mutually exclusive: every rejection is charged in the store; remove one"
 	case c.Candidate != nil:
 		return "candidate are mutually exclusive: the store decides on every request by it; remove one"
-	case c.Limit.delays:
+	case c.Limit.Delays:
 		return "`on_limit` delay are mutually exclusive: requests have reservations after those of all nodes; remove one"
-	case c.Limit.queues:
-		return c.Limit.algorithm.String() + " are mutually exclusive: requests have reservations after those of all nodes; choose another algorithm"
+	case c.Limit.Queues:
+		return c.Limit.Algorithm.String() + " are mutually exclusive: requests have reservations after those of all nodes; choose another algorithm"
 	case c.Consistency != Eventual:
 		return ""
 	case c.OverflowPolicy.SoftPercent != 0:
@@ -116,10 +117,10 @@ func needsStore(c *RuleConfig) string {
 func (r *Rule) NeedsOneStore() string { return r.central }
 
 // LeaseTerms returns the terms on which nodes lease units of the rule's limit; nil: they do not.
-func (r *Rule) LeaseTerms() *LeaseTerms { return r.lease }
+func (r *Rule) LeaseTerms() *rate.LeaseTerms { return r.lease }
 
 // SyncTerms returns the terms on which nodes decide by replicas; nil: they do not.
-func (r *Rule) SyncTerms() *SyncTerms { return r.sync }
+func (r *Rule) SyncTerms() *rate.SyncTerms { return r.sync }
 
 // consistencyText says how closely nodes follow the rule's limit.
 func (r *Rule) consistencyText() string {
@@ -127,7 +128,7 @@ func (r *Rule) consistencyText() string {
 	case r.lease != nil:
 		return ConsistencyNames[Leased]
 	case r.sync != nil:
-		return ConsistencyNames[Eventual] + " " + formatMicroseconds(r.sync.Every)
+		return ConsistencyNames[Eventual] + " " + rate.FormatMicroseconds(r.sync.Every)
 	}
 	return ConsistencyNames[Strict]
 }
@@ -137,5 +138,5 @@ func (r *Rule) SyncAdvice() string {
 	if r.sync == nil {
 		return ""
 	}
-	return r.sync.Advice(r.limit)
+	return r.sync.Advice(r.Limit)
 }

@@ -1,12 +1,13 @@
-// Package core decides on requests. It holds limits, the five algorithms, rules, the limiter, and the store in memory. It knows
-// no proxy.
+// Package core decides on requests. It holds rules, checks and the limiter, and says what a store is. It knows no proxy.
 //
 // This is the map of the packages, each above those it imports:
 //
 //	words       how names, words and numbers of a configuration are checked, and its errors written
 //	match       which requests a rule covers, and what their keys are made of
+//	rate        limits, the algorithms, and what nodes lease or tell each other of a limit: pure functions
 //	core        whether a request is within its limits: a Limiter asks a Store about each Check, and makes a Verdict
-//	redis       the other Store: Lua scripts that decide the same
+//	memory      a Store in memory, with its fast paths
+//	redis       another Store: Lua scripts that decide the same
 //	blobstore   a third, over the memory: instances tell each other over a storage what they admit; tally is what they write
 //	answer      what the client gets to see of the Verdict: header fields, bodies
 //	ruleset     reads rules as users write them, in files and in the settings of proxies, and finds those that cover a request

@@ -1,8 +1,10 @@
 package core
 
+import "github.com/proxyweir/weir/core/rate"
+
 // RejectsWithoutStore reports whether requests under the rule are rejected while the store has failed.
 func (r *Rule) RejectsWithoutStore() bool {
-	return !r.shadow && (r.onError == RejectAll || r.onError == CountLocally && r.local == nil)
+	return !r.Shadow && (r.onError == RejectAll || r.onError == CountLocally && r.Local == nil)
 }
 
 // decideWithout decides on a request while the store has failed. Rules that let requests pass are left out. The others count in
@@ -18,9 +20,9 @@ func (l *Limiter) decideWithout(checks []Check, peek bool) bool {
 		if r.RejectsWithoutStore() {
 			return false
 		}
-		if r.onError != CountLocally || r.local == nil {
+		if r.onError != CountLocally || r.Local == nil {
 			c.Uncounted = true
-			c.Decision = Decision{Allowed: true}
+			c.Decision = rate.Decision{Allowed: true}
 			uncounted++
 		}
 	}
@@ -36,11 +38,11 @@ func (l *Limiter) decideWithout(checks []Check, peek bool) bool {
 	for i := range counted {
 		c := &counted[i]
 		known := c.Decision
-		whole := c.Rule.limit.quota
-		affordable := c.Cost <= c.Rule.limit.capacity
-		c.Rule = c.Rule.local
-		if affordable && c.Cost > c.Rule.limit.capacity { // it takes all of the share
-			c.Cost = c.Rule.limit.capacity
+		whole := c.Rule.Limit.Quota
+		affordable := c.Cost <= c.Rule.Limit.Capacity
+		c.Rule = c.Rule.Local
+		if affordable && c.Cost > c.Rule.Limit.Capacity { // it takes all of the share
+			c.Cost = c.Rule.Limit.Capacity
 		}
 		if known.Limit > 0 && known.Remaining < known.Limit && !peek {
 			l.startFrom(c, known.Limit-known.Remaining, whole)
@@ -63,11 +65,11 @@ func (l *Limiter) decideWithout(checks []Check, peek bool) bool {
 // startFrom charges a key of a local rule until it has used at least the same part of its quota as used is of the whole one. It
 // skips limits of requests in flight: those that the store counts end in the store, and nobody would end them here.
 func (l *Limiter) startFrom(c *Check, used, whole int64) {
-	if c.Rule.limit.inFlight {
+	if c.Rule.Limit.InFlight {
 		return
 	}
 	one := []Check{{Rule: c.Rule, Key: c.Key}}
-	share := (used*c.Rule.limit.quota + whole - 1) / whole
+	share := (used*c.Rule.Limit.Quota + whole - 1) / whole
 	if l.missing(one, share) <= 0 {
 		return
 	}
@@ -95,5 +97,5 @@ func (l *Limiter) missing(one []Check, share int64) int64 {
 	if l.local.Decide(one, true) != nil {
 		return 0
 	}
-	return share - (one[0].Rule.limit.quota - one[0].Decision.Remaining)
+	return share - (one[0].Rule.Limit.Quota - one[0].Decision.Remaining)
 }

@@ -3,6 +3,7 @@ package core
 import (
 	"sync"
 
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -11,8 +12,8 @@ import (
 type Check struct {
 	Rule     *Rule
 	Key      string
-	Cost     int64    // units; below 1 means 1; above what the limit can hold the request is rejected without a RetryAfter
-	Decision Decision // of the rule's limit, and of former limits that the request must pass, too: as strict as all of them
+	Cost     int64         // units; below 1 means 1; above what the limit can hold the request is rejected without a RetryAfter
+	Decision rate.Decision // of the rule's limit, and of former limits that the request must pass, too: as strict as all of them
 
 	// Limits are those that have chosen the rule, for Tier and Key; nil: their field Moved is 0. While they are in transition, the request must pass their
 	// former limits, too.
@@ -36,12 +37,12 @@ type Check struct {
 	isPart bool    // this check is such a part of another
 
 	// Set by the store between evaluating and charging.
-	hash        uint64
-	slot        int
-	locked      bool // this check has locked its shard
-	state, next State
+	Hash        uint64
+	Slot        int
+	Locked      bool // this check has locked its shard
+	State, Next rate.State
 
-	beside int64 // see Memory.DecideBeside
+	Beside int64 // see Memory.DecideBeside
 }
 
 // Clear makes a check ready for another request.
@@ -186,7 +187,7 @@ func (l *Limiter) Open(r *Rule) error {
 			l.store.Release(r)
 			return err
 		}
-		r.local = local
+		r.Local = local
 	}
 	for i, other := range r.beside {
 		if err := l.Open(other); err != nil {
@@ -227,8 +228,8 @@ func (l *Limiter) Release(r *Rule) {
 
 func (l *Limiter) release(r *Rule) {
 	l.store.Release(r)
-	if r.local != nil {
-		l.local.Release(r.local)
+	if r.Local != nil {
+		l.local.Release(r.Local)
 	}
 }
 
@@ -261,11 +262,11 @@ func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 		c.waits = false
 		if c.Cost < 1 {
 			c.Cost = 1
-		} else if c.Cost > Unaffordable {
-			c.Cost = Unaffordable
+		} else if c.Cost > rate.Unaffordable {
+			c.Cost = rate.Unaffordable
 		}
 		if c.Rule.blocks {
-			c.Cost = Unaffordable
+			c.Cost = rate.Unaffordable
 		}
 	}
 	var failure error
@@ -294,7 +295,7 @@ func (l *Limiter) finish(checks, all []Check, expanded, peek bool, failure error
 	if expanded {
 		collect(checks, all)
 	}
-	conclude(checks, v)
+	Conclude(checks, v)
 	if v.Outcome == Delay {
 		l.enter(checks, v)
 	}
@@ -350,7 +351,7 @@ func collect(checks, all []Check) {
 				c.Candidate = part
 			case part.Rule.former:
 				if !part.Uncounted && !c.Uncounted {
-					merge(&c.Decision, &part.Decision)
+					Merge(&c.Decision, &part.Decision)
 				}
 			default:
 				c.InFlight = part
@@ -403,7 +404,7 @@ func enterRoom(c *Check) bool {
 	if c.Rule.room == nil || c.Uncounted || c.Decision.Delay == 0 { // without a Delay, other rules delay it
 		return true
 	}
-	if c.Rule.limit.delays && c.Ticket == 0 {
+	if c.Rule.Limit.Delays && c.Ticket == 0 {
 		return true
 	}
 	c.waits = true
@@ -413,8 +414,8 @@ func enterRoom(c *Check) bool {
 // unavailableFor is the RetryAfter when the store has failed, in microseconds. By then the store may be asked again.
 const unavailableFor int64 = 1_000_000
 
-// conclude makes a verdict from the decisions.
-func conclude(checks []Check, v *Verdict) {
+// Conclude makes a verdict from the decisions.
+func Conclude(checks []Check, v *Verdict) {
 	*v = Verdict{Outcome: Allow, Reported: -1}
 	for i := range checks {
 		for j := range checks[i].parts {
@@ -424,12 +425,12 @@ func conclude(checks []Check, v *Verdict) {
 			if c.Ticket != 0 {
 				v.Reserved = true
 			}
-			if c.Rule.shadow || c.Uncounted {
+			if c.Rule.Shadow || c.Uncounted {
 				continue
 			}
 			d := &c.Decision
 			if c.Rule.blocks {
-				*d = Decision{RetryAfter: Never}
+				*d = rate.Decision{RetryAfter: rate.Never}
 			}
 			if !d.Allowed {
 				if v.Outcome != Reject || longer(d.RetryAfter, v.RetryAfter) {
@@ -472,10 +473,10 @@ func Reported(checks []Check, v *Verdict) *Check {
 
 // longer reports whether a is the longer wait. Never is the longest.
 func longer(a, b int64) bool {
-	return b != Never && (a == Never || a > b)
+	return b != rate.Never && (a == rate.Never || a > b)
 }
 
 // Tighter reports whether a has a smaller share of its quota left than b.
-func Tighter(a, b *Decision) bool {
+func Tighter(a, b *rate.Decision) bool {
 	return a.Remaining*b.Limit < b.Remaining*a.Limit // both are at most 10⁹
 }

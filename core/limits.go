@@ -4,12 +4,14 @@ import (
 	"sort"
 	"sync"
 	"sync/atomic"
+
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // MoreLimits lists the limits that a rule has besides its own. A nil Limit means no limit: such requests are not counted at all.
 type MoreLimits struct {
-	Tiers     map[string]*Limit // by the value of a request's tier; for other values the rule's own limit applies
-	Overrides map[string]*Limit // by key; an override takes precedence over the tier
+	Tiers     map[string]*rate.Limit // by the value of a request's tier; for other values the rule's own limit applies
+	Overrides map[string]*rate.Limit // by key; an override takes precedence over the tier
 }
 
 // Limits are the limits of one rule; a request's key and tier choose one of them. Each limit is a Rule of its own, and all have
@@ -57,7 +59,7 @@ func NewLimits(c RuleConfig, more MoreLimits) (*Limits, error) {
 }
 
 // byValue returns the rules for the limits of a map.
-func (l *Limits) byValue(c RuleConfig, limits map[string]*Limit, known map[string]*Rule) (map[string]*Rule, error) {
+func (l *Limits) byValue(c RuleConfig, limits map[string]*rate.Limit, known map[string]*Rule) (map[string]*Rule, error) {
 	values := make([]string, 0, len(limits))
 	for value := range limits {
 		values = append(values, value)
@@ -81,7 +83,7 @@ func (l *Limits) rule(c RuleConfig, known map[string]*Rule) (*Rule, error) {
 	if c.Limit == nil {
 		return nil, checkNames(c)
 	}
-	terms := c.Limit.terms()
+	terms := c.Limit.Terms()
 	r := known[terms]
 	if r != nil {
 		return r, nil
@@ -148,7 +150,7 @@ func (l *Limits) Rules() []*Rule { return l.rules }
 // Delays reports whether any of the limits delays requests, as that of a shadow does not.
 func (l *Limits) Delays() bool {
 	for _, r := range l.rules {
-		if r.limit.delays && !r.shadow {
+		if r.Limit.Delays && !r.Shadow {
 			return true
 		}
 	}
@@ -158,7 +160,7 @@ func (l *Limits) Delays() bool {
 // HasShadow reports whether any of the limits is a shadow, or has a candidate, which is one too.
 func (l *Limits) HasShadow() bool {
 	for _, r := range l.rules {
-		if r.shadow || len(r.beside) > 0 && r.beside[0].shadow {
+		if r.Shadow || len(r.beside) > 0 && r.beside[0].Shadow {
 			return true
 		}
 	}
@@ -182,8 +184,8 @@ func (l *Limits) GoOnWaiting(before *Limits) {
 		for _, r := range l.rules {
 			if r.room != nil {
 				r.room = old.room
-				if r.local != nil {
-					r.local.room = old.room
+				if r.Local != nil {
+					r.Local.room = old.room
 				}
 			}
 		}
@@ -230,13 +232,13 @@ func sameRule(a, b *Rule) bool {
 // Difference returns how two rules of one name, which must count together, differ; "" if they do not.
 func Difference(a, b *Rule) string {
 	switch {
-	case a.identity != b.identity && a.limit.Identity() == b.limit.Identity():
+	case a.Identity != b.Identity && a.Limit.Identity() == b.Limit.Identity():
 		return "another key"
-	case !a.limit.Same(b.limit) || a.blocks != b.blocks:
-		return "another limit: " + a.limit.String() + " and " + b.limit.String()
-	case a.shadow != b.shadow:
+	case !a.Limit.Same(b.Limit) || a.blocks != b.blocks:
+		return "another limit: " + a.Limit.String() + " and " + b.Limit.String()
+	case a.Shadow != b.Shadow:
 		return "another enforcement"
-	case a.countRejected != b.countRejected:
+	case a.CountRejected != b.CountRejected:
 		return "another count_rejected"
 	case a.consistencyText() != b.consistencyText():
 		return "another consistency"
@@ -251,10 +253,10 @@ func Difference(a, b *Rule) string {
 }
 
 func (r *Rule) overflowText() string {
-	if r.overflow == nil {
+	if r.Overflow == nil {
 		return ""
 	}
-	return r.overflow.text
+	return r.Overflow.text
 }
 
 func sameBeside(a, b []*Rule) bool {

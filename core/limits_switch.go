@@ -3,6 +3,8 @@ package core
 import (
 	"sort"
 	"sync/atomic"
+
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // Other limits may come in the place of a rule's limits while requests come under the rule: by a reload, by a rule file, or at run
@@ -122,12 +124,12 @@ func (l *Limits) appendFormers(checks []Check, c *Check) []Check {
 			continue
 		}
 		former := f.limits.choose(c.Tier, c.Key)
-		if former == nil || former.identity == r.identity || !mustPass(former, r) {
+		if former == nil || former.Identity == r.Identity || !mustPass(former, r) {
 			continue
 		}
 		known := false
 		for i := first; i < len(checks); i++ {
-			known = known || checks[i].Rule.identity == former.identity // a later transition has it, too
+			known = known || checks[i].Rule.Identity == former.Identity // a later transition has it, too
 		}
 		if !known {
 			checks = append(checks, Check{Rule: former, Key: c.Key, Cost: c.Cost, isPart: true})
@@ -195,11 +197,11 @@ func (l *Limits) Overlap(next *Limits) int64 {
 	longest := int64(0)
 	delay := int64(0)
 	for _, r := range l.rules {
-		longest = latest(longest, r.memory())
-		delay = latest(delay, r.limit.maxDelay)
+		longest = rate.Latest(longest, r.memory())
+		delay = rate.Latest(delay, r.Limit.MaxDelay)
 	}
 	for _, r := range next.rules {
-		longest = latest(longest, r.memory())
+		longest = rate.Latest(longest, r.memory())
 	}
 	return longest + delay + switchSlack
 }
@@ -270,7 +272,7 @@ func (f *former) goesOn(list []*former) bool {
 	for _, other := range list {
 		same := len(other.pairs) == len(f.pairs)
 		for i := 0; same && i < len(f.pairs); i++ {
-			same = other.pairs[i][0].identity == f.pairs[i][0].identity && other.pairs[i][1].identity == f.pairs[i][1].identity
+			same = other.pairs[i][0].Identity == f.pairs[i][0].Identity && other.pairs[i][1].Identity == f.pairs[i][1].Identity
 		}
 		if same {
 			f.carrying = other.carrying
@@ -317,8 +319,8 @@ func (in *force) carry(f *former) {
 
 func (l *Limiter) carry(from, to *Rule, done func()) {
 	l.store.Carry(from, to, done)
-	if from.local != nil && to.local != nil {
-		l.local.Carry(from.local, to.local, func() {}) // memory, which is done at once
+	if from.Local != nil && to.Local != nil {
+		l.local.Carry(from.Local, to.Local, func() {}) // memory, which is done at once
 	}
 }
 
@@ -365,7 +367,7 @@ func (l *Limiter) former(before, next *Limits) (*former, error) {
 			return
 		}
 		for i := range f.pairs {
-			if f.pairs[i][0].identity == old.identity && f.pairs[i][1].identity == r.identity {
+			if f.pairs[i][0].Identity == old.Identity && f.pairs[i][1].Identity == r.Identity {
 				return
 			}
 		}
@@ -373,7 +375,7 @@ func (l *Limiter) former(before, next *Limits) (*former, error) {
 	})
 	sort.Slice(f.pairs, func(i, j int) bool { // so that the same pairs are in the same order
 		a, b := f.pairs[i], f.pairs[j]
-		return a[0].identity < b[0].identity || a[0].identity == b[0].identity && a[1].identity < b[1].identity
+		return a[0].Identity < b[0].Identity || a[0].Identity == b[0].Identity && a[1].Identity < b[1].Identity
 	})
 	return f, nil
 }
@@ -383,14 +385,14 @@ func (l *Limiter) former(before, next *Limits) (*former, error) {
 // where next does not, since others would have to know of that.
 func (r *Rule) asFormer(next *Rule) *Rule {
 	f := &Rule{
-		namespace:     r.namespace,
+		Namespace:     r.Namespace,
 		name:          r.name,
 		keySpec:       r.keySpec,
-		identity:      r.identity,
-		limit:         r.limit,
-		shadow:        r.shadow,
+		Identity:      r.Identity,
+		Limit:         r.Limit,
+		Shadow:        r.Shadow,
 		blocks:        r.blocks,
-		countRejected: r.countRejected,
+		CountRejected: r.CountRejected,
 		onError:       next.onError,
 		room:          r.room,
 		noted:         next.noted,
@@ -399,18 +401,18 @@ func (r *Rule) asFormer(next *Rule) *Rule {
 		Message:       next.Message,
 		Allowed:       new(int64), // that nobody reads
 	}
-	if r.overflow != nil {
-		policy := *r.overflow
-		policy.longest = 0
-		if len(policy.penalties) > 0 {
-			policy.penalties = []int64{0}
+	if r.Overflow != nil {
+		policy := *r.Overflow
+		policy.Longest = 0
+		if len(policy.Penalties) > 0 {
+			policy.Penalties = []int64{0}
 		}
-		f.overflow = &policy
+		f.Overflow = &policy
 	}
-	if r.limit.delays && !next.limit.delays {
-		limit := *r.limit
-		limit.delays = false
-		f.limit = &limit
+	if r.Limit.Delays && !next.Limit.Delays {
+		limit := *r.Limit
+		limit.Delays = false
+		f.Limit = &limit
 	}
 	if r.SeesWaiting() || next.SeesWaiting() {
 		f.Accompany()
@@ -427,7 +429,7 @@ func takeOver(next, before *Limits) {
 	for _, r := range next.rules {
 		r.Note(old.noted)
 		r.Allowed = old.Allowed
-		if old.overflow != nil && old.overflow.accompanied && !r.SeesWaiting() {
+		if old.Overflow != nil && old.Overflow.accompanied && !r.SeesWaiting() {
 			r.Accompany()
 		}
 	}
@@ -437,8 +439,8 @@ func takeOver(next, before *Limits) {
 // mustPass reports whether requests under the rule must pass the former one, too, for a while: the two count the same keys, and
 // apart. What has limited nobody, such as a shadow, is no bound; and a rule that limits nobody has none.
 func mustPass(former, r *Rule) bool {
-	return former.identity != r.identity && former.keySpec == r.keySpec && former.name == r.name && former.namespace == r.namespace &&
-		!former.shadow && !r.shadow && !former.blocks && !r.blocks && !former.limit.inFlight && !r.limit.inFlight
+	return former.Identity != r.Identity && former.keySpec == r.keySpec && former.name == r.name && former.Namespace == r.Namespace &&
+		!former.Shadow && !r.Shadow && !former.blocks && !r.blocks && !former.Limit.InFlight && !r.Limit.InFlight
 }
 
 // differs reports whether a request under next must pass one of the limits, too.
@@ -488,16 +490,16 @@ func eachPair(before, next *Limits, f func(old, r *Rule)) {
 // memory returns the longest time for which the rule's limit makes a promise, in microseconds: its period, or the time in which a
 // full bucket drains, if that is longer. The latter is how long a bucket's burst may stay used.
 func (r *Rule) memory() int64 {
-	longest := r.limit.memory()
-	if r.overflow != nil && r.overflow.wide != nil {
-		longest = latest(longest, r.overflow.wide.memory())
+	longest := r.Limit.Memory()
+	if r.Overflow != nil && r.Overflow.Wide != nil {
+		longest = rate.Latest(longest, r.Overflow.Wide.Memory())
 	}
 	return longest
 }
 
-// merge combines a decision with that of a former limit. It then is that of a limit as strict as the two: the request passes if both allow it, as many
+// Merge combines a decision with that of a former limit. It then is that of a limit as strict as the two: the request passes if both allow it, as many
 // units are left as the one with fewer has, and the wait is the longer. Its quota stays its own.
-func merge(d, former *Decision) {
+func Merge(d, former *rate.Decision) {
 	d.Penalty = d.Penalty || former.Penalty
 	if former.ResetAfter > d.ResetAfter {
 		d.ResetAfter = former.ResetAfter

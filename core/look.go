@@ -37,7 +37,7 @@ func stand(c, idle *Check) {
 	d := &c.Decision
 	d.Remaining = idle.Decision.Remaining
 	d.ResetAfter = idle.Decision.ResetAfter
-	if c.Rule.limit.inFlight && d.Remaining < d.Limit { // a limit of requests in flight does not know a cost of 0
+	if c.Rule.Limit.InFlight && d.Remaining < d.Limit { // a limit of requests in flight does not know a cost of 0
 		d.Remaining++
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -47,24 +48,24 @@ type OverflowPolicy struct {
 	Penalties []time.Duration
 }
 
-// overflow is the prepared form of an OverflowPolicy. A rule that needs none has nil. Times are in microseconds.
-type overflow struct {
-	wide          *Limit // the limit during tolerance; nil: the rule has no tolerance
-	softFor       int64
+// Overflow is the prepared form of an OverflowPolicy. A rule that needs none has nil. Times are in microseconds.
+type Overflow struct {
+	Wide          *rate.Limit // the limit during tolerance; nil: the rule has no tolerance
+	SoftFor       int64
 	maxWaiting    int64
 	waitingPerKey int64 // the most of maxWaiting for one key; 0: a share of the places that are left
-	count         *Statuses
-	penalties     []int64
-	longest       int64 // the longest of penalties
+	Count         *Statuses
+	Penalties     []int64
+	Longest       int64 // the longest of penalties
 	accompanied   bool  // see Rule.Accompany
-	candidate     bool  // the rule is decided in place of the rule of the check before it
+	Candidate     bool  // the rule is decided in place of the rule of the check before it
 	text          string
 }
 
 // newOverflow checks the overflow policy of a rule and prepares it; nil: the rule only rejects.
-func newOverflow(c *RuleConfig) (*overflow, error) {
+func newOverflow(c *RuleConfig) (*Overflow, error) {
 	l := c.Limit
-	policy := &overflow{count: c.OverflowPolicy.Count}
+	policy := &Overflow{Count: c.OverflowPolicy.Count}
 	var text []string
 	if c.OverflowPolicy.SoftPercent != 0 || c.OverflowPolicy.SoftFor != 0 {
 		if err := policy.setSoft(&c.OverflowPolicy, l); err != nil {
@@ -75,20 +76,20 @@ func newOverflow(c *RuleConfig) (*overflow, error) {
 	if c.OverflowPolicy.MaxWaiting < 0 || c.OverflowPolicy.MaxWaiting > MaxMaxWaiting {
 		return nil, words.Wrong("max_waiting", fmt.Sprint(c.OverflowPolicy.MaxWaiting), "must be from 1 to %d", MaxMaxWaiting)
 	}
-	if c.OverflowPolicy.MaxWaiting != 0 && !l.delays {
+	if c.OverflowPolicy.MaxWaiting != 0 && !l.Delays {
 		return nil, words.Wrong("max_waiting", fmt.Sprint(c.OverflowPolicy.MaxWaiting), "requests wait only with `on_limit` delay")
 	}
-	if c.OverflowPolicy.MaxWaitingPerKey != 0 && !l.delays {
+	if c.OverflowPolicy.MaxWaitingPerKey != 0 && !l.Delays {
 		return nil, words.Wrong("max_waiting_per_key", fmt.Sprint(c.OverflowPolicy.MaxWaitingPerKey), "requests wait only with `on_limit` delay")
 	}
-	if l.delays {
+	if l.Delays {
 		if err := policy.setWaiting(&c.OverflowPolicy); err != nil {
 			return nil, err
 		}
 		text = append(text, "max_waiting "+strconv.FormatInt(policy.maxWaiting, 10)+" "+strconv.FormatInt(policy.waitingPerKey, 10))
 	}
-	if policy.count != nil {
-		text = append(text, "count "+policy.count.String())
+	if policy.Count != nil {
+		text = append(text, "count "+policy.Count.String())
 	}
 	if len(c.OverflowPolicy.Penalties) > 0 {
 		if err := policy.setPenalties(c.OverflowPolicy.Penalties); err != nil {
@@ -96,7 +97,7 @@ func newOverflow(c *RuleConfig) (*overflow, error) {
 		}
 		text = append(text, fmt.Sprint("penalty ", c.OverflowPolicy.Penalties))
 	}
-	if len(text) == 0 && !l.inFlight {
+	if len(text) == 0 && !l.InFlight {
 		return nil, nil
 	}
 	if err := policy.agree(c); err != nil {
@@ -107,7 +108,7 @@ func newOverflow(c *RuleConfig) (*overflow, error) {
 }
 
 // setWaiting sets how many requests may wait.
-func (policy *overflow) setWaiting(c *OverflowPolicy) error {
+func (policy *Overflow) setWaiting(c *OverflowPolicy) error {
 	policy.maxWaiting = c.MaxWaiting
 	if policy.maxWaiting == 0 {
 		policy.maxWaiting = DefaultMaxWaiting
@@ -123,69 +124,69 @@ func (policy *overflow) setWaiting(c *OverflowPolicy) error {
 }
 
 // setSoft sets how much tolerance there is, and for how long.
-func (policy *overflow) setSoft(c *OverflowPolicy, l *Limit) error {
+func (policy *Overflow) setSoft(c *OverflowPolicy, l *rate.Limit) error {
 	if c.SoftPercent < 1 || c.SoftPercent > MaxSoftPercent {
 		return words.Wrong("enforcement", fmt.Sprintf("soft %d", c.SoftPercent), "must be from 1 to %d percent", MaxSoftPercent)
 	}
-	if c.SoftFor < MinPeriod || c.SoftFor > MaxPeriod || c.SoftFor%time.Microsecond != 0 {
+	if c.SoftFor < rate.MinPeriod || c.SoftFor > rate.MaxPeriod || c.SoftFor%time.Microsecond != 0 {
 		return words.Wrong("enforcement", fmt.Sprintf("soft %d %s", c.SoftPercent, c.SoftFor), "the duration must be from 1ms to 366d, in whole microseconds")
 	}
-	wide, err := l.widen(c.SoftPercent)
+	wide, err := l.Widen(c.SoftPercent)
 	if err != nil {
 		return words.Of(err).Within("enforcement", "soft")
 	}
-	policy.wide = wide
-	policy.softFor = int64(c.SoftFor / time.Microsecond)
+	policy.Wide = wide
+	policy.SoftFor = int64(c.SoftFor / time.Microsecond)
 	return nil
 }
 
 // setPenalties sets how long offenders are blocked.
-func (policy *overflow) setPenalties(durations []time.Duration) error {
+func (policy *Overflow) setPenalties(durations []time.Duration) error {
 	if len(durations) > MaxPenalties {
 		return words.Wrong("penalty", "", "has %d durations; at most %d are taken", len(durations), MaxPenalties)
 	}
 	for _, d := range durations {
-		if d < MinPeriod || d > MaxPeriod || d%time.Microsecond != 0 {
+		if d < rate.MinPeriod || d > rate.MaxPeriod || d%time.Microsecond != 0 {
 			return words.Wrong("penalty", d.String(), "must be from 1ms to 366d, in whole microseconds")
 		}
 		micros := int64(d / time.Microsecond)
-		policy.penalties = append(policy.penalties, micros)
-		if micros > policy.longest {
-			policy.longest = micros
+		policy.Penalties = append(policy.Penalties, micros)
+		if micros > policy.Longest {
+			policy.Longest = micros
 		}
 	}
 	return nil
 }
 
 // agree returns an error if parts of a rule's overflow policy are mutually exclusive.
-func (policy *overflow) agree(c *RuleConfig) error {
+func (policy *Overflow) agree(c *RuleConfig) error {
 	l := c.Limit
-	row := l.algorithm.row()
+	row := l.Algorithm.Row()
 	switch {
-	case l.inFlight && (policy.wide != nil || policy.count != nil || len(policy.penalties) > 0 || c.CountRejected):
+	case l.InFlight && (policy.Wide != nil || policy.Count != nil || len(policy.Penalties) > 0 || c.CountRejected):
 		return words.Wrong("concurrency", "", "without a limit, it excludes enforcement soft, count, penalty and `count_rejected`; write a limit, or remove them")
-	case c.Shadow && policy.wide != nil:
+	case c.Shadow && policy.Wide != nil:
 		return words.Wrong("enforcement", "soft", " and enforcement shadow are mutually exclusive: remove one")
-	case c.Shadow && len(policy.penalties) > 0:
+	case c.Shadow && len(policy.Penalties) > 0:
 		return words.Wrong("penalty", "", " and enforcement shadow are mutually exclusive: a shadow blocks nobody; remove one")
-	case c.Shadow && l.delays && row.isLog:
-		return words.Wrong("on_limit", "delay", " and enforcement shadow are mutually exclusive with %s, which needs requests that wait to keep their places; choose token_bucket or fixed_window", row.name)
+	case c.Shadow && l.Delays && row.IsLog:
+		return words.Wrong("on_limit", "delay", " and enforcement shadow are mutually exclusive with %s, which needs requests that wait to keep their places; choose token_bucket or fixed_window", row.Name)
 	case c.Shadow && (c.OverflowPolicy.MaxWaiting != 0 || c.OverflowPolicy.MaxWaitingPerKey != 0):
 		return words.Wrong("max_waiting", "", " and enforcement shadow are mutually exclusive: a shadow makes nobody wait; remove one")
-	case l.delays && policy.wide != nil:
+	case l.Delays && policy.Wide != nil:
 		return words.Wrong("on_limit", "delay", " and enforcement soft are mutually exclusive: past the limit, requests wait or pass; remove one")
-	case l.delays && policy.count != nil:
+	case l.Delays && policy.Count != nil:
 		return words.Wrong("on_limit", "delay", " and count are mutually exclusive: whether a request is charged is known too late to say when the next may leave; remove one")
-	case l.delays && c.CountRejected:
+	case l.Delays && c.CountRejected:
 		return words.Wrong("on_limit", "delay", " and `count_rejected` are mutually exclusive: a rejected request has no place in the queue; remove one")
-	case policy.count != nil && policy.wide != nil:
+	case policy.Count != nil && policy.Wide != nil:
 		return words.Wrong("count", "", " and enforcement soft are mutually exclusive: remove one")
-	case policy.count != nil && c.CountRejected:
+	case policy.Count != nil && c.CountRejected:
 		return words.Wrong("count", "", " and `count_rejected` are mutually exclusive: a rejected request has no response to count by; remove one")
-	case policy.count != nil && !row.canCountByStatus:
-		return words.Wrong("count", "", "%s reserves each request's departure on arrival, before its status is known; choose another algorithm", row.name)
-	case policy.wide != nil && !row.canSoften:
-		return words.Wrong("enforcement", "soft", "%s makes requests wait; write a larger burst, or choose another algorithm", row.name)
+	case policy.Count != nil && !row.CanCountByStatus:
+		return words.Wrong("count", "", "%s reserves each request's departure on arrival, before its status is known; choose another algorithm", row.Name)
+	case policy.Wide != nil && !row.CanSoften:
+		return words.Wrong("enforcement", "soft", "%s makes requests wait; write a larger burst, or choose another algorithm", row.Name)
 	case c.Blocks:
 		return words.Wrong("", "", "a rule that rejects every request: enforcement soft, `on_limit` delay, count and penalty have no effect")
 	}
@@ -193,13 +194,13 @@ func (policy *overflow) agree(c *RuleConfig) error {
 }
 
 // sharedBy returns the overflow policy for a rule that has one node's share of the limit.
-func (policy *overflow) sharedBy(nodes int) *overflow {
+func (policy *Overflow) sharedBy(nodes int) *Overflow {
 	if policy == nil {
 		return nil
 	}
 	share := *policy
-	if policy.wide != nil {
-		share.wide = policy.wide.Share(nodes)
+	if policy.Wide != nil {
+		share.Wide = policy.Wide.Share(nodes)
 	}
 	return &share
 }

@@ -12,9 +12,9 @@ type Reservation struct {
 	waits  bool   // the request is counted among those that wait for the rule
 }
 
-// reserves reports whether requests reserve units of the rule for as long as they are under way.
-func (r *Rule) reserves() bool {
-	return r.overflow != nil && (r.overflow.count != nil || r.limit.inFlight)
+// Reserves reports whether requests reserve units of the rule for as long as they are under way.
+func (r *Rule) Reserves() bool {
+	return r.Overflow != nil && (r.Overflow.Count != nil || r.Limit.InFlight)
 }
 
 // AppendReservations appends to list what an allowed request has reserved, according to its checks.
@@ -34,7 +34,7 @@ func AppendReservations(list []Reservation, checks []Check) []Reservation {
 // UnderWay reports whether any of the reservations lasts until the request is over, so that Limiter.Finish must be called.
 func UnderWay(reservations []Reservation) bool {
 	for i := range reservations {
-		if reservations[i].Rule.reserves() {
+		if reservations[i].Rule.Reserves() {
 			return true
 		}
 	}
@@ -44,7 +44,7 @@ func UnderWay(reservations []Reservation) bool {
 // ByStatus reports whether any of the reservations ends by the status of the response, so that Finish needs the true status.
 func ByStatus(reservations []Reservation) bool {
 	for i := range reservations {
-		if policy := reservations[i].Rule.overflow; policy != nil && policy.count != nil {
+		if policy := reservations[i].Rule.Overflow; policy != nil && policy.Count != nil {
 			return true
 		}
 	}
@@ -83,10 +83,10 @@ func (l *Limiter) Finish(reservations []Reservation, status int) error {
 	kept := reservations[:0]
 	for i := range reservations {
 		r := reservations[i]
-		if !r.Rule.reserves() { // it was charged at its departure
+		if !r.Rule.Reserves() { // it was charged at its departure
 			continue
 		}
-		count := r.Rule.overflow.count
+		count := r.Rule.Overflow.Count
 		r.Keep = count != nil && count.Has(status)
 		kept = append(kept, r)
 	}

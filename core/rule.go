@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -14,7 +15,7 @@ type RuleConfig struct {
 	Namespace     string // rules of different namespaces share nothing; "": the common one
 	Name          string // unique in the namespace; 1 to 64 of A-Z a-z 0-9 _ . -
 	KeySpec       string // what the key consists of ("client_ip"); if it changes, counting starts afresh
-	Limit         *Limit
+	Limit         *rate.Limit
 	Shadow        bool // evaluated and charged, but never rejects, and is not in the quota fields
 	CountRejected bool // requests that this rule rejects are charged to it, too
 	OnError       OnError
@@ -32,7 +33,7 @@ type RuleConfig struct {
 
 	// Candidate is a limit to try out: it is decided in place of Limit on the same requests, and rejects none. Its decisions show
 	// what it would do. nil: there is none.
-	Candidate *Limit
+	Candidate *rate.Limit
 
 	// Adapt says in some form how far the limit may be moved while the rule is in force. Rules of one name must say the same.
 	Adapt string
@@ -72,23 +73,23 @@ func ParseOnError(word string) (OnError, error) {
 // Rule is a named limit, with what a store and the header fields need. It is immutable once a store has opened it, and then safe
 // for concurrent use. The adapter decides which requests a rule covers, and makes their keys.
 type Rule struct {
-	namespace     string
+	Namespace     string // "" is the common one
 	name          string
 	keySpec       string
-	identity      string
-	limit         *Limit
-	shadow        bool
-	countRejected bool
+	Identity      string // of the state that it counts in: namespace, name, algorithm, period, alignment and KeySpec. Rules of one identity share counters
+	Limit         *rate.Limit
+	Shadow        bool // it never rejects
+	CountRejected bool // requests that it rejects are charged, too
 	onError       OnError
 	blocks        bool
-	lease         *LeaseTerms // nil: nodes lease nothing
-	sync          *SyncTerms  // nil: nodes keep no replicas
-	central       string      // see NeedsOneStore
+	lease         *rate.LeaseTerms // nil: nodes lease nothing
+	sync          *rate.SyncTerms  // nil: nodes keep no replicas
+	central       string           // see NeedsOneStore
 	adapt         string
-	overflow      *overflow // nil: it only rejects, and counts all requests
+	Overflow      *Overflow // for stores; nil: it only rejects, and counts all requests
 	room          *room     // counts waiting requests; nil: none wait
 	beside        []*Rule   // see Beside
-	local         *Rule     // the rule in memory, by this node's share; set by Limiter.Open
+	Local         *Rule     // the rule in memory, by this node's share; set by Limiter.Open
 	isLocal       bool      // this rule is a local one
 	former        bool      // it was in force, and requests must still pass it: see Limiter.SwitchTo
 
@@ -102,7 +103,7 @@ type Rule struct {
 	StateText  string // the beginning of its member of RateLimit
 	Message    string // the text of its rejections; "": none of its own
 
-	inMemory    interface{} // what a Memory keeps of the rule; set by Memory.Open
+	InMemory    interface{} // what a store in memory keeps of the rule; set by its Open
 	kept        interface{} // what another store keeps of the rule; set by Keep
 	noted       interface{} // what an adapter keeps of it; set by Note
 	onAccompany func()      // called by Accompany; set by OnAccompany
@@ -122,30 +123,30 @@ func NewRule(c RuleConfig) (*Rule, error) {
 		return nil, words.Wrong("rule", strconv.Quote(c.Name), "has no limit; write <requests>/<period>, such as 100/1m")
 	}
 	r := &Rule{
-		namespace:     c.Namespace,
+		Namespace:     c.Namespace,
 		name:          c.Name,
 		keySpec:       c.KeySpec,
-		limit:         c.Limit,
-		shadow:        c.Shadow,
-		countRejected: c.CountRejected,
+		Limit:         c.Limit,
+		Shadow:        c.Shadow,
+		CountRejected: c.CountRejected,
 		onError:       c.OnError,
 		blocks:        c.Blocks,
 		adapt:         c.Adapt,
 		Message:       c.Message,
 	}
 	var err error
-	if r.overflow, err = newOverflow(&c); err != nil {
+	if r.Overflow, err = newOverflow(&c); err != nil {
 		return nil, words.Of(err).Within("rule", strconv.Quote(c.Name))
 	}
 	if err = r.setConsistency(&c); err != nil {
 		return nil, words.Of(err).Within("rule", strconv.Quote(c.Name))
 	}
-	if !r.shadow && r.limit.Waits() {
+	if !r.Shadow && r.Limit.Waits() {
 		if r.room = c.room; r.room == nil {
 			r.room = newRoom()
 		}
 	}
-	r.identity = strings.Join([]string{c.Namespace, c.Name, c.Limit.Identity(), c.KeySpec}, "|")
+	r.Identity = strings.Join([]string{c.Namespace, c.Name, c.Limit.Identity(), c.KeySpec}, "|")
 	r.setTexts()
 	if r.beside, err = besides(&c); err != nil {
 		return nil, words.Of(err).Within("rule", strconv.Quote(c.Name))
@@ -159,16 +160,16 @@ func (r *Rule) setTexts() {
 	if name == "" {
 		name = r.name
 	}
-	l := r.limit
-	r.Shown = !r.shadow
-	r.LimitText = strconv.FormatInt(l.quota, 10)
+	l := r.Limit
+	r.Shown = !r.Shadow
+	r.LimitText = strconv.FormatInt(l.Quota, 10)
 	if r.blocks {
 		r.LimitText = "0"
 	}
 	r.PolicyText = `"` + name + `";q=` + r.LimitText
-	if l.inFlight {
+	if l.InFlight {
 		r.PolicyText += `;qu="concurrent-requests"`
-	} else if w := l.refilled(); w%1_000_000 == 0 && w > 0 {
+	} else if w := l.Refilled(); w%1_000_000 == 0 && w > 0 {
 		r.PolicyText += ";w=" + strconv.FormatInt(w/1_000_000, 10)
 	}
 	r.StateText = `"` + name + `";r=`
@@ -176,18 +177,18 @@ func (r *Rule) setTexts() {
 
 // sharedBy returns the rule for one of so many nodes, with its share of the limit. It counts while the store has failed.
 func (r *Rule) sharedBy(nodes int) *Rule {
-	limit := r.limit.Share(nodes)
+	limit := r.Limit.Share(nodes)
 	local := &Rule{
-		namespace:     r.namespace,
+		Namespace:     r.Namespace,
 		name:          r.name,
 		keySpec:       r.keySpec,
-		identity:      r.identity,
-		limit:         limit,
-		shadow:        r.shadow,
-		countRejected: r.countRejected,
+		Identity:      r.Identity,
+		Limit:         limit,
+		Shadow:        r.Shadow,
+		CountRejected: r.CountRejected,
 		blocks:        r.blocks,
 		policy:        r.policy,
-		overflow:      r.overflow.sharedBy(nodes),
+		Overflow:      r.Overflow.sharedBy(nodes),
 		room:          r.room,
 		isLocal:       true,
 		former:        r.former,
@@ -208,11 +209,11 @@ func besides(c *RuleConfig) (rules []*Rule, err error) {
 		rules = append(rules, candidate)
 	}
 	if c.Concurrency != 0 {
-		limit, err := NewConcurrency(c.Concurrency)
+		limit, err := rate.NewConcurrency(c.Concurrency)
 		if err != nil {
 			return rules, err
 		}
-		if c.Limit.inFlight {
+		if c.Limit.InFlight {
 			return rules, words.Wrong("concurrency", fmt.Sprint(c.Concurrency), "the rule has one already")
 		}
 		inFlight, err := NewRule(RuleConfig{Namespace: c.Namespace, Name: c.Name, KeySpec: c.KeySpec, Limit: limit, Shadow: c.Shadow, OnError: c.OnError, Message: c.Message})
@@ -229,9 +230,9 @@ func besides(c *RuleConfig) (rules []*Rule, err error) {
 // newCandidate returns the rule for the candidate of a configuration.
 func newCandidate(c *RuleConfig) (*Rule, error) {
 	switch {
-	case c.Limit.inFlight:
+	case c.Limit.InFlight:
 		return nil, words.Wrong("candidate", "", "there is no limit for it to be compared with")
-	case c.Limit.delays || c.Candidate.delays:
+	case c.Limit.Delays || c.Candidate.Delays:
 		return nil, words.Wrong("candidate", "", " and `on_limit` delay are mutually exclusive: a candidate can be compared only with a limit that rejects; remove one")
 	case c.OverflowPolicy.Count != nil:
 		return nil, words.Wrong("candidate", "", " and count are mutually exclusive: what the candidate allows and the limit rejects never has a status; remove one")
@@ -242,8 +243,8 @@ func newCandidate(c *RuleConfig) (*Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.identity = strings.Join([]string{c.Namespace, c.Name, "candidate " + c.Candidate.Identity(), c.KeySpec}, "|")
-	r.overflow = &overflow{candidate: true, text: "candidate"}
+	r.Identity = strings.Join([]string{c.Namespace, c.Name, "candidate " + c.Candidate.Identity(), c.KeySpec}, "|")
+	r.Overflow = &Overflow{Candidate: true, text: "candidate"}
 	return r, nil
 }
 
@@ -262,18 +263,6 @@ func checkNames(c RuleConfig) error {
 // Name returns the rule's name.
 func (r *Rule) Name() string { return r.name }
 
-// Namespace returns the rule's namespace; "" is the common one.
-func (r *Rule) Namespace() string { return r.namespace }
-
-// Limit returns the rule's limit.
-func (r *Rule) Limit() *Limit { return r.limit }
-
-// Shadow reports whether the rule is a shadow: it never rejects.
-func (r *Rule) Shadow() bool { return r.shadow }
-
-// CountRejected reports whether requests that the rule rejects are charged, too.
-func (r *Rule) CountRejected() bool { return r.countRejected }
-
 // Blocks reports whether the rule rejects every request.
 func (r *Rule) Blocks() bool { return r.blocks }
 
@@ -287,8 +276,8 @@ func (r *Rule) Kept() interface{} { return r.kept }
 // first request.
 func (r *Rule) Note(v interface{}) {
 	r.noted = v
-	if r.local != nil {
-		r.local.noted = v
+	if r.Local != nil {
+		r.Local.noted = v
 	}
 	for _, other := range r.beside {
 		other.Note(v)
@@ -304,7 +293,7 @@ func (r *Rule) Beside() []*Rule { return r.beside }
 
 // Terms are the parts of a rule's overflow policy that a store needs. Times are in microseconds.
 type Terms struct {
-	Wide      *Limit // the limit during tolerance; nil: the rule has no tolerance
+	Wide      *rate.Limit // the limit during tolerance; nil: the rule has no tolerance
 	SoftFor   int64
 	Counts    bool // it counts by the status of responses
 	Penalties []int64
@@ -312,29 +301,29 @@ type Terms struct {
 
 // Terms returns the terms of the rule's overflow policy; ok is false for a rule without one, which only rejects.
 func (r *Rule) Terms() (t Terms, ok bool) {
-	policy := r.overflow
+	policy := r.Overflow
 	if policy == nil {
 		return t, false
 	}
-	t.Wide = policy.wide
-	t.SoftFor = policy.softFor
-	t.Counts = policy.count != nil
-	t.Penalties = policy.penalties
+	t.Wide = policy.Wide
+	t.SoftFor = policy.SoftFor
+	t.Counts = policy.Count != nil
+	t.Penalties = policy.Penalties
 	return t, true
 }
 
 // HasOverflowPolicy reports whether Terms returns any.
-func (r *Rule) HasOverflowPolicy() bool { return r.overflow != nil }
+func (r *Rule) HasOverflowPolicy() bool { return r.Overflow != nil }
 
 // Accompany makes what waiting requests have reserved visible to all requests under the rule. It must be called before the rule's
 // first request if requests may come under it together with a rule that delays them.
 func (r *Rule) Accompany() {
-	if r.overflow == nil {
-		r.overflow = &overflow{}
+	if r.Overflow == nil {
+		r.Overflow = &Overflow{}
 	}
-	r.overflow.accompanied = true
-	if r.local != nil {
-		r.local.Accompany()
+	r.Overflow.accompanied = true
+	if r.Local != nil {
+		r.Local.Accompany()
 	}
 	if r.onAccompany != nil {
 		r.onAccompany()
@@ -347,11 +336,11 @@ func (r *Rule) OnAccompany(f func()) { r.onAccompany = f }
 // SeesWaiting reports whether requests wait for the rule, or for others in the same checks. A store lets rules that share
 // counters see what those requests have reserved.
 func (r *Rule) SeesWaiting() bool {
-	return r.limit.delays && !r.shadow || r.overflow != nil && r.overflow.accompanied
+	return r.Limit.Delays && !r.Shadow || r.Overflow != nil && r.Overflow.accompanied
 }
 
 // IsCandidate reports whether the rule is a candidate, whose decision is to be compared with that of the check before it.
-func (r *Rule) IsCandidate() bool { return r.overflow != nil && r.overflow.candidate }
+func (r *Rule) IsCandidate() bool { return r.Overflow != nil && r.Overflow.Candidate }
 
 // IsConcurrency reports whether the rule is the concurrency of another rule with a limit.
 func (r *Rule) IsConcurrency() bool { return r.policy != "" }
@@ -371,7 +360,3 @@ func (r *Rule) Policy() string {
 
 // KeySpec returns what the key consists of: RuleConfig.KeySpec.
 func (r *Rule) KeySpec() string { return r.keySpec }
-
-// Identity identifies the state that the rule counts in. Rules with equal identities share counters, whatever the numbers of
-// their limits. It consists of namespace, name, algorithm, period, alignment, and KeySpec.
-func (r *Rule) Identity() string { return r.identity }

@@ -4,11 +4,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/core/rate"
 )
 
 func mustRule(t testing.TB, c RuleConfig) *Rule {
 	if c.Limit == nil {
-		c.Limit = mustLimit(t, LimitConfig{Requests: 10, Period: time.Minute})
+		c.Limit = mustLimit(t, rate.LimitConfig{Requests: 10, Period: time.Minute})
 	}
 	r, err := NewRule(c)
 	if err != nil {
@@ -18,7 +20,7 @@ func mustRule(t testing.TB, c RuleConfig) *Rule {
 }
 
 func TestNewRuleSaysWhatIsWrong(t *testing.T) {
-	limit := mustLimit(t, LimitConfig{Requests: 10, Period: time.Minute})
+	limit := mustLimit(t, rate.LimitConfig{Requests: 10, Period: time.Minute})
 	long := strings.Repeat("a", 65)
 	for _, c := range []struct {
 		config RuleConfig
@@ -40,23 +42,23 @@ func TestNewRuleSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestRuleReturnsItsConfiguration(t *testing.T) {
-	limit := mustLimit(t, LimitConfig{Requests: 10, Period: time.Minute})
+	limit := mustLimit(t, rate.LimitConfig{Requests: 10, Period: time.Minute})
 	r := mustRule(t, RuleConfig{Namespace: "n", Name: "r", Limit: limit, Shadow: true, CountRejected: true})
-	if r.Namespace() != "n" || r.Name() != "r" || r.Limit() != limit || !r.Shadow() || !r.CountRejected() {
-		t.Errorf("%q %q %v %v %v", r.Namespace(), r.Name(), r.Limit(), r.Shadow(), r.CountRejected())
+	if r.Namespace != "n" || r.Name() != "r" || r.Limit != limit || !r.Shadow || !r.CountRejected {
+		t.Errorf("%q %q %v %v %v", r.Namespace, r.Name(), r.Limit, r.Shadow, r.CountRejected)
 	}
 }
 
 func TestRulesShareCountersOnlyWhereTheyCountTheSame(t *testing.T) {
-	second := mustLimit(t, LimitConfig{Requests: 10, Period: time.Second})
+	second := mustLimit(t, rate.LimitConfig{Requests: 10, Period: time.Second})
 	base := mustRule(t, RuleConfig{Namespace: "n", Name: "r", KeySpec: "client_ip"})
-	more := mustLimit(t, LimitConfig{Requests: 99, Period: time.Minute})
+	more := mustLimit(t, rate.LimitConfig{Requests: 99, Period: time.Minute})
 	for _, c := range []RuleConfig{
 		{Namespace: "n", Name: "r", KeySpec: "client_ip", Limit: more},
 		{Namespace: "n", Name: "r", KeySpec: "client_ip", Shadow: true, CountRejected: true},
 	} {
-		if r := mustRule(t, c); r.Identity() != base.Identity() {
-			t.Errorf("%q is not %q, though only what a reload may change is changed", r.Identity(), base.Identity())
+		if r := mustRule(t, c); r.Identity != base.Identity {
+			t.Errorf("%q is not %q, though only what a reload may change is changed", r.Identity, base.Identity)
 		}
 	}
 	for _, c := range []RuleConfig{
@@ -66,12 +68,12 @@ func TestRulesShareCountersOnlyWhereTheyCountTheSame(t *testing.T) {
 		{Namespace: "n", Name: "r", KeySpec: "host"},
 		{Namespace: "n", Name: "r", KeySpec: "client_ip", Limit: second},
 	} {
-		if r := mustRule(t, c); r.Identity() == base.Identity() {
-			t.Errorf("%+v has the identity %q of another", c, r.Identity())
+		if r := mustRule(t, c); r.Identity == base.Identity {
+			t.Errorf("%+v has the identity %q of another", c, r.Identity)
 		}
 	}
 	// The same letters, divided differently between two fields, are a different identity.
-	if mustRule(t, RuleConfig{Namespace: "a", Name: "b.c"}).Identity() == mustRule(t, RuleConfig{Namespace: "a.b", Name: "c"}).Identity() {
+	if mustRule(t, RuleConfig{Namespace: "a", Name: "b.c"}).Identity == mustRule(t, RuleConfig{Namespace: "a.b", Name: "c"}).Identity {
 		t.Error("namespace and name run together")
 	}
 }
@@ -82,7 +84,7 @@ func TestAllThatRejectsForARuleHasItsMessage(t *testing.T) {
 	if r.Message != "Slowly." || r.sharedBy(2).Message != "Slowly." || r.Beside()[0].Message != "Slowly." {
 		t.Errorf("%q, by its share %q, concurrency %q", r.Message, r.sharedBy(2).Message, r.Beside()[0].Message)
 	}
-	if other := mustRule(t, RuleConfig{Name: "a"}); other.identity != mustRule(t, RuleConfig{Name: "a", Message: "Slowly."}).identity {
+	if other := mustRule(t, RuleConfig{Name: "a"}); other.Identity != mustRule(t, RuleConfig{Name: "a", Message: "Slowly."}).Identity {
 		t.Error("a rule whose message changes starts counting afresh")
 	}
 }

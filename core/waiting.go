@@ -64,7 +64,7 @@ func hasRoom(r *Rule, total, own int64) bool {
 	if !boundsKeys(r) {
 		return true
 	}
-	policy := r.overflow
+	policy := r.Overflow
 	left := policy.maxWaiting - total
 	if policy.waitingPerKey > 0 {
 		return left > 0 && own < policy.waitingPerKey
@@ -74,7 +74,7 @@ func hasRoom(r *Rule, total, own int64) bool {
 
 // boundsKeys reports whether a rule bounds how many requests of a key wait, so that they are counted by key. A leaky bucket
 // without on_limit delay does not: its burst bounds each key.
-func boundsKeys(r *Rule) bool { return r.overflow != nil && r.overflow.maxWaiting != 0 }
+func boundsKeys(r *Rule) bool { return r.Overflow != nil && r.Overflow.maxWaiting != 0 }
 
 // Waits reports whether requests may wait for the rule: its limit delays them, or is a leaky bucket.
 func (r *Rule) Waits() bool { return r.room != nil }
@@ -91,8 +91,8 @@ func (r *Rule) Waiting() int64 {
 // Patience returns the longest that one more request of the key may wait for the rule now, in microseconds; 0 if it may not wait. For
 // a shadow nobody waits, and so there is always room.
 func (r *Rule) Patience(key string) int64 {
-	if !r.limit.delays || !r.shadow && !r.room.admits(r, key) {
+	if !r.Limit.Delays || !r.Shadow && !r.room.admits(r, key) {
 		return 0
 	}
-	return r.limit.maxDelay
+	return r.Limit.MaxDelay
 }

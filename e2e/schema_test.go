@@ -10,11 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/core/ruleset"
-	rulesyaml "github.com/proxyweir/weir/core/ruleset/yaml"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/core/ruleset"
+	rulesyaml "github.com/proxyweir/weir/core/ruleset/yaml"
 )
 
 var schemaFile = filepath.Join("..", "docs", "rules.schema.json")
@@ -134,10 +136,10 @@ func TestTheSchemaSaysWhatTheTableOfFieldsSays(t *testing.T) {
 func TestTheSchemaHasTheWordsThatThereAre(t *testing.T) {
 	_, root := readSchema(t)
 	rule := root.Defs["rule"].Properties
-	if got := root.Defs["candidate"].Properties["algorithm"].Enum; !slices.Equal(got, core.AlgorithmNames) {
-		t.Errorf("candidate: algorithm: the schema has %q, not %q", got, core.AlgorithmNames)
+	if got := root.Defs["candidate"].Properties["algorithm"].Enum; !slices.Equal(got, rate.AlgorithmNames) {
+		t.Errorf("candidate: algorithm: the schema has %q, not %q", got, rate.AlgorithmNames)
 	}
-	for field, want := range map[string][]string{"algorithm": core.AlgorithmNames, "on_error": core.OnErrorNames} {
+	for field, want := range map[string][]string{"algorithm": rate.AlgorithmNames, "on_error": core.OnErrorNames} {
 		if !slices.Equal(rule[field].Enum, want) {
 			t.Errorf("%s: the schema has %q, not %q", field, rule[field].Enum, want)
 		}

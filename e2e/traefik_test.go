@@ -371,12 +371,19 @@ func (tr *traefik) get(t testing.TB, path string) []byte {
 func freeAddr() string {
 	for {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(10_000+mathrand.IntN(22_000)))
+		if _, given := givenAddrs.LoadOrStore(addr, true); given {
+			continue
+		}
 		if l, err := net.Listen("tcp", addr); err == nil {
 			l.Close()
 			return addr
 		}
 	}
 }
+
+// givenAddrs are the addresses that freeAddr has returned. None is given twice: two Caddys could listen at one (by SO_REUSEPORT), and each would get a
+// part of its requests.
+var givenAddrs sync.Map
 
 // await waits until a condition holds, and reports whether it does. It looks less often the longer it has waited, since some looks cost
 // Traefik or Prometheus milliseconds.

@@ -1,6 +1,8 @@
 package redis
 
-import "github.com/proxyweir/weir/core"
+import (
+	"github.com/proxyweir/weir/core/rate"
+)
 
 // algorithm is one of core's algorithms as Redis runs it. Its Lua is in the file of scripts with its name: scripts/algorithm.lua says in which parts.
 type algorithm struct {
@@ -9,10 +11,10 @@ type algorithm struct {
 	commands string // the Redis commands that it runs besides commandsOfAll
 	atOnce   bool   // all units come back at the same time, when a window ends
 
-	numbers func(l *core.Limit) (x, y int64) // X and Y in the scripts
+	numbers func(l *rate.Limit) (x, y int64) // X and Y in the scripts
 }
 
-// algorithms has the rows by core.Algorithm. To add an algorithm, add a file of Lua, and a row.
+// algorithms has the rows by rate.Algorithm. To add an algorithm, add a file of Lua, and a row.
 var algorithms = tabulate([]*algorithm{
 	{name: "token_bucket", kind: kindBucket, numbers: numbersOfTokenBucket},
 	{name: "leaky_bucket", kind: kindBucket + kindQueue, numbers: numbersOfLeakyBucket},
@@ -22,19 +24,19 @@ var algorithms = tabulate([]*algorithm{
 	{name: "concurrency", numbers: noNumbers}, // requests in flight
 })
 
-func numbersOfTokenBucket(l *core.Limit) (x, y int64) { return l.Capacity(), oneIf(l.Interval()) }
-func numbersOfLeakyBucket(l *core.Limit) (x, y int64) { return l.Capacity(), l.MaxDelay() }
-func numbersOfFixedWindow(l *core.Limit) (x, y int64) { return 0, oneIf(l.Windows(0) != nil) }
-func numbersOfLog(l *core.Limit) (x, y int64)         { return l.Quantum(), l.Window() }
-func noNumbers(_ *core.Limit) (x, y int64)            { return 0, 0 }
+func numbersOfTokenBucket(l *rate.Limit) (x, y int64) { return l.Capacity, oneIf(l.Interval()) }
+func numbersOfLeakyBucket(l *rate.Limit) (x, y int64) { return l.Capacity, l.MaxDelay }
+func numbersOfFixedWindow(l *rate.Limit) (x, y int64) { return 0, oneIf(l.Windows(0) != nil) }
+func numbersOfLog(l *rate.Limit) (x, y int64)         { return l.Quantum, l.Window }
+func noNumbers(_ *rate.Limit) (x, y int64)            { return 0, 0 }
 
 // algorithmOf returns the row of a limit's algorithm.
-func algorithmOf(l *core.Limit) *algorithm { return algorithms[l.Algorithm()] }
+func algorithmOf(l *rate.Limit) *algorithm { return algorithms[l.Algorithm] }
 
-// tabulate returns the rows by core.Algorithm. It panics if a row is missing, or has no numbers.
+// tabulate returns the rows by rate.Algorithm. It panics if a row is missing, or has no numbers.
 func tabulate(rows []*algorithm) []*algorithm {
-	for i := 0; core.Algorithm(i+1).String() != ""; i++ {
-		name := core.Algorithm(i + 1).String()
+	for i := 0; rate.Algorithm(i+1).String() != ""; i++ {
+		name := rate.Algorithm(i + 1).String()
 		if i >= len(rows) || rows[i].name != name {
 			panic("redis: algorithms.go has no row for the algorithm " + name + " in its place")
 		}

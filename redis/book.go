@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // Book is one key's place in Redis, for those who take leases or keep replicas of it themselves: a simulation of a fleet, whose nodes are not stores.
@@ -21,7 +22,7 @@ func NewBook(s *Store, r *core.Rule, key string) *Book {
 }
 
 // Lend makes a call about a lease, for a request of that cost; 0: for none.
-func (b *Book) Lend(cost int64, a *core.LeaseAsk) (core.Decision, core.LeaseGrant, error) {
+func (b *Book) Lend(cost int64, a *rate.LeaseAsk) (rate.Decision, rate.LeaseGrant, error) {
 	checks := []core.Check{{Rule: b.rule, Key: b.key, Cost: cost}}
 	name := b.store.naming.key(b.key, b.q.rules[0].suffix)
 	g, err := b.store.lend(b.q, checks, name, a)
@@ -29,17 +30,17 @@ func (b *Book) Lend(cost int64, a *core.LeaseAsk) (core.Decision, core.LeaseGran
 }
 
 // Decide lets Redis decide on a request, whatever is held.
-func (b *Book) Decide(cost int64) (core.Decision, error) {
+func (b *Book) Decide(cost int64) (rate.Decision, error) {
 	checks := []core.Check{{Rule: b.rule, Key: b.key, Cost: cost}}
 	err := b.store.ask(b.q, checks, false)
 	return checks[0].Decision, err
 }
 
 // Exchange makes a call about a replica. If cost is not 0, Redis decides on a request of that cost in place of charging the call's units.
-func (b *Book) Exchange(a *core.ReplicaCall, cost int64) (core.Decision, core.ReplicaState, error) {
+func (b *Book) Exchange(a *rate.ReplicaCall, cost int64) (rate.Decision, rate.ReplicaState, error) {
 	c := core.Check{Rule: b.rule, Key: b.key, Cost: cost}
 	one := &replicaVisit{of: &replicaOf{mu: &sync.Mutex{}, rule: b.rule, open: b.q.rules[0], name: b.store.naming.key(b.key, b.q.rules[0].suffix)}, call: *a}
-	var state core.ReplicaState
+	var state rate.ReplicaState
 	call := &Call{}
 	var err error
 	if cost > 0 {

@@ -54,10 +54,10 @@ func newNaming(prefix, secret string, plain bool) (*naming, error) {
 
 // ruleSuffix returns the part of a rule's keys that follows the closing brace, with that brace.
 func ruleSuffix(r *core.Rule) string {
-	sum := sha256.Sum256([]byte(format + "|" + r.Identity()))
+	sum := sha256.Sum256([]byte(format + "|" + r.Identity))
 	name := r.Name()
-	if r.Namespace() != "" {
-		name = r.Namespace() + "/" + name
+	if r.Namespace != "" {
+		name = r.Namespace + "/" + name
 	}
 	return "}:" + name + ":" + base64.RawURLEncoding.EncodeToString(sum[:6])
 }

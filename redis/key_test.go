@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 func mustNaming(t *testing.T, prefix, secret string, plain bool) *naming {
@@ -20,14 +21,14 @@ func mustNaming(t *testing.T, prefix, secret string, plain bool) *naming {
 }
 
 // mustRule returns a rule with the given limit. Without Requests that is 10 a minute.
-func mustRule(t *testing.T, c core.RuleConfig, l core.LimitConfig) *core.Rule {
+func mustRule(t *testing.T, c core.RuleConfig, l rate.LimitConfig) *core.Rule {
 	if l.Requests == 0 {
 		l.Requests = 10
 	}
-	if l.Period == 0 && l.Calendar == core.Epoch {
+	if l.Period == 0 && l.Calendar == rate.Epoch {
 		l.Period = time.Minute
 	}
-	limit, err := core.NewLimit(l)
+	limit, err := rate.NewLimit(l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func hostileKeys() []string {
 
 // For any client's key, the name differs from all others, and has the client's part alone in braces.
 func TestDifferentKeysHaveDifferentNames(t *testing.T) {
-	suffix := ruleSuffix(mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{}))
+	suffix := ruleSuffix(mustRule(t, core.RuleConfig{Name: "r"}, rate.LimitConfig{}))
 	for _, c := range []struct {
 		name   string
 		naming *naming
@@ -138,29 +139,29 @@ func TestPlainKeysAreEscapedSoThatTheyPrint(t *testing.T) {
 // The part after the braces depends on all of the rule's identity, and on no number of its limit.
 func TestTheNameOfARuleStandsForItsIdentity(t *testing.T) {
 	same := []string{
-		ruleSuffix(mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{})),
-		ruleSuffix(mustRule(t, core.RuleConfig{Name: "r", Shadow: true, CountRejected: true, OnError: core.RejectAll}, core.LimitConfig{Requests: 20})),
+		ruleSuffix(mustRule(t, core.RuleConfig{Name: "r"}, rate.LimitConfig{})),
+		ruleSuffix(mustRule(t, core.RuleConfig{Name: "r", Shadow: true, CountRejected: true, OnError: core.RejectAll}, rate.LimitConfig{Requests: 20})),
 	}
 	if same[0] != same[1] {
 		t.Errorf("%q is %q after its numbers have changed", same[0], same[1])
 	}
 	seen := make(map[string]int)
 	for i, r := range []*core.Rule{
-		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{}),
-		mustRule(t, core.RuleConfig{Name: "R"}, core.LimitConfig{}),
-		mustRule(t, core.RuleConfig{Name: "r", Namespace: "n"}, core.LimitConfig{}),
-		mustRule(t, core.RuleConfig{Name: "n", Namespace: "r"}, core.LimitConfig{}),
-		mustRule(t, core.RuleConfig{Name: "r", KeySpec: "client_ip"}, core.LimitConfig{}),
-		mustRule(t, core.RuleConfig{Name: "r", KeySpec: "host"}, core.LimitConfig{}),
-		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Period: time.Second}),
-		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Algorithm: core.TokenBucket}),
-		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Algorithm: core.TokenBucket, Interval: true}),
-		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Algorithm: core.LeakyBucket}),
-		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Algorithm: core.FixedWindow}),
-		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Algorithm: core.SlidingWindowLog}),
-		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Calendar: core.Day}),
-		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Calendar: core.Month}),
-		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Calendar: core.Day, Location: time.FixedZone("CET", 3600)}),
+		mustRule(t, core.RuleConfig{Name: "r"}, rate.LimitConfig{}),
+		mustRule(t, core.RuleConfig{Name: "R"}, rate.LimitConfig{}),
+		mustRule(t, core.RuleConfig{Name: "r", Namespace: "n"}, rate.LimitConfig{}),
+		mustRule(t, core.RuleConfig{Name: "n", Namespace: "r"}, rate.LimitConfig{}),
+		mustRule(t, core.RuleConfig{Name: "r", KeySpec: "client_ip"}, rate.LimitConfig{}),
+		mustRule(t, core.RuleConfig{Name: "r", KeySpec: "host"}, rate.LimitConfig{}),
+		mustRule(t, core.RuleConfig{Name: "r"}, rate.LimitConfig{Period: time.Second}),
+		mustRule(t, core.RuleConfig{Name: "r"}, rate.LimitConfig{Algorithm: rate.TokenBucket}),
+		mustRule(t, core.RuleConfig{Name: "r"}, rate.LimitConfig{Algorithm: rate.TokenBucket, Interval: true}),
+		mustRule(t, core.RuleConfig{Name: "r"}, rate.LimitConfig{Algorithm: rate.LeakyBucket}),
+		mustRule(t, core.RuleConfig{Name: "r"}, rate.LimitConfig{Algorithm: rate.FixedWindow}),
+		mustRule(t, core.RuleConfig{Name: "r"}, rate.LimitConfig{Algorithm: rate.SlidingWindowLog}),
+		mustRule(t, core.RuleConfig{Name: "r"}, rate.LimitConfig{Calendar: rate.Day}),
+		mustRule(t, core.RuleConfig{Name: "r"}, rate.LimitConfig{Calendar: rate.Month}),
+		mustRule(t, core.RuleConfig{Name: "r"}, rate.LimitConfig{Calendar: rate.Day, Location: time.FixedZone("CET", 3600)}),
 	} {
 		suffix := ruleSuffix(r)
 		if other, ok := seen[suffix]; ok {
@@ -168,8 +169,8 @@ func TestTheNameOfARuleStandsForItsIdentity(t *testing.T) {
 		}
 		seen[suffix] = i
 		name := "}:" + r.Name() + ":"
-		if r.Namespace() != "" {
-			name = "}:" + r.Namespace() + "/" + r.Name() + ":"
+		if r.Namespace != "" {
+			name = "}:" + r.Namespace + "/" + r.Name() + ":"
 		}
 		if !strings.HasPrefix(suffix, name) || len(suffix) != len(name)+8 {
 			t.Errorf("rule %d is called %q, want %q and eight characters", i, suffix, name)

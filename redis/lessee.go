@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // lessee has what this node holds of rules with consistency lease: package core's Lease says how that works, and scripts/lease.lua what Redis does.
@@ -49,7 +50,7 @@ type lesseeShard struct {
 
 // holding is a key's lease, under the lock of its shard.
 type holding struct {
-	lease  core.Lease
+	lease  rate.Lease
 	mu     *sync.Mutex // of its shard
 	place  int         // of its shard
 	rule   *core.Rule  // by which it was used last
@@ -61,7 +62,7 @@ type holding struct {
 // errand is a call about a lease that no request waits for.
 type errand struct {
 	of    *holding
-	ask   core.LeaseAsk
+	ask   rate.LeaseAsk
 	tries int
 }
 
@@ -106,7 +107,7 @@ func (l *lessee) find(place int, hash uint64, mono int64) *holding {
 	shard := &l.shards[place]
 	h := shard.old[hash]
 	if h == nil {
-		h = &holding{lease: core.NewLease(mono), mu: &shard.mu, place: place}
+		h = &holding{lease: rate.NewLease(mono), mu: &shard.mu, place: place}
 	}
 	if len(shard.young) >= generation {
 		shard.old = shard.young
@@ -132,7 +133,7 @@ func (l *lessee) forget(o *openRule, hash uint64) {
 // use is what decideLeased knows of a check.
 type use struct {
 	of    *holding // nil: its rule is not leased
-	step  core.LeaseStep
+	step  rate.LeaseStep
 	calls int64
 }
 
@@ -140,24 +141,24 @@ type use struct {
 func (s *Store) decideLeased(o *openRule, checks []core.Check, peek bool) error {
 	mono, wall := s.clocks()
 	hash := s.hashOf(o, checks[0].Key)
-	var ask core.LeaseAsk
+	var ask rate.LeaseAsk
 	var u use
 	s.useLease(o, hash, &checks[0], peek, mono, wall, &u, &ask)
-	if u.step == core.Held || u.step == core.Refused {
+	if u.step == rate.Held || u.step == rate.Refused {
 		return nil
 	}
 	q := s.inquire(checks)
 	q.call.wait = patiently
 	var err error
-	if u.step == core.Asking && o.further == nil {
+	if u.step == rate.Asking && o.further == nil {
 		err = s.decideAndLease(q, checks, u.of, &ask, mono)
 	} else {
-		if u.step == core.Asking {
+		if u.step == rate.Asking {
 			s.lessee.send(&errand{of: u.of, ask: ask})
 		}
 		err = s.decideStrictly(q, checks, peek, mono)
 		if err == nil && peek {
-			core.BoundReset(o.lease, &checks[0].Decision)
+			rate.BoundReset(o.lease, &checks[0].Decision)
 		} else if err == nil {
 			s.concludeLease(u.of, &checks[0])
 		}
@@ -178,14 +179,14 @@ func (s *Store) decideSomeLeased(q *inquiry, checks []core.Check, peek bool, now
 			missing++
 			continue
 		}
-		var ask core.LeaseAsk
+		var ask rate.LeaseAsk
 		s.useLease(q.rules[i], q.hashes[i], &checks[i], peek, mono, wall, &uses[i], &ask)
-		if uses[i].step == core.Asking {
+		if uses[i].step == rate.Asking {
 			s.lessee.send(&errand{of: uses[i].of, ask: ask})
 		}
-		if uses[i].step == core.Refused && !checks[i].Rule.Shadow() {
+		if uses[i].step == rate.Refused && !checks[i].Rule.Shadow {
 			refused = true
-		} else if uses[i].step != core.Held && uses[i].step != core.Refused {
+		} else if uses[i].step != rate.Held && uses[i].step != rate.Refused {
 			missing++
 		}
 	}
@@ -198,8 +199,8 @@ func (s *Store) decideSomeLeased(q *inquiry, checks []core.Check, peek bool, now
 	return s.decideRest(q, checks, uses, peek, now)
 }
 
-// useLease sets what becomes of a check whose rule is leased, and its decision, if no call is needed for it. A call ahead of need is made aside.
-func (s *Store) useLease(o *openRule, hash uint64, c *core.Check, peek bool, mono, wall int64, u *use, ask *core.LeaseAsk) {
+// UseLease sets what becomes of a check whose rule is leased, and its decision, if no call is needed for it. A call ahead of need is made aside.
+func (s *Store) useLease(o *openRule, hash uint64, c *core.Check, peek bool, mono, wall int64, u *use, ask *rate.LeaseAsk) {
 	hash ^= o.terms
 	place := int(hash % memoShards)
 	shard := &s.lessee.shards[place]
@@ -214,32 +215,32 @@ func (s *Store) useLease(o *openRule, hash uint64, c *core.Check, peek bool, mon
 		h.rule = c.Rule
 	}
 	if peek {
-		u.step = core.PeekLease(&h.lease, c.Cost, mono, wall)
+		u.step = rate.PeekLease(&h.lease, c.Cost, mono, wall)
 	} else {
-		u.step = core.UseLease(&h.lease, o.lease, c.Cost, mono, wall, ask)
+		u.step = rate.UseLease(&h.lease, o.lease, c.Cost, mono, wall, ask)
 	}
-	ahead := u.step == core.HeldAndAsk
+	ahead := u.step == rate.HeldAndAsk
 	if ahead {
-		u.step = core.Held
+		u.step = rate.Held
 	}
-	if u.step == core.Asking && h.name == "" { // most keys never get here, and there are many
+	if u.step == rate.Asking && h.name == "" { // most keys never get here, and there are many
 		h.name = s.naming.key(c.Key, o.suffix)
 	}
-	if u.step == core.Held || u.step == core.Refused {
-		core.DecideByLease(&h.lease, c.Rule.Limit(), u.step == core.Held, mono, &c.Decision)
+	if u.step == rate.Held || u.step == rate.Refused {
+		rate.DecideByLease(&h.lease, c.Rule.Limit, u.step == rate.Held, mono, &c.Decision)
 	}
 	if peek {
-		if u.step == core.Held {
+		if u.step == rate.Held {
 			c.Decision.Remaining -= c.Cost // as if it had been charged
 		}
-	} else if u.step == core.Held {
+	} else if u.step == rate.Held {
 		shard.spent++
-	} else if u.step == core.Refused {
+	} else if u.step == rate.Refused {
 		shard.rejected++
 	} else {
 		shard.asked++
 	}
-	u.calls = core.LeaseCalls(&h.lease)
+	u.calls = rate.LeaseCalls(&h.lease)
 	shard.mu.Unlock()
 	if ahead {
 		s.lessee.send(&errand{of: h, ask: *ask})
@@ -247,7 +248,7 @@ func (s *Store) useLease(o *openRule, hash uint64, c *core.Check, peek bool, mon
 }
 
 // decideAndLease makes one call, which decides on a request and takes a lease.
-func (s *Store) decideAndLease(q *inquiry, checks []core.Check, h *holding, ask *core.LeaseAsk, now int64) error {
+func (s *Store) decideAndLease(q *inquiry, checks []core.Check, h *holding, ask *rate.LeaseAsk, now int64) error {
 	c := q.call
 	asked := *ask
 	c.Late = func(late error) { s.lessee.settleLate(h, &asked, c.Reply, late) }
@@ -272,16 +273,16 @@ func (s *Store) decideAndLease(q *inquiry, checks []core.Check, h *holding, ask 
 func (s *Store) addHeld(h *holding, c *core.Check) {
 	mono, wall := s.clocks()
 	h.mu.Lock()
-	units, _ := core.LeaseHolds(&h.lease, mono, wall)
+	units, _ := rate.LeaseHolds(&h.lease, mono, wall)
 	h.mu.Unlock()
 	c.Decision.Remaining += units
-	if quota := c.Rule.Limit().Quota(); c.Decision.Remaining > quota {
+	if quota := c.Rule.Limit.Quota; c.Decision.Remaining > quota {
 		c.Decision.Remaining = quota
 	}
 }
 
 // settleLate takes over what came of a call after its request had left. What Redis has decided on the request does not matter any more.
-func (l *lessee) settleLate(h *holding, a *core.LeaseAsk, reply []int64, err error) {
+func (l *lessee) settleLate(h *holding, a *rate.LeaseAsk, reply []int64, err error) {
 	var numbers []int64
 	if err == nil && len(reply) == leaseNumbers {
 		numbers = reply
@@ -290,7 +291,7 @@ func (l *lessee) settleLate(h *holding, a *core.LeaseAsk, reply []int64, err err
 }
 
 // lend makes a call about the lease of the check's key, whose name in Redis is given, and lets Redis decide on the check.
-func (s *Store) lend(q *inquiry, checks []core.Check, name string, ask *core.LeaseAsk) (g core.LeaseGrant, err error) {
+func (s *Store) lend(q *inquiry, checks []core.Check, name string, ask *rate.LeaseAsk) (g rate.LeaseGrant, err error) {
 	c := q.call
 	c.Script = scriptOfLease
 	c.Keys = append(c.Keys[:0], name, name+demandSuffix)
@@ -305,28 +306,28 @@ func (s *Store) lend(q *inquiry, checks []core.Check, name string, ask *core.Lea
 }
 
 // readGrant reads a lease's numbers of a reply. It returns false if they are out of range.
-func readGrant(reply []int64, t *core.LeaseTerms, g *core.LeaseGrant) bool {
+func readGrant(reply []int64, t *rate.LeaseTerms, g *rate.LeaseGrant) bool {
 	free := reply[0]
 	if free < 0 {
 		free = -1 - free
 	}
-	*g = core.LeaseGrant{Units: reply[4], Life: reply[5], Mark: reply[6], ToldIn: reply[7], Free: free, Reset: reply[2]}
-	return g.Units >= 0 && g.Units <= core.MaxRequests && g.Life >= 0 && g.Life <= t.Length
+	*g = rate.LeaseGrant{Units: reply[4], Life: reply[5], Mark: reply[6], ToldIn: reply[7], Free: free, Reset: reply[2]}
+	return g.Units >= 0 && g.Units <= rate.MaxRequests && g.Life >= 0 && g.Life <= t.Length
 }
 
-// concludeLease takes note of Redis's decision on a request whose units were not held.
+// ConcludeLease takes note of Redis's decision on a request whose units were not held.
 func (s *Store) concludeLease(h *holding, c *core.Check) {
 	mono, _ := s.clocks()
 	h.mu.Lock()
-	core.ConcludeLease(&h.lease, h.open.lease, c.Cost, &c.Decision, mono)
+	rate.ConcludeLease(&h.lease, h.open.lease, c.Cost, &c.Decision, mono)
 	h.mu.Unlock()
 }
 
 // unspend gives back the units of a request that is rejected, and corrects the decision.
 func (s *Store) unspend(c *core.Check, u *use, mono int64) {
 	u.of.mu.Lock()
-	core.UnspendLease(&u.of.lease, c.Cost, u.calls)
-	core.DecideByLease(&u.of.lease, c.Rule.Limit(), true, mono, &c.Decision)
+	rate.UnspendLease(&u.of.lease, c.Cost, u.calls)
+	rate.DecideByLease(&u.of.lease, c.Rule.Limit, true, mono, &c.Decision)
 	u.of.mu.Unlock()
 }
 
@@ -336,16 +337,16 @@ func (s *Store) refuse(q *inquiry, checks []core.Check, uses []use, mono int64) 
 	var k known
 	for i := range checks {
 		c := &checks[i]
-		if uses[i].step == core.Held || uses[i].step == core.Refused {
+		if uses[i].step == rate.Held || uses[i].step == rate.Refused {
 			continue
 		}
-		if c.Rule.CountRejected() || c.Rule.Limit().InFlight() || !s.memo.find(q.hashes[i], &k) || k.terms != q.rules[i].terms {
+		if c.Rule.CountRejected || c.Rule.Limit.InFlight || !s.memo.find(q.hashes[i], &k) || k.terms != q.rules[i].terms {
 			return false
 		}
 		k.decision(s.clock(), c.Cost, &c.Decision)
 	}
 	for i := range checks {
-		if uses[i].step == core.Held {
+		if uses[i].step == rate.Held {
 			s.unspend(&checks[i], &uses[i], mono)
 		}
 	}
@@ -361,7 +362,7 @@ func (s *Store) decideRest(q *inquiry, checks []core.Check, uses []use, peek boo
 	var some []core.Check
 	wait := patiently // if none of them is strict
 	for i := range checks {
-		if uses[i].step != core.Held {
+		if uses[i].step != rate.Held {
 			if q.rules[i].lease == nil {
 				wait = promptly
 			}
@@ -378,12 +379,12 @@ func (s *Store) decideRest(q *inquiry, checks []core.Check, uses []use, peek boo
 	mono, _ := s.clocks()
 	n := 0
 	for i := range checks {
-		if uses[i].step == core.Held {
+		if uses[i].step == rate.Held {
 			continue
 		}
 		checks[i] = some[n]
 		n++
-		if !checks[i].Decision.Allowed && !checks[i].Rule.Shadow() {
+		if !checks[i].Decision.Allowed && !checks[i].Rule.Shadow {
 			rejected = true
 		}
 		if err == nil && !peek && uses[i].of != nil {
@@ -392,7 +393,7 @@ func (s *Store) decideRest(q *inquiry, checks []core.Check, uses []use, peek boo
 	}
 	if rejected && !peek {
 		for i := range checks {
-			if uses[i].step == core.Held {
+			if uses[i].step == rate.Held {
 				s.unspend(&checks[i], &uses[i], mono)
 			}
 		}
@@ -406,7 +407,7 @@ const (
 )
 
 // leaseArgument returns a lease's part of the argument of scriptOfLease.
-func leaseArgument(a *core.LeaseAsk, t *core.LeaseTerms) string {
+func leaseArgument(a *rate.LeaseAsk, t *rate.LeaseTerms) string {
 	b := make([]byte, 0, 9*8)
 	for _, n := range []int64{a.Mark, a.Size, a.Spent, a.Keep, a.Want, a.Demand, a.Told, a.ToldIn, t.Length} {
 		b = appendDouble(b, n)
@@ -416,33 +417,33 @@ func leaseArgument(a *core.LeaseAsk, t *core.LeaseTerms) string {
 
 // settle takes over the numbers of an answer to a call about a lease; nil: there is none, and there will be none. executed says whether Redis may have
 // carried the call out.
-func (l *lessee) settle(h *holding, a *core.LeaseAsk, numbers []int64, executed bool) {
+func (l *lessee) settle(h *holding, a *rate.LeaseAsk, numbers []int64, executed bool) {
 	h.mu.Lock()
 	terms := h.open.lease
 	h.mu.Unlock()
-	var g core.LeaseGrant
+	var g rate.LeaseGrant
 	if numbers != nil && readGrant(numbers, terms, &g) {
 		l.grant(h, a, &g)
 		return
 	}
 	h.mu.Lock()
-	core.OrphanLease(&h.lease, terms, a, executed)
+	rate.OrphanLease(&h.lease, terms, a, executed)
 	h.mu.Unlock()
 	l.failed.Add(1)
 }
 
 // grant takes over the answer to a call about a lease.
-func (l *lessee) grant(h *holding, a *core.LeaseAsk, g *core.LeaseGrant) {
+func (l *lessee) grant(h *holding, a *rate.LeaseAsk, g *rate.LeaseGrant) {
 	mono, _ := l.store.clocks()
 	h.mu.Lock()
-	core.GrantLease(&h.lease, h.open.lease, a, g, mono)
+	rate.GrantLease(&h.lease, h.open.lease, a, g, mono)
 	if g.Units > 0 && !h.listed {
 		h.listed = true
 		shard := &l.shards[h.place]
 		shard.held = append(shard.held, h)
 	}
 	h.mu.Unlock()
-	if core.LeaseGained(a, g) > 0 {
+	if rate.LeaseGained(a, g) > 0 {
 		l.granted.Add(1)
 	} else {
 		l.refused.Add(1)
@@ -490,10 +491,10 @@ func (l *lessee) expiring(ahead int64) (due []*errand, held bool) {
 		kept := shard.held[:0]
 		for _, h := range shard.held {
 			one := &errand{of: h}
-			if core.ReturnLease(&h.lease, mono+ahead, wall+ahead, &one.ask) {
+			if rate.ReturnLease(&h.lease, mono+ahead, wall+ahead, &one.ask) {
 				due = append(due, one)
 			}
-			if h.listed = core.LeaseHeld(&h.lease); h.listed {
+			if h.listed = rate.LeaseHeld(&h.lease); h.listed {
 				kept = append(kept, h)
 				held = true
 			}

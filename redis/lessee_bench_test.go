@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // BenchmarkLease measures a decision from a lease, one in memory, and one that the memo rejects, in turns of a few thousand each. It reports the medians, and how
 // many times a decision from a lease takes one in memory.
 func BenchmarkLease(b *testing.B) {
-	limit, err := core.NewLimit(core.LimitConfig{Requests: core.MaxRequests, Period: time.Hour, Algorithm: core.FixedWindow})
+	limit, err := rate.NewLimit(rate.LimitConfig{Requests: rate.MaxRequests, Period: time.Hour, Algorithm: rate.FixedWindow})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -29,12 +31,12 @@ func BenchmarkLease(b *testing.B) {
 		return []core.Check{{Rule: r, Key: "192.0.2.1", Cost: 1}}
 	}
 	l := newLender()
-	l.units = core.MaxRequests
+	l.units = rate.MaxRequests
 	store, err := NewStore(Config{Client: l})
 	if err != nil {
 		b.Fatal(err)
 	}
-	memory := core.NewMemory(core.MemoryConfig{})
+	memory := memory.New(memory.Config{})
 	rejecting := &lender{rejects: true}
 	rejecting.server = NewServer("rejecting", rejecting)
 	strict, err := NewStore(Config{Client: rejecting})

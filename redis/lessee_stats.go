@@ -1,6 +1,9 @@
 package redis
 
-import "github.com/proxyweir/weir/core"
+import (
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
+)
 
 // LeaseStats is the result of Store.LeaseStats.
 type LeaseStats struct {
@@ -29,9 +32,9 @@ func (s *Store) LeaseStats() LeaseStats {
 		stats.Rejected += shard.rejected
 		stats.Asked += shard.asked
 		for _, h := range shard.held {
-			if units, _ := core.LeaseHolds(&h.lease, mono, wall); units > 0 {
+			if units, _ := rate.LeaseHolds(&h.lease, mono, wall); units > 0 {
 				stats.Units += units
-				stats.Held[h.rule.Identity()] += units
+				stats.Held[h.rule.Identity] += units
 			}
 		}
 		shard.mu.Unlock()
@@ -68,9 +71,9 @@ func (s *LeaseStats) Calls() []int64 { return []int64{s.Granted, s.Refused, s.Re
 func (s *LeaseStats) HeldOf(rules []*core.Rule) (units int64, leased bool) {
 	counted := make(map[string]bool)
 	for _, r := range rules {
-		if r.LeaseTerms() != nil && !counted[r.Identity()] {
-			counted[r.Identity()] = true
-			units += s.Held[r.Identity()]
+		if r.LeaseTerms() != nil && !counted[r.Identity] {
+			counted[r.Identity] = true
+			units += s.Held[r.Identity]
 			leased = true
 		}
 	}
@@ -93,5 +96,5 @@ func (s *Store) Holds(r *core.Rule, key string) (units, lasts int64) {
 	if h == nil {
 		return 0, 0
 	}
-	return core.LeaseHolds(&h.lease, mono, wall)
+	return rate.LeaseHolds(&h.lease, mono, wall)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // lender is a client of one server that grants the same lease to all who ask, unless it is away.
@@ -84,7 +85,7 @@ func openLeased(t *testing.T, name string, s *Store) *core.Rule {
 // openLeasedLimit opens a leased rule of so many requests a minute.
 func openLeasedLimit(t *testing.T, name string, s *Store, requests int64) *core.Rule {
 	t.Helper()
-	l, err := core.NewLimit(core.LimitConfig{Requests: requests, Period: time.Minute})
+	l, err := rate.NewLimit(rate.LimitConfig{Requests: requests, Period: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +167,7 @@ func TestWhatANodeHoldsCanBeAskedFor(t *testing.T) {
 	}
 	stats := s.LeaseStats()
 	units, lasts := s.Holds(r, "k")
-	if units == 0 || units != stats.Units || units != stats.Held[r.Identity()] || lasts <= 0 || lasts > 1_000_000 {
+	if units == 0 || units != stats.Units || units != stats.Held[r.Identity] || lasts <= 0 || lasts > 1_000_000 {
 		t.Errorf("%d units for %d µs, %+v", units, lasts, stats)
 	}
 	if got := stats.Requests(); got[0]+got[1]+got[2] != 100 || got[0] < 50 || got[2] == 0 {

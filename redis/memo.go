@@ -5,7 +5,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // memo remembers the last decision on each key. The store uses it for two things: it rejects the requests of a rejected key without
@@ -49,7 +49,7 @@ type known struct {
 
 	// A fast path notes these, if until is 0.
 	command string // the key's name in Redis, as an argument of a command
-	line    string // the last reply, in place of resetAt, moreAt and remaining; "": these have it
+	line    string // the last reply, in place of ResetAt, moreAt and remaining; "": these have it
 }
 
 // unfold reads what a fast path has noted.
@@ -67,8 +67,8 @@ func (k *known) unfold() {
 }
 
 // paceOf returns how much longer a rejection is remembered at most: 500 ms, or a 20th of the time in which the limit is whole again.
-func paceOf(l *core.Limit) int64 {
-	pace := core.WholeAfter(l) / 20
+func paceOf(l *rate.Limit) int64 {
+	pace := rate.WholeAfter(l) / 20
 	if pace > longestPace {
 		pace = longestPace
 	}
@@ -94,16 +94,16 @@ func (m *memo) find(hash uint64, k *known) bool {
 }
 
 // learn remembers a decision on a request of that cost. The node asked for it, and got it, at these times of its clock.
-func (m *memo) learn(hash uint64, o *openRule, asked, answered, cost int64, d *core.Decision) {
+func (m *memo) learn(hash uint64, o *openRule, asked, answered, cost int64, d *rate.Decision) {
 	k := known{terms: o.terms, at: asked, resetAt: asked + d.ResetAfter, limit: d.Limit, remaining: d.Remaining}
 	if d.MoreAfter > 0 {
 		k.moreAt = asked + d.MoreAfter
 	}
 	if !d.Allowed {
 		k.cost = cost
-		k.retryAt = core.Never
+		k.retryAt = rate.Never
 		k.until = asked + rememberedNever
-		if d.RetryAfter != core.Never {
+		if d.RetryAfter != rate.Never {
 			k.retryAt = asked + d.RetryAfter
 			k.until = k.retryAt
 			k.plain = cost == 1 && d.Remaining == 0
@@ -189,11 +189,11 @@ func (k *known) rejects(now, cost int64) bool {
 }
 
 // decision sets d to the remembered decision, with its times counted from now. If the rejection is over, or there was none, d allows.
-func (k *known) decision(now, cost int64, d *core.Decision) {
-	*d = core.Decision{Allowed: !k.rejects(now, cost), Limit: k.limit, Remaining: k.remaining}
+func (k *known) decision(now, cost int64, d *rate.Decision) {
+	*d = rate.Decision{Allowed: !k.rejects(now, cost), Limit: k.limit, Remaining: k.remaining}
 	if !d.Allowed {
-		d.RetryAfter = core.Never
-		if k.retryAt != core.Never {
+		d.RetryAfter = rate.Never
+		if k.retryAt != rate.Never {
 			d.RetryAfter = k.retryAt - now
 		}
 	}
@@ -207,7 +207,7 @@ func (k *known) decision(now, cost int64, d *core.Decision) {
 
 // last sets in d how many units of the quota are left at time now, by estimate, so that counting can continue without Redis. It takes the
 // used units to come back evenly until the quota is whole; or, with atOnce, all at that time.
-func (k *known) last(now, quota int64, atOnce bool, d *core.Decision) {
+func (k *known) last(now, quota int64, atOnce bool, d *rate.Decision) {
 	used := k.limit - k.remaining
 	if now >= k.resetAt || now < k.at {
 		used = 0

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 const second = 1_000_000 // µs
@@ -32,7 +33,7 @@ func TestAMemoHasTwoGenerations(t *testing.T) {
 	if m.find(1, &k) {
 		t.Error("an empty memo knows something")
 	}
-	d := core.Decision{Limit: 10, Remaining: 3, Allowed: true}
+	d := rate.Decision{Limit: 10, Remaining: 3, Allowed: true}
 	most := 2 * memoShards * generation
 	for i := 0; i < 3*most; i++ {
 		m.learn(spread(uint64(i)), o, 1, 1, 1, &d)
@@ -70,7 +71,7 @@ func TestAMemoHasTwoGenerations(t *testing.T) {
 }
 
 // asks reports whether a request is sent to Redis, and returns the decision of its first rule.
-func (s *scene) asks(peek bool, checks ...core.Check) (bool, core.Decision) {
+func (s *scene) asks(peek bool, checks ...core.Check) (bool, rate.Decision) {
 	s.t.Helper()
 	s.forget()
 	if err := s.store.Decide(checks, peek); err != nil {
@@ -81,7 +82,7 @@ func (s *scene) asks(peek bool, checks ...core.Check) (bool, core.Decision) {
 
 func TestARejectionIsRememberedUntilARetrySucceeds(t *testing.T) {
 	s := newScene(t, false)
-	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
+	r := s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{})
 	s.answer = always([]int64{-3, 4 * second, 9 * second, 0})
 	if asked, d := s.asks(false, check(r, "k", 4)); !asked || d.Allowed {
 		t.Fatalf("the first: %v, %+v", asked, d)
@@ -96,7 +97,7 @@ func TestARejectionIsRememberedUntilARetrySucceeds(t *testing.T) {
 	} {
 		s.now = 1 + c.after
 		asked, d := s.asks(false, check(r, "k", 4))
-		if want := (core.Decision{Limit: 10, Remaining: 2, RetryAfter: 4*second - c.after, ResetAfter: 9*second - c.after}); asked || d != want {
+		if want := (rate.Decision{Limit: 10, Remaining: 2, RetryAfter: 4*second - c.after, ResetAfter: 9*second - c.after}); asked || d != want {
 			t.Errorf("after %d µs: sent to Redis %v, %+v; want %+v from memory", c.after, asked, d, want)
 		}
 	}
@@ -127,7 +128,7 @@ func TestARejectionIsRememberedUntilARetrySucceeds(t *testing.T) {
 
 func TestARejectionIsRememberedForTenSecondsAtMost(t *testing.T) {
 	s := newScene(t, false)
-	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
+	r := s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{})
 	for _, c := range []struct {
 		name  string
 		wait  int64
@@ -146,7 +147,7 @@ func TestARejectionIsRememberedForTenSecondsAtMost(t *testing.T) {
 		asked, d := s.asks(false, check(r, c.name, 1))
 		want := c.wait - (c.until - 1)
 		if c.wait == -1 {
-			want = core.Never
+			want = rate.Never
 		}
 		if asked || d.Allowed || d.RetryAfter != want {
 			t.Errorf("%s: sent to Redis %v, %+v a microsecond before", c.name, asked, d)
@@ -165,7 +166,7 @@ func TestARejectionIsRememberedForTenSecondsAtMost(t *testing.T) {
 
 func TestARejectionThatIsCountedIsSentToRedis(t *testing.T) {
 	s := newScene(t, false)
-	counts, other := s.open(core.RuleConfig{Name: "counts", CountRejected: true}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "other"}, core.LimitConfig{})
+	counts, other := s.open(core.RuleConfig{Name: "counts", CountRejected: true}, rate.LimitConfig{}), s.open(core.RuleConfig{Name: "other"}, rate.LimitConfig{})
 	s.answer = always(denied())
 	for i := 0; i < 3; i++ {
 		if asked, _ := s.asks(false, check(counts, "k", 1)); !asked {
@@ -178,13 +179,13 @@ func TestARejectionThatIsCountedIsSentToRedis(t *testing.T) {
 }
 
 func TestARejectionByOneLimitIsNotRememberedForAnother(t *testing.T) {
-	for i, changed := range []core.LimitConfig{
-		{Algorithm: core.LeakyBucket, Requests: 10, Burst: 20},
-		{Algorithm: core.LeakyBucket, Requests: 20, Burst: 10},
-		{Algorithm: core.LeakyBucket, Requests: 10, Burst: 10, MaxDelay: time.Second},
+	for i, changed := range []rate.LimitConfig{
+		{Algorithm: rate.LeakyBucket, Requests: 10, Burst: 20},
+		{Algorithm: rate.LeakyBucket, Requests: 20, Burst: 10},
+		{Algorithm: rate.LeakyBucket, Requests: 10, Burst: 10, MaxDelay: time.Second},
 	} {
 		s := newScene(t, false)
-		before := core.LimitConfig{Algorithm: core.LeakyBucket, Requests: 10, Burst: 10}
+		before := rate.LimitConfig{Algorithm: rate.LeakyBucket, Requests: 10, Burst: 10}
 		r := s.open(core.RuleConfig{Name: "r"}, before)
 		s.answer = always(denied())
 		s.asks(false, check(r, "k", 1))
@@ -205,10 +206,10 @@ func TestTheLastKnownStateGoesByTheCurrentLimit(t *testing.T) {
 	for _, c := range []struct{ requests, want int64 }{{10, 4}, {20, 14}, {7, 1}, {6, 0}, {3, 0}} {
 		s := newScene(t, false)
 		s.answer = always([]int64{4, 0, 60 * second, 9})
-		s.asks(false, check(s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{}), "k", 1))
+		s.asks(false, check(s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{}), "k", 1))
 		s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }
-		checks := []core.Check{check(s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{Requests: c.requests}), "k", 1)}
-		want := core.Decision{Limit: c.requests, Remaining: c.want}
+		checks := []core.Check{check(s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{Requests: c.requests}), "k", 1)}
+		want := rate.Decision{Limit: c.requests, Remaining: c.want}
 		if err := s.store.Decide(checks, false); err == nil || checks[0].Decision != want {
 			t.Errorf("6 used, and then %d a minute: %v, %+v, want %+v", c.requests, err, checks[0].Decision, want)
 		}
@@ -217,8 +218,8 @@ func TestTheLastKnownStateGoesByTheCurrentLimit(t *testing.T) {
 
 func TestARejectionIsRememberedOnlyIfAllRulesAreKnown(t *testing.T) {
 	s := newScene(t, false)
-	a, b := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
-	shadow := s.open(core.RuleConfig{Name: "shadow", Shadow: true}, core.LimitConfig{})
+	a, b := s.open(core.RuleConfig{Name: "a"}, rate.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, rate.LimitConfig{})
+	shadow := s.open(core.RuleConfig{Name: "shadow", Shadow: true}, rate.LimitConfig{})
 	s.answer = always(denied())
 	s.asks(false, check(a, "k", 1))
 	s.asks(false, check(shadow, "k", 1))
@@ -231,10 +232,10 @@ func TestARejectionIsRememberedOnlyIfAllRulesAreKnown(t *testing.T) {
 	s.now += 5 * second
 	checks := []core.Check{check(a, "k", 1), check(b, "k", 1)}
 	asked, d := s.asks(false, checks...)
-	if want := (core.Decision{Limit: 10, RetryAfter: 15 * second, ResetAfter: 55 * second}); asked || d != want {
+	if want := (rate.Decision{Limit: 10, RetryAfter: 15 * second, ResetAfter: 55 * second}); asked || d != want {
 		t.Errorf("sent to Redis %v, %+v; want %+v from memory", asked, d, want)
 	}
-	if want := (core.Decision{Allowed: true, Limit: 10, Remaining: 7, ResetAfter: 13 * second, MoreAfter: second}); checks[1].Decision != want {
+	if want := (rate.Decision{Allowed: true, Limit: 10, Remaining: 7, ResetAfter: 13 * second, MoreAfter: second}); checks[1].Decision != want {
 		t.Errorf("the other rule's decision is %+v; want %+v, as it was", checks[1].Decision, want)
 	}
 	if asked, _ := s.asks(false, check(b, "k", 1), check(a, "k", 1)); asked {
@@ -263,12 +264,12 @@ func TestARejectionIsRememberedOnlyIfAllRulesAreKnown(t *testing.T) {
 
 func TestAPeekThatIsAllowedIsNotRemembered(t *testing.T) {
 	s := newScene(t, false)
-	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
+	r := s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{})
 	s.answer = always(allowedWith(2))
 	s.asks(true, check(r, "k", 8))
 	s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }
 	checks := []core.Check{check(r, "k", 1)}
-	if err := s.store.Decide(checks, false); !errors.Is(err, errDown) || checks[0].Decision != (core.Decision{}) {
+	if err := s.store.Decide(checks, false); !errors.Is(err, errDown) || checks[0].Decision != (rate.Decision{}) {
 		t.Errorf("%v, %+v; want nothing to be known", err, checks[0].Decision)
 	}
 	s.answer = always(denied())
@@ -285,17 +286,17 @@ func TestAPeekThatIsAllowedIsNotRemembered(t *testing.T) {
 func TestTheLastKnownStateRecoversWithTime(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		limit  core.LimitConfig
+		limit  rate.LimitConfig
 		atHalf int64 // the units left after half of the time until the quota is whole
 		almost int64
 	}{
-		{"token bucket", core.LimitConfig{Algorithm: core.TokenBucket}, 6, 9},
-		{"leaky bucket", core.LimitConfig{Algorithm: core.LeakyBucket}, 6, 9},
-		{"sliding window log", core.LimitConfig{Algorithm: core.SlidingWindowLog}, 6, 9},
-		{"sliding window counter", core.LimitConfig{}, 6, 9},
-		{"fixed window", core.LimitConfig{Algorithm: core.FixedWindow}, 2, 2},
-		{"calendar", core.LimitConfig{Calendar: core.Day}, 2, 2},
-		{"interval refill", core.LimitConfig{Algorithm: core.TokenBucket, Interval: true}, 2, 2},
+		{"token bucket", rate.LimitConfig{Algorithm: rate.TokenBucket}, 6, 9},
+		{"leaky bucket", rate.LimitConfig{Algorithm: rate.LeakyBucket}, 6, 9},
+		{"sliding window log", rate.LimitConfig{Algorithm: rate.SlidingWindowLog}, 6, 9},
+		{"sliding window counter", rate.LimitConfig{}, 6, 9},
+		{"fixed window", rate.LimitConfig{Algorithm: rate.FixedWindow}, 2, 2},
+		{"calendar", rate.LimitConfig{Calendar: rate.Day}, 2, 2},
+		{"interval refill", rate.LimitConfig{Algorithm: rate.TokenBucket, Interval: true}, 2, 2},
 	} {
 		s := newScene(t, false)
 		r := s.open(core.RuleConfig{Name: "r"}, c.limit)
@@ -308,7 +309,7 @@ func TestTheLastKnownStateRecoversWithTime(t *testing.T) {
 		} {
 			s.now = start + v.after
 			checks := []core.Check{check(r, "k", 1)}
-			if err := s.store.Decide(checks, false); err == nil || checks[0].Decision != (core.Decision{Limit: 10, Remaining: v.want}) {
+			if err := s.store.Decide(checks, false); err == nil || checks[0].Decision != (rate.Decision{Limit: 10, Remaining: v.want}) {
 				t.Errorf("%s, %d µs later: %v, %+v; want %d remaining", c.name, v.after, err, checks[0].Decision, v.want)
 			}
 		}
@@ -320,9 +321,9 @@ func TestANodeThatAsksInVainAsksLessOften(t *testing.T) {
 	const wait, hash = second / 100, 7
 	var m memo
 	o := &openRule{pace: second / 2}
-	rejected := core.Decision{Limit: 10, RetryAfter: wait}
+	rejected := rate.Decision{Limit: 10, RetryAfter: wait}
 	now := int64(1)
-	lasts := func(d core.Decision, late int64) int64 { // learns of a decision so long after the last has ended, and returns how long it rejects
+	lasts := func(d rate.Decision, late int64) int64 { // learns of a decision so long after the last has ended, and returns how long it rejects
 		t.Helper()
 		now += late
 		m.learn(hash, o, now, now+100, 1, &d)
@@ -333,7 +334,7 @@ func TestANodeThatAsksInVainAsksLessOften(t *testing.T) {
 		if !k.rejects(now, 1) {
 			return 0
 		}
-		var told core.Decision
+		var told rate.Decision
 		k.decision(now, 1, &told)
 		now = k.until
 		if told.RetryAfter != now-k.at {
@@ -351,11 +352,11 @@ func TestANodeThatAsksInVainAsksLessOften(t *testing.T) {
 			t.Errorf("asked in vain %d times: the rejection counts for %d µs, want %d", i+1, got, want)
 		}
 	}
-	lasts(core.Decision{Limit: 10, Allowed: true}, 0)
+	lasts(rate.Decision{Limit: 10, Allowed: true}, 0)
 	if got := lasts(rejected, 0); got != o.pace/2 {
 		t.Errorf("after an admission a rejection counts for %d µs, want %d", got, o.pace/2)
 	}
-	lasts(core.Decision{Limit: 10, Remaining: 5, Allowed: true}, 0)
+	lasts(rate.Decision{Limit: 10, Remaining: 5, Allowed: true}, 0)
 	if got := lasts(rejected, 0); got != wait {
 		t.Errorf("after the flood a rejection counts for %d µs, want %d", got, wait)
 	}

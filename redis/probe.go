@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // failed notes that a call to a server, for those keys, has failed. b is the breaker for such calls, and seen its count of failures when the call
@@ -124,7 +125,7 @@ func (s *Store) Check(most time.Duration) error {
 // probeCall returns a charge to a key in the same slot as the given one.
 func probeCall(key string) *Call {
 	return &Call{
-		Script: scriptsOfOne[core.TokenBucket],
+		Script: scriptsOfOne[rate.TokenBucket],
 		Keys:   []string{key[:strings.LastIndex(key, "}:")] + "}:probe"},
 		Args:   []string{probeArgument},
 	}
@@ -134,7 +135,7 @@ func probeCall(key string) *Call {
 var probeArgument = makeProbeArgument()
 
 func makeProbeArgument() string {
-	limit, _ := core.NewLimit(core.LimitConfig{Algorithm: core.TokenBucket, Requests: core.MaxRequests, Period: core.MinPeriod})
+	limit, _ := rate.NewLimit(rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: rate.MaxRequests, Period: rate.MinPeriod})
 	rule, _ := core.NewRule(core.RuleConfig{Name: "probe", Limit: limit}) // a valid rule
 	return string(appendArgument(nil, rule, false, nil))
 }

@@ -135,7 +135,7 @@ func concerned(checks []core.Check, commands []string) string {
 func needsOne(r *core.Rule, commands []string) bool {
 	for _, command := range commands {
 		word := " " + command + " "
-		if strings.Contains(commandsOfAll, word) || r.HasOverflowPolicy() || strings.Contains(algorithmOf(r.Limit()).commands, word) {
+		if strings.Contains(commandsOfAll, word) || r.HasOverflowPolicy() || strings.Contains(algorithmOf(r.Limit).commands, word) {
 			return true
 		}
 	}
@@ -144,8 +144,8 @@ func needsOne(r *core.Rule, commands []string) bool {
 
 // ruleName returns the name of a rule in messages, quoted.
 func ruleName(r *core.Rule) string {
-	if r.Namespace() != "" {
-		return strconv.Quote(r.Name()) + " of " + strconv.Quote(r.Namespace())
+	if r.Namespace != "" {
+		return strconv.Quote(r.Name()) + " of " + strconv.Quote(r.Namespace)
 	}
 	return strconv.Quote(r.Name())
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // TestARefusalIsDistinguishedFromAServerInTrouble has replies of Redis 6.2, 7.0 and 7.2, and of Valkey.
@@ -53,10 +54,10 @@ func TestARefusalIsDistinguishedFromAServerInTrouble(t *testing.T) {
 
 func TestARefusalSaysWhichRuleNeedsWhat(t *testing.T) {
 	s := newScene(t, false)
-	plain := s.open(core.RuleConfig{Name: "plain"}, core.LimitConfig{})
-	log := s.open(core.RuleConfig{Name: "log", Namespace: "api"}, core.LimitConfig{Algorithm: core.SlidingWindowLog})
-	soft := s.open(core.RuleConfig{Name: "offenders", OverflowPolicy: core.OverflowPolicy{Penalties: []time.Duration{time.Minute}}}, core.LimitConfig{})
-	both := s.open(core.RuleConfig{Name: "offenders", OverflowPolicy: core.OverflowPolicy{Penalties: []time.Duration{time.Hour}}}, core.LimitConfig{})
+	plain := s.open(core.RuleConfig{Name: "plain"}, rate.LimitConfig{})
+	log := s.open(core.RuleConfig{Name: "log", Namespace: "api"}, rate.LimitConfig{Algorithm: rate.SlidingWindowLog})
+	soft := s.open(core.RuleConfig{Name: "offenders", OverflowPolicy: core.OverflowPolicy{Penalties: []time.Duration{time.Minute}}}, rate.LimitConfig{})
+	both := s.open(core.RuleConfig{Name: "offenders", OverflowPolicy: core.OverflowPolicy{Penalties: []time.Duration{time.Hour}}}, rate.LimitConfig{})
 	lineOf := func(script *Script, call string) int {
 		for i, line := range strings.Split(script.Source, "\n") {
 			if strings.Contains(line, call) {
@@ -101,7 +102,7 @@ func TestARefusalSaysWhichRuleNeedsWhat(t *testing.T) {
 
 func TestRefusedCallsDoNotOpenTheBreaker(t *testing.T) {
 	s := newScene(t, false)
-	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
+	r := s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{})
 	refusal := fmt.Errorf("redis: NOPERM%w", ErrRefused)
 	s.answer = func(c *sentCall) ([]int64, error) { return nil, refusal }
 	for i := 0; i < 20; i++ {

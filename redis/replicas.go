@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // replicas has what this node knows of keys of rules with consistency eventual: package core's Replica says how that works, and scripts/replicas.lua what Redis
@@ -38,7 +39,7 @@ type replicaShard struct {
 
 // replicaOf is a key's replica, under the lock of its shard.
 type replicaOf struct {
-	replica core.Replica
+	replica rate.Replica
 	mu      *sync.Mutex // of its shard
 	place   int         // of its shard
 	rule    *core.Rule  // by which it was used last
@@ -152,7 +153,7 @@ func (r *replicas) forget(hash uint64) {
 		h = shard.old[hash]
 	}
 	if h != nil {
-		h.replica = core.Replica{}
+		h.replica = rate.Replica{}
 	}
 	delete(shard.young, hash)
 	delete(shard.old, hash)
@@ -161,7 +162,7 @@ func (r *replicas) forget(hash uint64) {
 
 // touch has a replica synchronised in the next round. The caller has the lock of its shard.
 func (r *replicas) touch(h *replicaOf, mono int64) {
-	core.TouchReplica(&h.replica)
+	rate.TouchReplica(&h.replica)
 	shard := &r.shards[h.place]
 	if h.listed && h.round == h.open.round {
 		return
@@ -205,7 +206,7 @@ func (s *Store) decideByReplicas(q *inquiry, checks []core.Check, peek bool, now
 			shard.mu.Lock()
 			h := s.replicas.find(q.hashes[i], &checks[i], q.rules[i])
 			list[i] = h
-			if !core.ReplicaFresh(&h.replica, o, now, h.open.round.fails(h.open, now)) {
+			if !rate.ReplicaFresh(&h.replica, o, now, h.open.round.fails(h.open, now)) {
 				stale = append(stale, h)
 			}
 			shard.mu.Unlock()
@@ -222,28 +223,28 @@ func (s *Store) decideByReplicas(q *inquiry, checks []core.Check, peek bool, now
 		if h := list[i]; h != nil {
 			c := &checks[i]
 			h.mu.Lock()
-			core.DecideByReplica(&h.replica, c.Rule.Limit(), q.rules[i].sync, c.Cost, now, false, &c.Decision)
+			rate.DecideByReplica(&h.replica, c.Rule.Limit, q.rules[i].sync, c.Cost, now, false, &c.Decision)
 			if c.Decision.Allowed && !peek {
-				core.ReserveInReplica(&h.replica, c.Cost)
+				rate.ReserveInReplica(&h.replica, c.Cost)
 				reserved[i] = true
 			}
 			if !peek {
 				s.replicas.touch(h, now)
 			}
 			h.mu.Unlock()
-			rejected = rejected || !c.Decision.Allowed && !c.Rule.Shadow()
+			rejected = rejected || !c.Decision.Allowed && !c.Rule.Shadow
 		}
 	}
 	err := s.decideOthers(q, checks, peek || rejected, !peek && rejected, now)
 	for i := range checks {
-		rejected = rejected || !checks[i].Decision.Allowed && !checks[i].Rule.Shadow()
+		rejected = rejected || !checks[i].Decision.Allowed && !checks[i].Rule.Shadow
 	}
 	for i := range checks {
 		if reserved[i] {
 			h := list[i]
 			c := &checks[i]
 			h.mu.Lock()
-			core.SettleInReplica(&h.replica, c.Rule.Limit(), q.rules[i].sync, c.Cost, now, err == nil && !rejected, &c.Decision)
+			rate.SettleInReplica(&h.replica, c.Rule.Limit, q.rules[i].sync, c.Cost, now, err == nil && !rejected, &c.Decision)
 			h.mu.Unlock()
 		}
 	}
@@ -268,7 +269,7 @@ func (s *Store) decideOthers(q *inquiry, checks []core.Check, peek, rejected boo
 	}
 	var counting []int
 	for _, i := range places {
-		if !checks[i].Decision.Allowed && checks[i].Rule.CountRejected() {
+		if !checks[i].Decision.Allowed && checks[i].Rule.CountRejected {
 			counting = append(counting, i)
 		}
 	}
@@ -311,14 +312,14 @@ func lastOfReplicas(list []*replicaOf, checks []core.Check, now int64) {
 
 // last sets a decision to what the replica knows. The caller has the lock of its shard.
 func (h *replicaOf) last(c *core.Check, now int64) {
-	var d core.Decision
-	if core.ReplicaKnown(&h.replica) {
-		core.DecideByReplica(&h.replica, c.Rule.Limit(), h.open.sync, 0, now, false, &d)
+	var d rate.Decision
+	if rate.ReplicaKnown(&h.replica) {
+		rate.DecideByReplica(&h.replica, c.Rule.Limit, h.open.sync, 0, now, false, &d)
 	}
-	c.Decision = core.Decision{Limit: d.Limit, Remaining: d.Remaining}
+	c.Decision = rate.Decision{Limit: d.Limit, Remaining: d.Remaining}
 }
 
-// decideByReplica decides on a single check.
+// DecideByReplica decides on a single check.
 func (s *Store) decideByReplica(o *openRule, checks []core.Check, peek bool) error {
 	c := &checks[0]
 	hash := s.hashOf(o, c.Key)
@@ -326,8 +327,8 @@ func (s *Store) decideByReplica(o *openRule, checks []core.Check, peek bool) err
 	shard := &s.replicas.shards[hash%memoShards]
 	shard.mu.Lock()
 	h := s.replicas.find(hash, c, o)
-	if core.ReplicaFresh(&h.replica, o.sync, now, o.round.fails(o, now)) {
-		core.DecideByReplica(&h.replica, c.Rule.Limit(), o.sync, c.Cost, now, !peek, &c.Decision)
+	if rate.ReplicaFresh(&h.replica, o.sync, now, o.round.fails(o, now)) {
+		rate.DecideByReplica(&h.replica, c.Rule.Limit, o.sync, c.Cost, now, !peek, &c.Decision)
 		if !peek {
 			s.replicas.touch(h, now)
 		}
@@ -335,8 +336,8 @@ func (s *Store) decideByReplica(o *openRule, checks []core.Check, peek bool) err
 		return nil
 	}
 	shard.mu.Unlock()
-	var call core.ReplicaCall
-	core.BeginLook(now, &call)
+	var call rate.ReplicaCall
+	rate.BeginLook(now, &call)
 	one := &replicaVisit{of: h, call: call}
 	err := error(nil)
 	if peek {
@@ -349,7 +350,7 @@ func (s *Store) decideByReplica(o *openRule, checks []core.Check, peek bool) err
 		if err != nil {
 			h.last(c, s.clock())
 		} else {
-			core.DecideByReplica(&h.replica, c.Rule.Limit(), o.sync, c.Cost, s.clock(), false, &c.Decision)
+			rate.DecideByReplica(&h.replica, c.Rule.Limit, o.sync, c.Cost, s.clock(), false, &c.Decision)
 		}
 		shard.mu.Unlock()
 	}
@@ -363,7 +364,7 @@ func (s *Store) lookAt(stale []*replicaOf) error {
 		list := make([]*replicaVisit, n)
 		for i := range list {
 			list[i] = &replicaVisit{of: stale[i]}
-			core.BeginLook(s.clock(), &list[i].call)
+			rate.BeginLook(s.clock(), &list[i].call)
 		}
 		if err := s.replicas.run(list, patiently); err != nil {
 			return err
@@ -382,7 +383,7 @@ func (r *replicas) together(list []*replicaOf) int {
 	for n < len(list) && n < mostTogether {
 		h := list[n]
 		h.mu.Lock()
-		alone := h.rule.Limit().Windows(0) != nil
+		alone := h.rule.Limit.Windows(0) != nil
 		h.mu.Unlock()
 		if alone {
 			break
@@ -398,7 +399,7 @@ func (r *replicas) together(list []*replicaOf) int {
 // replicaVisit is a key's part in a call.
 type replicaVisit struct {
 	of   *replicaOf
-	call core.ReplicaCall
+	call rate.ReplicaCall
 	done bool
 }
 
@@ -467,8 +468,8 @@ func (r *replicas) try(call *Call, list []*replicaVisit, c *core.Check) error {
 			v.call.Own = c.Cost
 		}
 		v.of.mu.Lock()
-		core.EndReplicaCall(&v.of.replica, v.of.rule.Limit(), v.of.open.sync, &v.call, &state, mono)
-		if core.ReplicaDue(&v.of.replica) {
+		rate.EndReplicaCall(&v.of.replica, v.of.rule.Limit, v.of.open.sync, &v.call, &state, mono)
+		if rate.ReplicaDue(&v.of.replica) {
 			r.touch(v.of, mono)
 		}
 		v.of.open.round.failing.Store(false)
@@ -479,9 +480,9 @@ func (r *replicas) try(call *Call, list []*replicaVisit, c *core.Check) error {
 }
 
 // stateOfReply returns the state of the i-th of n keys.
-func stateOfReply(reply []int64, i, n int) core.ReplicaState {
+func stateOfReply(reply []int64, i, n int) rate.ReplicaState {
 	of := reply[stateNumbers*i:]
-	return core.ReplicaState{Now: reply[stateNumbers*n], Blocked: of[4], A: of[5], B: of[6], C: of[7], Reset: of[2]}
+	return rate.ReplicaState{Now: reply[stateNumbers*n], Blocked: of[4], A: of[5], B: of[6], C: of[7], Reset: of[2]}
 }
 
 // lose takes note of those that were not answered. They come again in the next round.
@@ -489,8 +490,8 @@ func (r *replicas) lose(list []*replicaVisit, err error) {
 	for _, v := range list {
 		if !v.done {
 			v.of.mu.Lock()
-			core.LoseSync(&v.of.replica, &v.call, executed(err))
-			if core.ReplicaDue(&v.of.replica) {
+			rate.LoseSync(&v.of.replica, &v.call, executed(err))
+			if rate.ReplicaDue(&v.of.replica) {
 				r.touch(v.of, r.store.clock())
 			}
 			v.of.mu.Unlock()
@@ -499,7 +500,7 @@ func (r *replicas) lose(list []*replicaVisit, err error) {
 }
 
 // replicaArgument returns a key's part of the argument of scriptOfReplicas, before its rule's.
-func replicaArgument(c *core.ReplicaCall, decides bool) string {
+func replicaArgument(c *rate.ReplicaCall, decides bool) string {
 	b := appendDouble(make([]byte, 0, 2*8), c.Late)
 	return string(appendDouble(b, oneIf(decides)))
 }
@@ -602,7 +603,7 @@ func syncSome(r *replicas, due []*replicaOf, failed *atomic.Int64, calls *sync.W
 	for _, h := range due {
 		v := &replicaVisit{of: h}
 		h.mu.Lock()
-		if core.BeginSync(&h.replica, h.rule.Limit(), h.open.sync, r.store.clock(), &v.call) {
+		if rate.BeginSync(&h.replica, h.rule.Limit, h.open.sync, r.store.clock(), &v.call) {
 			list = append(list, v)
 		}
 		h.mu.Unlock()
@@ -672,7 +673,7 @@ func (s *Store) Stands(r *core.Rule, key string) (untold, age int64) {
 	if h == nil {
 		return 0, -1
 	}
-	return core.ReplicaStands(&h.replica, s.clock())
+	return rate.ReplicaStands(&h.replica, s.clock())
 }
 
 // SyncStats is the result of Store.SyncStats.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // knownKey returns a store with a check whose replica is fresh.
@@ -18,7 +19,7 @@ func knownKey(t testing.TB) (*Store, []core.Check) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.CloseNow() })
-	l, err := core.NewLimit(core.LimitConfig{Requests: 1000000000, Period: time.Hour})
+	l, err := rate.NewLimit(rate.LimitConfig{Requests: 1000000000, Period: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,7 @@ func knownKey(t testing.TB) (*Store, []core.Check) {
 // A decision by a replica allocates nothing, whether it allows or rejects.
 func TestADecisionByAReplicaAllocatesNothing(t *testing.T) {
 	s, checks := knownKey(t)
-	for _, cost := range []int64{1, core.MaxRequests} {
+	for _, cost := range []int64{1, rate.MaxRequests} {
 		checks[0].Cost = cost
 		if n := testing.AllocsPerRun(100, func() { _ = s.Decide(checks, false) }); n > 0 || checks[0].Decision.Allowed != (cost == 1) {
 			t.Errorf("%v allocations, %+v", n, checks[0].Decision)

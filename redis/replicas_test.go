@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // tally is a client of one server that counts what replicas send, for limits of fixed windows of an hour.
@@ -74,7 +75,7 @@ func (c *tally) sum() int64 {
 }
 
 func openReplicated(t *testing.T, s *Store, every time.Duration) *core.Rule {
-	l, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1000, Period: time.Hour})
+	l, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1000, Period: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

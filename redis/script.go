@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // Script is a Lua script, with the name under which a server keeps it once it has it.
@@ -68,10 +68,10 @@ const lineNumbers = 6
 // newScript makes the script of a file.
 func newScript(file string) *Script { return newScriptFor(nil, file, file) }
 
-// makeScriptsOfOne makes the script of a file for each algorithm, and returns them by core.Algorithm.
+// makeScriptsOfOne makes the script of a file for each algorithm, and returns them by rate.Algorithm.
 func makeScriptsOfOne(file string) []*Script {
 	list := make([]*Script, len(algorithms))
-	for i := 1; i <= len(core.AlgorithmNames); i++ {
+	for i := 1; i <= len(rate.AlgorithmNames); i++ {
 		list[i] = newScriptFor(algorithms[i], file, algorithms[i].name+strings.TrimPrefix(file, "one"))
 	}
 	return list
@@ -135,7 +135,7 @@ func putChoice(b *strings.Builder, name string, each bool) (missing string) {
 		if missing = put(&text, name, algorithms[i]); missing == "" {
 			b.WriteString(word + " algorithm == " + strconv.Itoa(i) + " then -- " + algorithms[i].name + "\n" + text.String())
 			word = "\nelseif"
-		} else if each && i <= len(core.AlgorithmNames) {
+		} else if each && i <= len(rate.AlgorithmNames) {
 			return missing
 		}
 	}

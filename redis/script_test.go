@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 var folder = flag.String("scripts", "", "write the scripts into this folder, each as Redis gets it")
@@ -61,12 +61,12 @@ func TestTheScriptsAreThoseOfTheLastRelease(t *testing.T) {
 
 // Each of core's algorithms has a row with its number, and scripts.
 func TestEveryAlgorithmHasItsRow(t *testing.T) {
-	for i, name := range core.AlgorithmNames {
+	for i, name := range rate.AlgorithmNames {
 		if a := algorithms[i+1]; a == nil || a.name != name || scriptsOfOne[i+1] == nil || scriptsOfOneLine[i+1] == nil {
 			t.Errorf("%s: row %v", name, a)
 		}
 	}
-	concurrency, err := core.NewConcurrency(3)
+	concurrency, err := rate.NewConcurrency(3)
 	if err != nil || algorithmOf(concurrency).name != "concurrency" {
 		t.Errorf("of requests in flight: row %v, %v", algorithmOf(concurrency), err)
 	}
@@ -74,7 +74,7 @@ func TestEveryAlgorithmHasItsRow(t *testing.T) {
 
 // If an algorithm has no row, or no numbers in it, or a file lacks a part, the program panics when it starts. No other algorithm takes its place.
 func TestAnAlgorithmWithoutItsRowOrAPartIsRefusedByName(t *testing.T) {
-	for i, name := range core.AlgorithmNames {
+	for i, name := range rate.AlgorithmNames {
 		for lacks, row := range map[string]*algorithm{
 			"row":     {name: "another", numbers: noNumbers},
 			"numbers": {name: name},

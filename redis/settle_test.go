@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // stalled is a client whose server never answers: a call ends at its deadline.
@@ -65,7 +66,7 @@ func TestSettlingTakesNoLongerThanADecision(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.closed = true // no probes
-	places, err := core.NewConcurrency(100)
+	places, err := rate.NewConcurrency(100)
 	if err != nil {
 		t.Fatal(err)
 	}

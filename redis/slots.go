@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // part is those checks of a request whose keys have one hash tag, and so lie in one slot.
@@ -77,7 +78,7 @@ func (s *Store) askParts(parts []*part, checks []core.Check, peek bool, wait wai
 		p.time = at
 		p.admitted = true
 		for j := range p.checks {
-			if !p.checks[j].Decision.Allowed && !p.checks[j].Rule.Shadow() {
+			if !p.checks[j].Decision.Allowed && !p.checks[j].Rule.Shadow {
 				p.admitted = false
 				denied = true
 			}
@@ -169,15 +170,15 @@ func (s *Store) split(q *inquiry, checks []core.Check, each bool) []*part {
 		p.rules = append(p.rules, q.rules[i])
 		p.checks = append(p.checks, c)
 		p.places = append(p.places, i)
-		p.counts = p.counts || c.Rule.CountRejected()
-		if c.Rule.Shadow() {
+		p.counts = p.counts || c.Rule.CountRejected
+		if c.Rule.Shadow {
 			continue
 		}
 		p.shadow = false
 		var k known
 		if s.memo.find(q.hashes[i], &k) {
-			var d core.Decision
-			k.last(now, c.Rule.Limit().Quota(), q.rules[i].atOnce, &d)
+			var d rate.Decision
+			k.last(now, c.Rule.Limit.Quota, q.rules[i].atOnce, &d)
 			if share := float64(d.Remaining) / float64(d.Limit); share < p.share {
 				p.share = share
 			}
@@ -219,7 +220,7 @@ func (s *Store) uncharge(p *part) []*Call {
 		if !d.Allowed { // a shadow
 			continue
 		}
-		if d.Delay == 0 || !c.Rule.Limit().Delays() { // otherwise its units were reserved beyond those that remained
+		if d.Delay == 0 || !c.Rule.Limit.Delays { // otherwise its units were reserved beyond those that remained
 			d.Remaining += c.Cost
 		}
 		d.Delay = 0

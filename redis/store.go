@@ -10,6 +10,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // Config configures a Store. Only Client is required.
@@ -70,7 +71,7 @@ func (c Config) Check() error {
 type Store struct {
 	client     Client
 	naming     *naming
-	scripts    []*Script // of one rule, by core.Algorithm
+	scripts    []*Script // of one rule, by rate.Algorithm
 	changed    func(server string, err error)
 	notCarried func(server string, err error)
 	clock      func() int64
@@ -104,8 +105,8 @@ type openRule struct {
 	pace    int64 // in microseconds, how much longer a rejection is remembered at most: see known.pace
 	atOnce  bool
 	windows atomic.Value     // *windows, with a calendar
-	lease   *core.LeaseTerms // nil: the rule is not leased
-	sync    *core.SyncTerms  // nil: it has no replicas
+	lease   *rate.LeaseTerms // nil: the rule is not leased
+	sync    *rate.SyncTerms  // nil: it has no replicas
 	round   *progress        // of the round in which its replicas are synchronised
 	further []byte           // follows the argument, for a rule with an overflow policy: see appendOverflow; nil: it has none
 }
@@ -159,11 +160,11 @@ func wallClock() int64 { return time.Now().UnixMicro() }
 // Open implements core.Store. It does not call Redis.
 func (s *Store) Open(r *core.Rule) error {
 	s.mu.Lock()
-	if s.waiting[r.Identity()] > 0 {
+	if s.waiting[r.Identity] > 0 {
 		r.Accompany()
 	}
 	if r.SeesWaiting() {
-		s.waiting[r.Identity()]++
+		s.waiting[r.Identity]++
 	}
 	s.mu.Unlock()
 	o := s.prepare(r)
@@ -184,12 +185,12 @@ func (s *Store) hashOf(o *openRule, key string) uint64 { return maphash.String(s
 
 // prepare returns what the store keeps for a rule.
 func (s *Store) prepare(r *core.Rule) *openRule {
-	l := r.Limit()
+	l := r.Limit
 	t, _ := r.Terms()
 	o := &openRule{
 		suffix: ruleSuffix(r),
-		salt:   maphash.String(s.seed, r.Identity()) * 0x9e3779b97f4a7c15, // otherwise it could cancel out the hash of a key with the same text
-		terms:  maphash.String(s.seed, fmt.Sprint(l.Requests(), l.Capacity(), l.MaxDelay(), t.Penalties)),
+		salt:   maphash.String(s.seed, r.Identity) * 0x9e3779b97f4a7c15, // otherwise it could cancel out the hash of a key with the same text
+		terms:  maphash.String(s.seed, fmt.Sprint(l.Requests, l.Capacity, l.MaxDelay, t.Penalties)),
 		atOnce: algorithmOf(l).atOnce || l.Interval(),
 		lease:  r.LeaseTerms(),
 		pace:   paceOf(l),
@@ -215,11 +216,11 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 // Release implements core.Store. It deletes nothing in Redis, where keys expire.
 func (s *Store) Release(r *core.Rule) {
 	s.mu.Lock()
-	if s.waiting[r.Identity()] > 0 && r.SeesWaiting() {
-		s.waiting[r.Identity()]--
+	if s.waiting[r.Identity] > 0 && r.SeesWaiting() {
+		s.waiting[r.Identity]--
 	}
-	if s.waiting[r.Identity()] == 0 {
-		delete(s.waiting, r.Identity())
+	if s.waiting[r.Identity] == 0 {
+		delete(s.waiting, r.Identity)
 	}
 	s.mu.Unlock()
 	s.comparison.remove(r)
@@ -357,7 +358,7 @@ func (s *Store) recall(q *inquiry, checks []core.Check, now int64) bool {
 	var k known
 	for i := range checks {
 		r := checks[i].Rule
-		if r.CountRejected() || r.Limit().InFlight() || q.rules[i].lease != nil || !s.memo.find(q.hashes[i], &k) {
+		if r.CountRejected || r.Limit.InFlight || q.rules[i].lease != nil || !s.memo.find(q.hashes[i], &k) {
 			return false
 		}
 		if k.terms != q.rules[i].terms {
@@ -367,7 +368,7 @@ func (s *Store) recall(q *inquiry, checks []core.Check, now int64) bool {
 			return false
 		}
 		k.decision(now, checks[i].Cost, &checks[i].Decision)
-		if !checks[i].Decision.Allowed && !r.Shadow() {
+		if !checks[i].Decision.Allowed && !r.Shadow {
 			rejected = true
 		}
 	}
@@ -378,9 +379,9 @@ func (s *Store) recall(q *inquiry, checks []core.Check, now int64) bool {
 func (s *Store) lastKnown(q *inquiry, checks []core.Check, now int64) {
 	var k known
 	for i := range checks {
-		checks[i].Decision = core.Decision{}
+		checks[i].Decision = rate.Decision{}
 		if s.memo.find(q.hashes[i], &k) {
-			k.last(now, checks[i].Rule.Limit().Quota(), q.rules[i].atOnce, &checks[i].Decision)
+			k.last(now, checks[i].Rule.Limit.Quota, q.rules[i].atOnce, &checks[i].Decision)
 		}
 	}
 }
@@ -415,7 +416,7 @@ func askOnce(s *Store, c *Call, q *inquiry, checks []core.Check, peek bool, seco
 	}
 	c.Script = scriptOfSeveral
 	if len(checks) == 1 {
-		c.Script = s.scripts[checks[0].Rule.Limit().Algorithm()]
+		c.Script = s.scripts[checks[0].Rule.Limit.Algorithm]
 	}
 	return run(s, c, q.rules, checks, peek, second, 4)
 }
@@ -451,7 +452,7 @@ func run(s *Store, c *Call, rules []*openRule, checks []core.Check, peek bool, s
 // execute runs a script of checks, with a second argument unless it is "". If the server's time lies in none of the calendar's windows that
 // it has sent, it runs the script again with other windows. With a lease it is the script of one check and its lease. It returns the server
 // that has answered.
-func execute(s *Store, c *Call, rules []*openRule, checks []core.Check, peek bool, second string, lease *core.LeaseAsk) (*Server, error) {
+func execute(s *Store, c *Call, rules []*openRule, checks []core.Check, peek bool, second string, lease *rate.LeaseAsk) (*Server, error) {
 	server, err := s.client.Server(c.Keys[0])
 	if err != nil {
 		return nil, err
@@ -499,7 +500,7 @@ func argument(s *Store, o *openRule, c *core.Check, peek bool) string {
 		around := w.(*windows)
 		now := s.wallClock() + s.ahead.Load()
 		if now < around.bounds[1] || now >= around.bounds[2] {
-			bounds := c.Rule.Limit().Windows(now)
+			bounds := c.Rule.Limit.Windows(now)
 			around = &windows{bounds, string(appendArgument(nil, c.Rule, false, bounds)), string(appendArgument(nil, c.Rule, true, bounds))}
 			o.windows.Store(around)
 		}

@@ -63,7 +63,7 @@ func (c *comparison) markOf(r *core.Rule) string {
 	if c.differs == nil || r.IsCandidate() || !hasAddress(of) {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(format + "|" + strings.TrimSuffix(r.Identity(), r.KeySpec()) + of))
+	sum := sha256.Sum256([]byte(format + "|" + strings.TrimSuffix(r.Identity, r.KeySpec()) + of))
 	return c.store.naming.prefix + "rules}:" + base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
@@ -113,7 +113,7 @@ func (c *comparison) add(r *core.Rule) {
 		compared = &comparedRule{reported: make(map[match.Prefixes]bool)}
 		c.rules[mark] = compared
 	}
-	compared.namespace = r.Namespace()
+	compared.namespace = r.Namespace
 	compared.name = r.Name()
 	_, compared.here = splitSpec(r.KeySpec())
 	compared.uses++

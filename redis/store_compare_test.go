@@ -8,6 +8,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // marked is a client whose server has a mark of another node.
@@ -43,7 +44,7 @@ func TestOtherPrefixesAreReportedOnceForEachRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func(name, spec string) {
-		if err := s.Open(mustRule(t, core.RuleConfig{Namespace: "n", Name: name, KeySpec: spec}, core.LimitConfig{})); err != nil {
+		if err := s.Open(mustRule(t, core.RuleConfig{Namespace: "n", Name: name, KeySpec: spec}, rate.LimitConfig{})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // fastPath serves requests that cost 1 under one rule or several, as most do, in as few steps as possible: an interpreted program pays for each
@@ -26,7 +28,7 @@ type fastPath struct {
 	lent     []*lesseeShard  // of a leased rule
 	copied   []*replicaShard // of one with replicas
 	seed     maphash.Seed
-	config   *core.ServeConfig
+	config   *memory.ServeConfig
 	conclude Concluder
 
 	rules            []*fastRule
@@ -34,7 +36,7 @@ type fastPath struct {
 	matched          bool       // any of them does not cover all requests
 	apart            bool       // they have different keys
 	xRateLimit, ietf bool
-	durations        *core.Durations // nil: nothing is timed
+	durations        *rate.Durations // nil: nothing is timed
 	general          *int64          // how many requests have taken the general path
 	refuses          bool            // it rejects what the memo knows to be rejected; otherwise it leaves all rejections to the general path
 }
@@ -51,7 +53,7 @@ type fastRule struct {
 	allowed    *int64
 	keyOf      func(r *http.Request) string // nil unless they have different keys
 	covers     func(r *http.Request) bool   // nil: it covers all requests
-	refuser    *core.Refuser                // nil: its rejections are left to the general path
+	refuser    *memory.Refuser              // nil: its rejections are left to the general path
 }
 
 // ruleGroup is the rules that cover a request.
@@ -67,13 +69,13 @@ type Concluder interface {
 	Conclude(w http.ResponseWriter, r *http.Request, checks []core.Check, err error)
 }
 
-// Serve returns a handler with a fast path for a rule that is open in the store, as core.Serve does for one in a Memory. Requests that are
+// Serve returns a handler with a fast path for a rule that is open in the store, as memory.Serve does for one in a Memory. Requests that are
 // neither allowed at once nor known to be rejected go to conclude after their decision; rare ones go to c.Rest before it. A Guarding is not
 // supported: c.Next must be guarded. Serve returns nil if there is no fast path: because the rule has an overflow policy; or because it is strict,
 // and its limit follows the calendar, or the server depends on the key, or has no Pipeline.
-func Serve(s *Store, r *core.Rule, c *core.ServeConfig, conclude Concluder) http.Handler {
+func Serve(s *Store, r *core.Rule, c *memory.ServeConfig, conclude Concluder) http.Handler {
 	var none http.Handler
-	one := newFastRule(&core.ServedRule{QuotaFields: c.QuotaFields, Refusal: c.Refusal}, r)
+	one := newFastRule(&memory.ServedRule{QuotaFields: c.QuotaFields, Refusal: c.Refusal}, r)
 	if one == nil {
 		return none
 	}
@@ -87,14 +89,14 @@ func Serve(s *Store, r *core.Rule, c *core.ServeConfig, conclude Concluder) http
 	if !connect(e) {
 		return none
 	}
-	e.script = scriptsOfOneLine[r.Limit().Algorithm()]
+	e.script = scriptsOfOneLine[r.Limit.Algorithm]
 	e.all = groupOf(e, e.rules)
 	e.refuses = one.refuser != nil
 	return newOne(e, c)
 }
 
 // leasedHandler returns the handler of a leased rule's fast path.
-func leasedHandler(e *fastPath, c *core.ServeConfig) http.Handler {
+func leasedHandler(e *fastPath, c *memory.ServeConfig) http.Handler {
 	for i := range e.store.lessee.shards {
 		e.lent = append(e.lent, &e.store.lessee.shards[i])
 	}
@@ -103,7 +105,7 @@ func leasedHandler(e *fastPath, c *core.ServeConfig) http.Handler {
 }
 
 // replicatedHandler returns the handler of the fast path of a rule with replicas.
-func replicatedHandler(e *fastPath, c *core.ServeConfig) http.Handler {
+func replicatedHandler(e *fastPath, c *memory.ServeConfig) http.Handler {
 	for i := range e.store.replicas.shards {
 		e.copied = append(e.copied, &e.store.replicas.shards[i])
 	}
@@ -112,7 +114,7 @@ func replicatedHandler(e *fastPath, c *core.ServeConfig) http.Handler {
 }
 
 // ServeSeveral is Serve for several rules, each with its core.ServedRule in the same place. They are charged together, in one call. Requests that an earlier handler has set quota fields for are left to c.Rest.
-func ServeSeveral(s *Store, rules []*core.Rule, served []*core.ServedRule, c *core.ServeConfig, conclude Concluder) http.Handler {
+func ServeSeveral(s *Store, rules []*core.Rule, served []*memory.ServedRule, c *memory.ServeConfig, conclude Concluder) http.Handler {
 	var none http.Handler
 	var list []*fastRule
 	for i, r := range rules {
@@ -140,7 +142,7 @@ func ServeSeveral(s *Store, rules []*core.Rule, served []*core.ServedRule, c *co
 }
 
 // newFastRule prepares a rule. It returns nil if the rule is not open, or has an overflow policy.
-func newFastRule(served *core.ServedRule, r *core.Rule) *fastRule {
+func newFastRule(served *memory.ServedRule, r *core.Rule) *fastRule {
 	var none *fastRule
 	o := opened(r)
 	if o == nil || o.further != nil {
@@ -148,17 +150,17 @@ func newFastRule(served *core.ServedRule, r *core.Rule) *fastRule {
 	}
 	t := served.QuotaFields
 	one := &fastRule{
-		rule: r, open: o, salt: o.salt, quota: r.Limit().Quota(), stateText: ", " + t.State, limitField: t.Limit, policy: t.Policy[0],
+		rule: r, open: o, salt: o.salt, quota: r.Limit.Quota, stateText: ", " + t.State, limitField: t.Limit, policy: t.Policy[0],
 		allowed: served.Allowed, keyOf: served.Key, covers: served.Covers,
 	}
-	if served.Refusal != nil && !r.CountRejected() {
-		one.refuser = core.NewRefuser(t, served.Refusal)
+	if served.Refusal != nil && !r.CountRejected {
+		one.refuser = memory.NewRefuser(t, served.Refusal)
 	}
 	return one
 }
 
-// newFastPath returns what all fast paths need.
-func newFastPath(s *Store, rules []*fastRule, c *core.ServeConfig, conclude Concluder) *fastPath {
+// NewFastPath returns what all fast paths need.
+func newFastPath(s *Store, rules []*fastRule, c *memory.ServeConfig, conclude Concluder) *fastPath {
 	e := &fastPath{store: s, clock: s.ownClock, seed: s.seed, config: c, conclude: conclude, rules: rules, general: new(int64)}
 	if c.Metering != nil {
 		e.durations = c.Metering.Durations
@@ -243,7 +245,7 @@ func settleKnown(e *fastPath, w http.ResponseWriter, r *http.Request, key string
 			reset = k.resetAt - now
 		}
 		shard.mu.Unlock()
-		if retry > 0 && reset > 0 && core.Refuse(e.rules[0].refuser, retry, reset, key, w, r) {
+		if retry > 0 && reset > 0 && memory.Refuse(e.rules[0].refuser, retry, reset, key, w, r) {
 			return
 		}
 	}
@@ -252,7 +254,7 @@ func settleKnown(e *fastPath, w http.ResponseWriter, r *http.Request, key string
 
 // settleKnownSeveral is settleKnown for several rules.
 func settleKnownSeveral(e *fastPath, w http.ResponseWriter, r *http.Request, group *ruleGroup, key string) {
-	if e.refuses && !watched(e, r) && core.TakesText(r) && refuseKnown(e, w, r, group, key) {
+	if e.refuses && !watched(e, r) && memory.TakesText(r) && refuseKnown(e, w, r, group, key) {
 		return
 	}
 	decideSeldom(e, w, r, group, key)
@@ -269,11 +271,11 @@ func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *rul
 		k                          *known
 		about                      known
 		left, waits                []int64 // of core.RefuseSeveral
-		refusers                   []*core.Refuser
+		refusers                   []*memory.Refuser
 	)
 	left = make([]int64, len(group.rules))
 	waits = make([]int64, len(group.rules))
-	refusers = make([]*core.Refuser, len(group.rules))
+	refusers = make([]*memory.Refuser, len(group.rules))
 	now = e.store.clock()
 	for n, one := range group.rules {
 		if one.keyOf != nil {
@@ -321,7 +323,7 @@ func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *rul
 	if e.apart {
 		key = group.rules[0].keyOf(r)
 	}
-	core.RefuseSeveral(refusers, group.policies, reported, left, waits, (whole+999_999)/1_000_000, key, w)
+	memory.RefuseSeveral(refusers, group.policies, reported, left, waits, (whole+999_999)/1_000_000, key, w)
 	return true
 }
 
@@ -343,14 +345,14 @@ func decideUnheld(e *fastPath, w http.ResponseWriter, r *http.Request, key strin
 	e.conclude.Conclude(w, r, checks, err)
 }
 
-// decideGenerally lets the store decide, and times one decision in core.TimedShare.
+// decideGenerally lets the store decide, and times one decision in rate.TimedShare.
 func decideGenerally(e *fastPath, checks []core.Check) error {
-	if e.durations == nil || atomic.AddInt64(e.general, 1)%core.TimedShare != 1 {
+	if e.durations == nil || atomic.AddInt64(e.general, 1)%memory.TimedShare != 1 {
 		return e.store.Decide(checks, false)
 	}
 	begun := time.Now()
 	err := e.store.Decide(checks, false)
-	core.Observe(e.durations, time.Since(begun))
+	rate.Observe(e.durations, time.Since(begun))
 	return err
 }
 
@@ -411,8 +413,8 @@ func settle(e *fastPath, w http.ResponseWriter, r *http.Request, group *ruleGrou
 	call.Args = []string{charges}
 	t.Call = call
 	err := e.pipeline.Finish(t)
-	if e.durations != nil && t.Number%core.TimedShare == 0 {
-		core.Observe(e.durations, time.Since(Started)-t.Began)
+	if e.durations != nil && t.Number%memory.TimedShare == 0 {
+		rate.Observe(e.durations, time.Since(Started)-t.Began)
 	}
 	if err != nil {
 		e.store.failed(e.server, &e.server.breaker, call.Keys, 0, e.store.tooFar(e.server, err)) // ServeHTTP has seen no failures before the call
@@ -449,9 +451,9 @@ func readDecisions(checks []core.Check, reply []int64) bool {
 }
 
 // setOtherFields sets the quota fields of a request that is allowed, if not all are wanted, or an earlier handler has set fields.
-func setOtherFields(t *core.QuotaFields, h http.Header, words []string) {
+func setOtherFields(t *memory.QuotaFields, h http.Header, words []string) {
 	remaining, _ := strconv.ParseInt(words[0], 10, 64) // the script has written numbers
 	reset, _ := strconv.ParseInt(words[4], 10, 64)
 	more, _ := strconv.ParseInt(words[5], 10, 64)
-	core.SetQuotaFields(t, h, remaining, reset, more)
+	memory.SetQuotaFields(t, h, remaining, reset, more)
 }

@@ -12,15 +12,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // newOne returns the fast path of one rule, which asks Redis. All but a plain yes goes to the labels seldom and unusual.
-func newOne(e *fastPath, c *core.ServeConfig) http.Handler {
+func newOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 	m := c.Metering
 	metered := m != nil
 	if !metered {
-		m = &core.Metering{}
+		m = &memory.Metering{}
 	}
 	own := m.Path
 	other := m.Other
@@ -151,8 +152,8 @@ func newOne(e *fastPath, c *core.ServeConfig) http.Handler {
 		k.limit = quota
 		shard.mu.Unlock()
 		if metered {
-			if number%core.TimedShare == 0 {
-				core.Observe(durations, time.Since(Started)-began)
+			if number%memory.TimedShare == 0 {
+				rate.Observe(durations, time.Since(Started)-began)
 			}
 			atomic.AddInt64(allowed, 1)
 		}
@@ -161,13 +162,13 @@ func newOne(e *fastPath, c *core.ServeConfig) http.Handler {
 			setOtherFields(t, h, words)
 		} else {
 			if words[5] != "0" {
-				end = core.MoreText + words[5]
+				end = memory.MoreText + words[5]
 			}
-			h[core.HeaderLimit] = tLimit
-			h[core.HeaderRemaining] = words[0:1:1]
-			h[core.HeaderReset] = words[4:5:5]
-			h[core.HeaderRateLimit] = []string{tState + words[0] + end}
-			h[core.HeaderPolicy] = tPolicy
+			h[memory.HeaderLimit] = tLimit
+			h[memory.HeaderRemaining] = words[0:1:1]
+			h[memory.HeaderReset] = words[4:5:5]
+			h[memory.HeaderRateLimit] = []string{tState + words[0] + end}
+			h[memory.HeaderPolicy] = tPolicy
 		}
 		next.ServeHTTP(w, r)
 		return
@@ -180,11 +181,11 @@ func newOne(e *fastPath, c *core.ServeConfig) http.Handler {
 }
 
 // newLeased returns the fast path of a leased rule: it spends a unit that the node holds.
-func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
+func newLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 	m := c.Metering
 	metered := m != nil
 	if !metered {
-		m = &core.Metering{}
+		m = &memory.Metering{}
 	}
 	own := m.Path
 	other := m.Other
@@ -218,7 +219,7 @@ func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 			mono, ahead      int64 // ahead is the wall clock at first
 			shard            *lesseeShard
 			of               *holding
-			lease            *core.Lease
+			lease            *rate.Lease
 			remaining, reset int64
 			h                http.Header
 			i                int
@@ -261,7 +262,7 @@ func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 		}
 		lease = &of.lease
 		ahead -= mono + lease.Ahead
-		if lease.Left <= lease.Low || mono >= lease.End || ahead > core.SteppedClocks || ahead < -core.SteppedClocks {
+		if lease.Left <= lease.Low || mono >= lease.End || ahead > rate.SteppedClocks || ahead < -rate.SteppedClocks {
 			shard.mu.Unlock()
 			decideUnheld(e, w, r, key)
 			return
@@ -279,28 +280,28 @@ func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 			reset = 0
 		}
 		if metered {
-			if mono%core.TimedShare == 0 { // microseconds are random enough
-				core.Observe(durations, time.Since(at))
+			if mono%memory.TimedShare == 0 { // microseconds are random enough
+				rate.Observe(durations, time.Since(at))
 			}
 			atomic.AddInt64(allowed, 1)
 		}
 		reset = (reset + 999_999) / 1_000_000
 		h = w.Header()
 		if len(h) > 1 || reset >= tReady { // Traefik's responses always have one field
-			core.SetQuotaFields(t, h, remaining, reset, 0)
+			memory.SetQuotaFields(t, h, remaining, reset, 0)
 		} else if remaining >= tReady {
 			left = []string{strconv.FormatInt(remaining, 10)}
-			h[core.HeaderLimit] = tLimit
-			h[core.HeaderRemaining] = left
-			h[core.HeaderReset] = tValues[reset]
-			h[core.HeaderRateLimit] = []string{tState + left[0] + tEnds[0]}
-			h[core.HeaderPolicy] = tPolicy
+			h[memory.HeaderLimit] = tLimit
+			h[memory.HeaderRemaining] = left
+			h[memory.HeaderReset] = tValues[reset]
+			h[memory.HeaderRateLimit] = []string{tState + left[0] + tEnds[0]}
+			h[memory.HeaderPolicy] = tPolicy
 		} else {
-			h[core.HeaderLimit] = tLimit
-			h[core.HeaderRemaining] = tValues[remaining]
-			h[core.HeaderReset] = tValues[reset]
-			h[core.HeaderRateLimit] = []string{tState + tNumbers[remaining] + tEnds[0]}
-			h[core.HeaderPolicy] = tPolicy
+			h[memory.HeaderLimit] = tLimit
+			h[memory.HeaderRemaining] = tValues[remaining]
+			h[memory.HeaderReset] = tValues[reset]
+			h[memory.HeaderRateLimit] = []string{tState + tNumbers[remaining] + tEnds[0]}
+			h[memory.HeaderPolicy] = tPolicy
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -308,11 +309,11 @@ func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 
 // newReplicated returns the fast path of a rule with replicas: it decides by that of the key. All else, such as a call to Redis, is done elsewhere, and
 // so is the first request after each round.
-func newReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
+func newReplicated(e *fastPath, c *memory.ServeConfig) http.Handler {
 	m := c.Metering
 	metered := m != nil
 	if !metered {
-		m = &core.Metering{}
+		m = &memory.Metering{}
 	}
 	own := m.Path
 	other := m.Other
@@ -329,7 +330,7 @@ func newReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
 	open := e.rules[0].open
 	round := open.round
 	terms := open.sync
-	limit := e.rules[0].rule.Limit()
+	limit := e.rules[0].rule.Limit
 	clock := e.clock
 	t := c.QuotaFields
 	tReady := t.Ready
@@ -386,7 +387,7 @@ func newReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
 		shard.mu.Lock()
 		of = shard.young[hash]
 		if of != nil && of.listed && of.open == open && of.round == round {
-			remaining, reset, more = core.SpendReplica(&of.replica, limit, terms, mono)
+			remaining, reset, more = rate.SpendReplica(&of.replica, limit, terms, mono)
 		}
 		shard.mu.Unlock()
 		if remaining < 0 {
@@ -394,8 +395,8 @@ func newReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
 			return
 		}
 		if metered {
-			if mono%core.TimedShare == 0 { // microseconds are random enough
-				core.Observe(durations, time.Since(at))
+			if mono%memory.TimedShare == 0 { // microseconds are random enough
+				rate.Observe(durations, time.Since(at))
 			}
 			atomic.AddInt64(allowed, 1)
 		}
@@ -403,31 +404,31 @@ func newReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
 		more = (more + 999_999) / 1_000_000
 		h = w.Header()
 		if len(h) > 1 || reset >= tReady { // Traefik's responses always have one field
-			core.SetQuotaFields(t, h, remaining, reset, more)
+			memory.SetQuotaFields(t, h, remaining, reset, more)
 		} else if remaining >= tReady {
 			left = []string{strconv.FormatInt(remaining, 10)}
-			h[core.HeaderLimit] = tLimit
-			h[core.HeaderRemaining] = left
-			h[core.HeaderReset] = tValues[reset]
-			h[core.HeaderRateLimit] = []string{tState + left[0] + tEnds[more]}
-			h[core.HeaderPolicy] = tPolicy
+			h[memory.HeaderLimit] = tLimit
+			h[memory.HeaderRemaining] = left
+			h[memory.HeaderReset] = tValues[reset]
+			h[memory.HeaderRateLimit] = []string{tState + left[0] + tEnds[more]}
+			h[memory.HeaderPolicy] = tPolicy
 		} else {
-			h[core.HeaderLimit] = tLimit
-			h[core.HeaderRemaining] = tValues[remaining]
-			h[core.HeaderReset] = tValues[reset]
-			h[core.HeaderRateLimit] = []string{tState + tNumbers[remaining] + tEnds[more]}
-			h[core.HeaderPolicy] = tPolicy
+			h[memory.HeaderLimit] = tLimit
+			h[memory.HeaderRemaining] = tValues[remaining]
+			h[memory.HeaderReset] = tValues[reset]
+			h[memory.HeaderRateLimit] = []string{tState + tNumbers[remaining] + tEnds[more]}
+			h[memory.HeaderPolicy] = tPolicy
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
 // newSeveral returns the fast path of several rules. They have one call, and each has its own entry in the memo.
-func newSeveral(e *fastPath, c *core.ServeConfig) http.Handler {
+func newSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 	m := c.Metering
 	metered := m != nil
 	if !metered {
-		m = &core.Metering{}
+		m = &memory.Metering{}
 	}
 	own := m.Path
 	other := m.Other
@@ -487,7 +488,7 @@ func newSeveral(e *fastPath, c *core.ServeConfig) http.Handler {
 			}
 		}
 		h = w.Header()
-		if len(h) > 1 && core.EarlierFields(h) { // Traefik's responses always have one field
+		if len(h) > 1 && memory.EarlierFields(h) { // Traefik's responses always have one field
 			rest.ServeHTTP(w, r)
 			return
 		}
@@ -612,22 +613,22 @@ func newSeveral(e *fastPath, c *core.ServeConfig) http.Handler {
 			if ietf {
 				texts = texts + one.stateText + words[at]
 				if words[at+5] != "0" {
-					texts = texts + core.MoreText + words[at+5]
+					texts = texts + memory.MoreText + words[at+5]
 				}
 			}
 		}
 		if xRateLimit {
-			h[core.HeaderLimit] = tightest.limitField
-			h[core.HeaderRemaining] = words[place : place+1 : place+1]
-			h[core.HeaderReset] = words[place+4 : place+5 : place+5]
+			h[memory.HeaderLimit] = tightest.limitField
+			h[memory.HeaderRemaining] = words[place : place+1 : place+1]
+			h[memory.HeaderReset] = words[place+4 : place+5 : place+5]
 		}
 		if ietf {
-			h[core.HeaderRateLimit] = []string{texts[2:]}
-			h[core.HeaderPolicy] = group.policies
+			h[memory.HeaderRateLimit] = []string{texts[2:]}
+			h[memory.HeaderPolicy] = group.policies
 		}
 		if metered {
-			if number%core.TimedShare == 0 {
-				core.Observe(durations, time.Since(Started)-began)
+			if number%memory.TimedShare == 0 {
+				rate.Observe(durations, time.Since(Started)-began)
 			}
 			for _, one := range list {
 				atomic.AddInt64(one.allowed, 1)

@@ -10,6 +10,8 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // calm waits until no call aside is under way.
@@ -38,12 +40,12 @@ func TestTheFastPathsOfALeaseDecideAsTheGeneralPath(t *testing.T) {
 	}
 	general, rule := open()
 	var visits []*visit
-	metering := &core.Metering{Allowed: new(int64), Durations: core.NewDurations(), Path: core.NoPath, Other: core.NoPath}
-	visiting := func(m *core.Metering) {
+	metering := &memory.Metering{Allowed: new(int64), Durations: rate.NewDurations(), Path: memory.NoPath, Other: memory.NoPath}
+	visiting := func(m *memory.Metering) {
 		s, r := open()
 		v := &visit{store: s, rule: r}
 		next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.passed = true })
-		v.handler = Serve(s, r, &core.ServeConfig{QuotaFields: answer.NewQuotaFields(r, fields), Next: next, Rest: v, Metering: m}, v)
+		v.handler = Serve(s, r, &memory.ServeConfig{QuotaFields: answer.NewQuotaFields(r, fields), Next: next, Rest: v, Metering: m}, v)
 		visits = append(visits, v)
 	}
 	visiting(nil)

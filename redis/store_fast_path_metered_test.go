@@ -8,6 +8,8 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // A metered fast path allows the same requests as one without metering, and counts exactly those. Of all that it sends to Redis it times one
@@ -16,14 +18,14 @@ func TestAMeteredFastPathDecidesTheSameAndCounts(t *testing.T) {
 	random := rand.New(rand.NewSource(2))
 	plain, metered := newScene(t, false), newScene(t, false)
 	config := core.RuleConfig{Name: "r"}
-	one, other := newVisit(plain.store, plain.open(config, core.LimitConfig{})), &visit{store: metered.store, rule: metered.open(config, core.LimitConfig{})}
+	one, other := newVisit(plain.store, plain.open(config, rate.LimitConfig{})), &visit{store: metered.store, rule: metered.open(config, rate.LimitConfig{})}
 	aside := 0
-	metering := &core.Metering{
-		Allowed: new(int64), Durations: core.NewDurations(), Path: "/metrics", Other: core.NoPath,
+	metering := &memory.Metering{
+		Allowed: new(int64), Durations: rate.NewDurations(), Path: "/metrics", Other: memory.NoPath,
 		Aside: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { aside++ }),
 	}
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { other.passed = true })
-	other.handler = Serve(metered.store, other.rule, &core.ServeConfig{
+	other.handler = Serve(metered.store, other.rule, &memory.ServeConfig{
 		QuotaFields: answer.NewQuotaFields(other.rule, answer.Fields{XRateLimit: true, IETF: true}), Metering: metering, Next: next, Rest: other,
 	}, other)
 	replies := [][]int64{allowedWith(1), allowedWith(2), allowedWith(2), denied(), {-1, 2 * second, 3 * second, 0}, {1, second, 2 * second, second}, {1, 0, -1, 0}}
@@ -50,7 +52,7 @@ func TestAMeteredFastPathDecidesTheSameAndCounts(t *testing.T) {
 		t.Errorf("%d are counted, and %d have passed", *metering.Allowed, passed)
 	}
 	counts, _ := metering.Durations.Read()
-	if n := counts[len(counts)-1]; n < 1000/core.TimedShare/2 || n > 2*1000/core.TimedShare {
+	if n := counts[len(counts)-1]; n < 1000/memory.TimedShare/2 || n > 2*1000/memory.TimedShare {
 		t.Errorf("%d of 1000 were timed", n)
 	}
 	before := *metering.Allowed

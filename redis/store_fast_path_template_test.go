@@ -10,18 +10,19 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // The functions of this file are what tools/flatten writes the fast paths of a Store from: its doc comment says how. Programs call what it writes.
-var _ = []func(e *fastPath, c *core.ServeConfig) http.Handler{templateOne, templateLeased, templateReplicated, templateSeveral}
+var _ = []func(e *fastPath, c *memory.ServeConfig) http.Handler{templateOne, templateLeased, templateReplicated, templateSeveral}
 
 // templateOne returns the fast path of one rule, which asks Redis. All but a plain yes goes to the labels seldom and unusual.
-func templateOne(e *fastPath, c *core.ServeConfig) http.Handler {
+func templateOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 	m := c.Metering
 	metered := m != nil
 	if !metered {
-		m = &core.Metering{}
+		m = &memory.Metering{}
 	}
 	own := m.Path
 	other := m.Other
@@ -71,7 +72,7 @@ func templateOne(e *fastPath, c *core.ServeConfig) http.Handler {
 		if made {
 			key = keyOf(r)
 		} else {
-			key = core.AddressIn(r.RemoteAddr)
+			key = memory.AddressIn(r.RemoteAddr)
 		}
 		if key == "" {
 			rest.ServeHTTP(w, r)
@@ -111,8 +112,8 @@ func templateOne(e *fastPath, c *core.ServeConfig) http.Handler {
 		k.limit = quota
 		shard.mu.Unlock()
 		if metered {
-			if number%core.TimedShare == 0 {
-				core.Observe(durations, time.Since(Started)-began)
+			if number%memory.TimedShare == 0 {
+				rate.Observe(durations, time.Since(Started)-began)
 			}
 			atomic.AddInt64(allowed, 1)
 		}
@@ -121,13 +122,13 @@ func templateOne(e *fastPath, c *core.ServeConfig) http.Handler {
 			setOtherFields(t, h, words)
 		} else {
 			if words[5] != "0" {
-				end = core.MoreText + words[5]
+				end = memory.MoreText + words[5]
 			}
-			h[core.HeaderLimit] = t.Limit
-			h[core.HeaderRemaining] = words[0:1:1]
-			h[core.HeaderReset] = words[4:5:5]
-			h[core.HeaderRateLimit] = []string{t.State + words[0] + end}
-			h[core.HeaderPolicy] = t.Policy
+			h[memory.HeaderLimit] = t.Limit
+			h[memory.HeaderRemaining] = words[0:1:1]
+			h[memory.HeaderReset] = words[4:5:5]
+			h[memory.HeaderRateLimit] = []string{t.State + words[0] + end}
+			h[memory.HeaderPolicy] = t.Policy
 		}
 		next.ServeHTTP(w, r)
 		return
@@ -183,11 +184,11 @@ func exchange(p *Pipeline, head, command, tail string) (s *Stream, number uint, 
 }
 
 // templateLeased returns the fast path of a leased rule: it spends a unit that the node holds.
-func templateLeased(e *fastPath, c *core.ServeConfig) http.Handler {
+func templateLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 	m := c.Metering
 	metered := m != nil
 	if !metered {
-		m = &core.Metering{}
+		m = &memory.Metering{}
 	}
 	own := m.Path
 	other := m.Other
@@ -214,7 +215,7 @@ func templateLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 			mono, ahead      int64 // ahead is the wall clock at first
 			shard            *lesseeShard
 			of               *holding
-			lease            *core.Lease
+			lease            *rate.Lease
 			remaining, reset int64
 			h                http.Header
 		)
@@ -228,7 +229,7 @@ func templateLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 		if made {
 			key = keyOf(r)
 		} else {
-			key = core.AddressIn(r.RemoteAddr)
+			key = memory.AddressIn(r.RemoteAddr)
 		}
 		if key == "" {
 			rest.ServeHTTP(w, r)
@@ -250,7 +251,7 @@ func templateLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 		}
 		lease = &of.lease
 		ahead -= mono + lease.Ahead
-		if lease.Left <= lease.Low || mono >= lease.End || ahead > core.SteppedClocks || ahead < -core.SteppedClocks {
+		if lease.Left <= lease.Low || mono >= lease.End || ahead > rate.SteppedClocks || ahead < -rate.SteppedClocks {
 			shard.mu.Unlock()
 			decideUnheld(e, w, r, key)
 			return
@@ -268,8 +269,8 @@ func templateLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 			reset = 0
 		}
 		if metered {
-			if mono%core.TimedShare == 0 { // microseconds are random enough
-				core.Observe(durations, time.Since(at))
+			if mono%memory.TimedShare == 0 { // microseconds are random enough
+				rate.Observe(durations, time.Since(at))
 			}
 			atomic.AddInt64(allowed, 1)
 		}
@@ -284,33 +285,33 @@ func templateLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 // whole and until more is left; a more of 0 is left out.
 //
 //flatten:inline
-func setDecided(t *core.QuotaFields, h http.Header, remaining, reset, more int64) {
+func setDecided(t *memory.QuotaFields, h http.Header, remaining, reset, more int64) {
 	var left []string
 	if len(h) > 1 || reset >= t.Ready { // Traefik's responses always have one field
-		core.SetQuotaFields(t, h, remaining, reset, more)
+		memory.SetQuotaFields(t, h, remaining, reset, more)
 	} else if remaining >= t.Ready {
 		left = []string{strconv.FormatInt(remaining, 10)}
-		h[core.HeaderLimit] = t.Limit
-		h[core.HeaderRemaining] = left
-		h[core.HeaderReset] = t.Values[reset]
-		h[core.HeaderRateLimit] = []string{t.State + left[0] + t.Ends[more]}
-		h[core.HeaderPolicy] = t.Policy
+		h[memory.HeaderLimit] = t.Limit
+		h[memory.HeaderRemaining] = left
+		h[memory.HeaderReset] = t.Values[reset]
+		h[memory.HeaderRateLimit] = []string{t.State + left[0] + t.Ends[more]}
+		h[memory.HeaderPolicy] = t.Policy
 	} else {
-		h[core.HeaderLimit] = t.Limit
-		h[core.HeaderRemaining] = t.Values[remaining]
-		h[core.HeaderReset] = t.Values[reset]
-		h[core.HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[more]}
-		h[core.HeaderPolicy] = t.Policy
+		h[memory.HeaderLimit] = t.Limit
+		h[memory.HeaderRemaining] = t.Values[remaining]
+		h[memory.HeaderReset] = t.Values[reset]
+		h[memory.HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[more]}
+		h[memory.HeaderPolicy] = t.Policy
 	}
 }
 
 // templateReplicated returns the fast path of a rule with replicas: it decides by that of the key. All else, such as a call to Redis, is done elsewhere, and
 // so is the first request after each round.
-func templateReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
+func templateReplicated(e *fastPath, c *memory.ServeConfig) http.Handler {
 	m := c.Metering
 	metered := m != nil
 	if !metered {
-		m = &core.Metering{}
+		m = &memory.Metering{}
 	}
 	own := m.Path
 	other := m.Other
@@ -327,7 +328,7 @@ func templateReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
 	open := e.rules[0].open
 	round := open.round
 	terms := open.sync
-	limit := e.rules[0].rule.Limit()
+	limit := e.rules[0].rule.Limit
 	clock := e.clock
 	t := c.QuotaFields
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -352,7 +353,7 @@ func templateReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
 		if made {
 			key = keyOf(r)
 		} else {
-			key = core.AddressIn(r.RemoteAddr)
+			key = memory.AddressIn(r.RemoteAddr)
 		}
 		if key == "" {
 			rest.ServeHTTP(w, r)
@@ -370,7 +371,7 @@ func templateReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
 		shard.mu.Lock()
 		of = shard.young[hash]
 		if of != nil && of.listed && of.open == open && of.round == round {
-			remaining, reset, more = core.SpendReplica(&of.replica, limit, terms, mono)
+			remaining, reset, more = rate.SpendReplica(&of.replica, limit, terms, mono)
 		}
 		shard.mu.Unlock()
 		if remaining < 0 {
@@ -378,8 +379,8 @@ func templateReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
 			return
 		}
 		if metered {
-			if mono%core.TimedShare == 0 { // microseconds are random enough
-				core.Observe(durations, time.Since(at))
+			if mono%memory.TimedShare == 0 { // microseconds are random enough
+				rate.Observe(durations, time.Since(at))
 			}
 			atomic.AddInt64(allowed, 1)
 		}
@@ -392,11 +393,11 @@ func templateReplicated(e *fastPath, c *core.ServeConfig) http.Handler {
 }
 
 // templateSeveral returns the fast path of several rules. They have one call, and each has its own entry in the memo.
-func templateSeveral(e *fastPath, c *core.ServeConfig) http.Handler {
+func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 	m := c.Metering
 	metered := m != nil
 	if !metered {
-		m = &core.Metering{}
+		m = &memory.Metering{}
 	}
 	own := m.Path
 	other := m.Other
@@ -450,7 +451,7 @@ func templateSeveral(e *fastPath, c *core.ServeConfig) http.Handler {
 			}
 		}
 		h = w.Header()
-		if len(h) > 1 && core.EarlierFields(h) { // Traefik's responses always have one field
+		if len(h) > 1 && memory.EarlierFields(h) { // Traefik's responses always have one field
 			rest.ServeHTTP(w, r)
 			return
 		}
@@ -471,7 +472,7 @@ func templateSeveral(e *fastPath, c *core.ServeConfig) http.Handler {
 			if made {
 				key = keyOf(r)
 			} else {
-				key = core.AddressIn(r.RemoteAddr)
+				key = memory.AddressIn(r.RemoteAddr)
 			}
 			if key == "" {
 				rest.ServeHTTP(w, r)
@@ -543,22 +544,22 @@ func templateSeveral(e *fastPath, c *core.ServeConfig) http.Handler {
 			if ietf {
 				texts = texts + one.stateText + words[at]
 				if words[at+5] != "0" {
-					texts = texts + core.MoreText + words[at+5]
+					texts = texts + memory.MoreText + words[at+5]
 				}
 			}
 		}
 		if xRateLimit {
-			h[core.HeaderLimit] = tightest.limitField
-			h[core.HeaderRemaining] = words[place : place+1 : place+1]
-			h[core.HeaderReset] = words[place+4 : place+5 : place+5]
+			h[memory.HeaderLimit] = tightest.limitField
+			h[memory.HeaderRemaining] = words[place : place+1 : place+1]
+			h[memory.HeaderReset] = words[place+4 : place+5 : place+5]
 		}
 		if ietf {
-			h[core.HeaderRateLimit] = []string{texts[2:]}
-			h[core.HeaderPolicy] = group.policies
+			h[memory.HeaderRateLimit] = []string{texts[2:]}
+			h[memory.HeaderPolicy] = group.policies
 		}
 		if metered {
-			if number%core.TimedShare == 0 {
-				core.Observe(durations, time.Since(Started)-began)
+			if number%memory.TimedShare == 0 {
+				rate.Observe(durations, time.Since(Started)-began)
 			}
 			for _, one := range list {
 				atomic.AddInt64(one.allowed, 1)

@@ -11,6 +11,8 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // visit is the result of a request on the fast path: it has passed, with the fields in header, or the Rest has its decision or an error.
@@ -20,14 +22,14 @@ type visit struct {
 	handler  http.Handler
 	header   http.Header
 	passed   bool
-	decision core.Decision
+	decision rate.Decision
 	err      error
 }
 
 func newVisit(s *Store, r *core.Rule) *visit {
 	v := &visit{store: s, rule: r}
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.passed = true })
-	c := &core.ServeConfig{QuotaFields: answer.NewQuotaFields(r, answer.Fields{XRateLimit: true, IETF: true}), Next: next, Rest: v}
+	c := &memory.ServeConfig{QuotaFields: answer.NewQuotaFields(r, answer.Fields{XRateLimit: true, IETF: true}), Next: next, Rest: v}
 	v.handler = Serve(s, r, c, v)
 	return v
 }
@@ -47,7 +49,7 @@ func (v *visit) Conclude(w http.ResponseWriter, r *http.Request, checks []core.C
 // ask sends a request with that key.
 func (v *visit) ask(key string) error {
 	v.passed = false
-	v.decision = core.Decision{}
+	v.decision = rate.Decision{}
 	v.err = nil
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -60,7 +62,7 @@ func (v *visit) ask(key string) error {
 func TestTheFastPathDecidesAsTheGeneralPath(t *testing.T) {
 	random := rand.New(rand.NewSource(1))
 	fastPath, all := newScene(t, false), newScene(t, false)
-	limits := []core.LimitConfig{{}, {Algorithm: core.LeakyBucket}, {Requests: 3}}
+	limits := []rate.LimitConfig{{}, {Algorithm: rate.LeakyBucket}, {Requests: 3}}
 	rules := [][]*core.Rule{}
 	ways := []*visit{}
 	for _, l := range limits {
@@ -132,19 +134,19 @@ func TestTheFastPathDecidesAsTheGeneralPath(t *testing.T) {
 func TestRulesWithAFastPath(t *testing.T) {
 	one, cluster := newScene(t, false), newScene(t, true)
 	has := func(s *scene, r *core.Rule) bool { return newVisit(s.store, r).handler != nil }
-	if !has(one, one.open(core.RuleConfig{Name: "a"}, core.LimitConfig{})) {
+	if !has(one, one.open(core.RuleConfig{Name: "a"}, rate.LimitConfig{})) {
 		t.Error("a plain rule has none")
 	}
-	if !has(cluster, cluster.open(core.RuleConfig{Name: "l", Consistency: core.Leased}, core.LimitConfig{})) {
+	if !has(cluster, cluster.open(core.RuleConfig{Name: "l", Consistency: core.Leased}, rate.LimitConfig{})) {
 		t.Error("a leased one in a Cluster has none")
 	}
-	if has(one, one.open(core.RuleConfig{Name: "b"}, core.LimitConfig{Calendar: core.Day})) {
+	if has(one, one.open(core.RuleConfig{Name: "b"}, rate.LimitConfig{Calendar: rate.Day})) {
 		t.Error("one that follows the calendar has one")
 	}
-	if has(cluster, cluster.open(core.RuleConfig{Name: "a"}, core.LimitConfig{})) {
+	if has(cluster, cluster.open(core.RuleConfig{Name: "a"}, rate.LimitConfig{})) {
 		t.Error("one in a Cluster has one")
 	}
-	if has(one, mustRule(t, core.RuleConfig{Name: "c"}, core.LimitConfig{})) {
+	if has(one, mustRule(t, core.RuleConfig{Name: "c"}, rate.LimitConfig{})) {
 		t.Error("one that is not open has one")
 	}
 }

@@ -35,17 +35,17 @@ const (
 // is in microseconds.
 func appendOverflow(b []byte, r *core.Rule, lease int64) []byte {
 	t, _ := r.Terms()
-	l := r.Limit()
+	l := r.Limit
 	a := algorithmOf(l)
-	kind := a.kind + kindInFlight*oneIf(l.InFlight()) + kindCounts*oneIf(t.Counts) + kindSoft*oneIf(t.Wide != nil) +
-		kindDelays*oneIf(l.Delays()) + kindCandidate*oneIf(r.IsCandidate())
+	kind := a.kind + kindInFlight*oneIf(l.InFlight) + kindCounts*oneIf(t.Counts) + kindSoft*oneIf(t.Wide != nil) +
+		kindDelays*oneIf(l.Delays) + kindCandidate*oneIf(r.IsCandidate())
 	wide := t.Wide
 	if wide == nil {
 		wide = l
 	}
 	x, _ := a.numbers(wide)
 	b = append(b, byte(kind))
-	b = appendDouble(b, wide.Requests())
+	b = appendDouble(b, wide.Requests)
 	b = appendDouble(b, x)
 	b = appendDouble(b, t.SoftFor)
 	b = appendDouble(b, 0)         // patience
@@ -111,12 +111,12 @@ func runOverflow(s *Store, c *Call, q *inquiry, checks []core.Check, peek bool, 
 // leased reports whether requests of the rule reserve units for as long as they are under way.
 func leased(r *core.Rule) bool {
 	t, _ := r.Terms()
-	return t.Counts || r.Limit().InFlight()
+	return t.Counts || r.Limit.InFlight
 }
 
 // heldUnder returns the key of the sorted set for a reservation. Those of one unit have a set of their own, whose size is their number.
 func heldUnder(name string, r *core.Rule, cost int64) string {
-	if cost == 1 || r.Limit().InFlight() {
+	if cost == 1 || r.Limit.InFlight {
 		return name + ":h"
 	}
 	return name + ":m"
@@ -124,7 +124,7 @@ func heldUnder(name string, r *core.Rule, cost int64) string {
 
 // member returns the member for a reservation in its sorted set.
 func member(r *core.Rule, cost int64, ticket uint64) string {
-	if r.Limit().InFlight() {
+	if r.Limit.InFlight {
 		cost = 1
 	}
 	return string(appendDouble(binary.LittleEndian.AppendUint64(nil, ticket), cost))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // counting is the overflow policy of a rule that counts by status. Its requests reserve their units until they end.
@@ -48,7 +49,7 @@ func TestAnInvalidReplyReservesNothing(t *testing.T) {
 		{5, 0, 60 * second, second, isReserved, 5, 0, -1, second, isReserved},
 	} {
 		s := newScene(t, false)
-		a, b := s.open(core.RuleConfig{Name: "a", OverflowPolicy: counting(t)}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b", OverflowPolicy: counting(t)}, core.LimitConfig{})
+		a, b := s.open(core.RuleConfig{Name: "a", OverflowPolicy: counting(t)}, rate.LimitConfig{}), s.open(core.RuleConfig{Name: "b", OverflowPolicy: counting(t)}, rate.LimitConfig{})
 		s.answer = func(c *sentCall) ([]int64, error) { return reply, nil }
 		checks := []core.Check{check(a, "k", 1), check(b, "k", 1)}
 		if err := s.store.Decide(checks, false); !errors.Is(err, errReply) {
@@ -63,7 +64,7 @@ func TestAnInvalidReplyReservesNothing(t *testing.T) {
 // All reservations of a request are settled, even if one of them fails. Settle returns the error, and no lease is renewed any more.
 func TestAFailureToSettleIsReturnedAndEndsAllLeases(t *testing.T) {
 	s := newScene(t, false)
-	a, b := s.open(core.RuleConfig{Name: "a", OverflowPolicy: counting(t)}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b", OverflowPolicy: counting(t)}, core.LimitConfig{})
+	a, b := s.open(core.RuleConfig{Name: "a", OverflowPolicy: counting(t)}, rate.LimitConfig{}), s.open(core.RuleConfig{Name: "b", OverflowPolicy: counting(t)}, rate.LimitConfig{})
 	s.answer = func(c *sentCall) ([]int64, error) { return append(reserving(), reserving()...), nil }
 	checks := []core.Check{check(a, "k", 1), check(b, "k", 2)}
 	if err := s.store.Decide(checks, false); err != nil || s.leased() != 2 {
@@ -107,7 +108,7 @@ func TestAFailureToSettleIsReturnedAndEndsAllLeases(t *testing.T) {
 // If the server's time lies in none of the windows that were sent, the script of a reset by hand is run a second time, and no more.
 func TestAResetByHandGoesByTheServersCalendar(t *testing.T) {
 	s := newScene(t, false)
-	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{Calendar: core.Day})
+	r := s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{Calendar: rate.Day})
 	s.answer = func(c *sentCall) ([]int64, error) {
 		if len(s.calls) == 1 {
 			return []int64{serverTime + 40*24*3600*second}, nil

@@ -11,6 +11,8 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/storetest"
 )
 
@@ -31,12 +33,12 @@ type visitOfSeveral struct {
 // limit.
 func openSeveral(s *scene, apart bool, limit int64) *visitOfSeveral {
 	v := &visitOfSeveral{scene: s, apart: apart}
-	var served []*core.ServedRule
-	for i, l := range []core.LimitConfig{{}, {Algorithm: core.TokenBucket, Requests: limit}, {Requests: 3}} {
+	var served []*memory.ServedRule
+	for i, l := range []rate.LimitConfig{{}, {Algorithm: rate.TokenBucket, Requests: limit}, {Requests: 3}} {
 		r := s.open(core.RuleConfig{Name: []string{"a", "b", "c"}[i]}, l)
 		refusal := answer.NewRefusal("")
 		refusal.Rejected = &v.rejected[i]
-		one := &core.ServedRule{QuotaFields: answer.NewQuotaFields(r, answer.Fields{XRateLimit: true, IETF: true}), Refusal: refusal, Allowed: new(int64)}
+		one := &memory.ServedRule{QuotaFields: answer.NewQuotaFields(r, answer.Fields{XRateLimit: true, IETF: true}), Refusal: refusal, Allowed: new(int64)}
 		if apart {
 			name := r.Name()
 			one.Key = func(r *http.Request) string { return name + match.HostOf(r.RemoteAddr) }
@@ -48,7 +50,7 @@ func openSeveral(s *scene, apart bool, limit int64) *visitOfSeveral {
 		served = append(served, one)
 	}
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.passed = true })
-	v.handler = ServeSeveral(s.store, v.rules, served, &core.ServeConfig{Next: next, Rest: v}, v)
+	v.handler = ServeSeveral(s.store, v.rules, served, &memory.ServeConfig{Next: next, Rest: v}, v)
 	return v
 }
 

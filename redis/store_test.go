@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // fake is a client and its servers: in a Cluster one for each client's key, otherwise one. It answers as answer says, and keeps a copy of
@@ -127,7 +128,7 @@ func (c *fakeConn) Run(call *Call) error {
 		}
 		p := sentPart{argument[0], argument[1], argument[2], argument[3], number(4), number(12)}
 		length := 44
-		if core.Algorithm(p.algorithm) == core.FixedWindow && number(36) == 1 {
+		if rate.Algorithm(p.algorithm) == rate.FixedWindow && number(36) == 1 {
 			length += 40
 		}
 		argument = argument[length:]
@@ -201,7 +202,7 @@ func newScene(t *testing.T, cluster bool) *scene {
 	return s
 }
 
-func (s *scene) open(c core.RuleConfig, l core.LimitConfig) *core.Rule {
+func (s *scene) open(c core.RuleConfig, l rate.LimitConfig) *core.Rule {
 	r := mustRule(s.t, c, l)
 	if err := s.store.Open(r); err != nil {
 		s.t.Fatal(err)
@@ -215,15 +216,15 @@ func check(r *core.Rule, key string, cost int64) core.Check {
 
 func TestADecisionIsReadFromItsReply(t *testing.T) {
 	s := newScene(t, false)
-	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{Algorithm: core.LeakyBucket})
+	r := s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{Algorithm: rate.LeakyBucket})
 	for i, c := range []struct {
 		reply []int64
-		want  core.Decision
+		want  rate.Decision
 	}{
-		{[]int64{7, 0, 18_000_000, 5_000_000}, core.Decision{Allowed: true, Limit: 10, Remaining: 7, ResetAfter: 18_000_000, MoreAfter: 5_000_000}},
-		{[]int64{0, 9_000_000, 10, 7}, core.Decision{Allowed: true, Limit: 10, Delay: 9_000_000, ResetAfter: 10, MoreAfter: 7}},
-		{[]int64{-1, 5, 10, 0}, core.Decision{Limit: 10, RetryAfter: 5, ResetAfter: 10}},
-		{[]int64{-4, -1, 10, 0}, core.Decision{Limit: 10, Remaining: 3, RetryAfter: core.Never, ResetAfter: 10}},
+		{[]int64{7, 0, 18_000_000, 5_000_000}, rate.Decision{Allowed: true, Limit: 10, Remaining: 7, ResetAfter: 18_000_000, MoreAfter: 5_000_000}},
+		{[]int64{0, 9_000_000, 10, 7}, rate.Decision{Allowed: true, Limit: 10, Delay: 9_000_000, ResetAfter: 10, MoreAfter: 7}},
+		{[]int64{-1, 5, 10, 0}, rate.Decision{Limit: 10, RetryAfter: 5, ResetAfter: 10}},
+		{[]int64{-4, -1, 10, 0}, rate.Decision{Limit: 10, Remaining: 3, RetryAfter: rate.Never, ResetAfter: 10}},
 	} {
 		s.answer = always(c.reply)
 		checks := []core.Check{check(r, fmt.Sprint(i), 1)}
@@ -235,8 +236,8 @@ func TestADecisionIsReadFromItsReply(t *testing.T) {
 
 func TestARequestIsOneCall(t *testing.T) {
 	s := newScene(t, false)
-	a := s.open(core.RuleConfig{Name: "a", CountRejected: true}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 3})
-	b := s.open(core.RuleConfig{Name: "b", Shadow: true}, core.LimitConfig{Calendar: core.Day})
+	a := s.open(core.RuleConfig{Name: "a", CountRejected: true}, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 3})
+	b := s.open(core.RuleConfig{Name: "b", Shadow: true}, rate.LimitConfig{Calendar: rate.Day})
 	s.answer = always(allowedWith(2))
 	if err := s.store.Decide(nil, false); err != nil || len(s.calls) != 0 {
 		t.Fatalf("nothing asked: %v, %d calls", err, len(s.calls))
@@ -244,7 +245,7 @@ func TestARequestIsOneCall(t *testing.T) {
 	if err := s.store.Decide([]core.Check{check(a, "x", 1)}, true); err != nil || len(s.calls) != 1 {
 		t.Fatalf("%v, %d calls", err, len(s.calls))
 	}
-	if c := s.calls[0]; c.script != scriptsOfOne[core.FixedWindow] || len(c.args) != 1 || c.parts[0] != (sentPart{byte(core.FixedWindow), 1, 0, 1, 1, 3}) {
+	if c := s.calls[0]; c.script != scriptsOfOne[rate.FixedWindow] || len(c.args) != 1 || c.parts[0] != (sentPart{byte(rate.FixedWindow), 1, 0, 1, 1, 3}) {
 		t.Errorf("one rule: %+v", c)
 	}
 	s.forget()
@@ -255,7 +256,7 @@ func TestARequestIsOneCall(t *testing.T) {
 	c := s.calls[0]
 	if c.script != scriptOfSeveral || len(c.args) != 1 || len(c.keys) != 2 ||
 		!strings.HasPrefix(c.keys[0], "weir:{x}:a:") || !strings.HasPrefix(c.keys[1], "weir:{y}:b:") ||
-		c.parts[0] != (sentPart{byte(core.FixedWindow), 1, 0, 0, 2, 3}) || c.parts[1] != (sentPart{byte(core.FixedWindow), 0, 1, 0, 7, 10}) {
+		c.parts[0] != (sentPart{byte(rate.FixedWindow), 1, 0, 0, 2, 3}) || c.parts[1] != (sentPart{byte(rate.FixedWindow), 0, 1, 0, 7, 10}) {
 		t.Errorf("two rules: %+v", c)
 	}
 }
@@ -263,7 +264,7 @@ func TestARequestIsOneCall(t *testing.T) {
 // A request may still be under way under a rule of a configuration that was replaced.
 func TestARuleThatWasReleasedIsStillDecided(t *testing.T) {
 	s := newScene(t, false)
-	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{Calendar: core.Day})
+	r := s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{Calendar: rate.Day})
 	if err := s.store.Decide([]core.Check{check(r, "k", 1)}, false); err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +279,7 @@ func TestARuleThatWasReleasedIsStillDecided(t *testing.T) {
 
 func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 	s := newScene(t, false)
-	a, b := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
+	a, b := s.open(core.RuleConfig{Name: "a"}, rate.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, rate.LimitConfig{})
 	for i, reply := range [][]int64{nil, {1, 2}, {1, 2, 3, 4}, {1, 2, 3, 4, 5, 6}, {1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 2, 3, -4, 1, 2, 3, 4}} {
 		s.answer = func(c *sentCall) ([]int64, error) { return reply, nil }
 		if err := s.store.Decide([]core.Check{check(a, "k", 1), check(b, "k", 1)}, false); !errors.Is(err, errReply) {
@@ -292,7 +293,7 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 
 func TestWindowsThatDoNotHaveTheServersTimeAreSentOnceMore(t *testing.T) {
 	s := newScene(t, false)
-	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{Calendar: core.Month})
+	r := s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{Calendar: rate.Month})
 	year := int64(365 * 24 * 3600 * 1_000_000)
 	s.answer = func(c *sentCall) ([]int64, error) {
 		if len(s.calls) == 1 {
@@ -303,7 +304,7 @@ func TestWindowsThatDoNotHaveTheServersTimeAreSentOnceMore(t *testing.T) {
 	if err := s.store.Decide([]core.Check{check(r, "k", 1)}, false); err != nil || len(s.calls) != 2 {
 		t.Fatalf("%v, %d calls", err, len(s.calls))
 	}
-	bounds := r.Limit().Windows(serverTime + year)
+	bounds := r.Limit.Windows(serverTime + year)
 	for i, bound := range bounds {
 		argument := s.calls[1].args[0]
 		if sent := math.Float64frombits(binary.LittleEndian.Uint64([]byte(argument[44+8*i:]))); int64(sent) != bound {
@@ -323,10 +324,10 @@ func TestWindowsThatDoNotHaveTheServersTimeAreSentOnceMore(t *testing.T) {
 func TestWithoutAKnownServerADecisionFailsAtOnce(t *testing.T) {
 	s := newScene(t, false)
 	s.none = true
-	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
+	r := s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{})
 	checks := []core.Check{check(r, "k", 1)}
-	checks[0].Decision = core.Decision{Allowed: true, Limit: 99} // of an earlier request
-	if err := s.store.Decide(checks, false); err != errNone || checks[0].Decision != (core.Decision{}) {
+	checks[0].Decision = rate.Decision{Allowed: true, Limit: 99} // of an earlier request
+	if err := s.store.Decide(checks, false); err != errNone || checks[0].Decision != (rate.Decision{}) {
 		t.Errorf("%v, %+v", err, checks[0].Decision)
 	}
 	if err := s.store.Check(0); err != errNone {
@@ -336,7 +337,7 @@ func TestWithoutAKnownServerADecisionFailsAtOnce(t *testing.T) {
 
 func TestAServerThatIsDownGetsNoCallsUntilAProbeSucceeds(t *testing.T) {
 	s := newScene(t, false)
-	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
+	r := s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{})
 	decide := func() error { return s.store.Decide([]core.Check{check(r, "k", 1)}, false) }
 	s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }
 	for i := 0; i < 5; i++ {
@@ -371,7 +372,7 @@ func TestAServerThatIsDownGetsNoCallsUntilAProbeSucceeds(t *testing.T) {
 		t.Fatalf("after one that succeeded: available %v, changes %q", server.Available(), s.changes)
 	}
 	c := s.calls[2]
-	if len(c.keys) != 1 || c.keys[0] != "weir:{k}:probe" || c.script != scriptsOfOne[core.TokenBucket] {
+	if len(c.keys) != 1 || c.keys[0] != "weir:{k}:probe" || c.script != scriptsOfOne[rate.TokenBucket] {
 		t.Errorf("the probe was %+v", c)
 	}
 	if err := decide(); err != nil {
@@ -386,7 +387,7 @@ func TestAServerThatIsDownGetsNoCallsUntilAProbeSucceeds(t *testing.T) {
 
 func TestAnAnswerBetweenFailuresKeepsAServerInUse(t *testing.T) {
 	s := newScene(t, false)
-	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
+	r := s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{})
 	for i := 0; i < 20; i++ {
 		s.answer = always(allowedWith(5))
 		if i%5 != 0 {
@@ -400,7 +401,7 @@ func TestAnAnswerBetweenFailuresKeepsAServerInUse(t *testing.T) {
 
 func TestAMigratingSlotIsNoFailureOfItsServer(t *testing.T) {
 	s := newScene(t, true)
-	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
+	r := s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{})
 	s.answer = func(c *sentCall) ([]int64, error) { return nil, ErrMoving }
 	for i := 0; i < 20; i++ {
 		if err := s.store.Decide([]core.Check{check(r, "k", 1)}, false); !errors.Is(err, ErrMoving) {
@@ -431,7 +432,7 @@ func TestAProbesLimitIsWholeAgainAtOnce(t *testing.T) {
 		t.Fatalf("%v, %d calls", err, len(s.calls))
 	}
 	c := s.calls[0]
-	if len(c.keys) != 1 || !strings.HasSuffix(c.keys[0], "}:probe") || c.parts[0].peek != 0 || c.parts[0].requests != core.MaxRequests {
+	if len(c.keys) != 1 || !strings.HasSuffix(c.keys[0], "}:probe") || c.parts[0].peek != 0 || c.parts[0].requests != rate.MaxRequests {
 		t.Errorf("%+v", c)
 	}
 	s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }
@@ -443,7 +444,7 @@ func TestAProbesLimitIsWholeAgainAtOnce(t *testing.T) {
 // After a timeout the Conn may still read the call.
 func TestACallThatTimedOutIsNotChangedAnyMore(t *testing.T) {
 	s := newScene(t, false)
-	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
+	r := s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{})
 	var late []*sentCall
 	for i := 0; i < 4; i++ {
 		s.answer = func(c *sentCall) ([]int64, error) { return nil, ErrTimeout }
@@ -501,7 +502,7 @@ func by(replies map[string][]int64) func(c *sentCall) ([]int64, error) {
 
 func TestInAClusterAClientsRulesAreOneCall(t *testing.T) {
 	s := newScene(t, true)
-	a, b, c := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "c"}, core.LimitConfig{})
+	a, b, c := s.open(core.RuleConfig{Name: "a"}, rate.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, rate.LimitConfig{}), s.open(core.RuleConfig{Name: "c"}, rate.LimitConfig{})
 	if err := s.store.Decide([]core.Check{check(a, "x", 1), check(b, "x", 1)}, false); err != nil || len(s.calls) != 1 || len(s.calls[0].args) != 1 {
 		t.Fatalf("of one client: %v, %d calls", err, len(s.calls))
 	}
@@ -523,8 +524,8 @@ func TestInAClusterAClientsRulesAreOneCall(t *testing.T) {
 
 func TestThePartMostLikelyToDenyGoesFirst(t *testing.T) {
 	s := newScene(t, true)
-	a, b, c := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{Requests: 100}), s.open(core.RuleConfig{Name: "c"}, core.LimitConfig{})
-	shadow := s.open(core.RuleConfig{Name: "shadow", Shadow: true}, core.LimitConfig{})
+	a, b, c := s.open(core.RuleConfig{Name: "a"}, rate.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, rate.LimitConfig{Requests: 100}), s.open(core.RuleConfig{Name: "c"}, rate.LimitConfig{})
+	shadow := s.open(core.RuleConfig{Name: "shadow", Shadow: true}, rate.LimitConfig{})
 	know := func(r *core.Rule, key string, remaining int64) {
 		s.answer = always(allowedWith(remaining))
 		if err := s.store.Decide([]core.Check{check(r, key, 1)}, false); err != nil {
@@ -556,12 +557,12 @@ func TestThePartMostLikelyToDenyGoesFirst(t *testing.T) {
 
 func TestAfterADenialNothingMoreIsChargedAndChargesAreGivenBack(t *testing.T) {
 	s := newScene(t, true)
-	a := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{})
-	silent := s.open(core.RuleConfig{Name: "silent", Shadow: true}, core.LimitConfig{})
-	b := s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
-	c := s.open(core.RuleConfig{Name: "c"}, core.LimitConfig{})
-	counts := s.open(core.RuleConfig{Name: "counts", CountRejected: true}, core.LimitConfig{})
-	shadow := s.open(core.RuleConfig{Name: "shadow", Shadow: true}, core.LimitConfig{})
+	a := s.open(core.RuleConfig{Name: "a"}, rate.LimitConfig{})
+	silent := s.open(core.RuleConfig{Name: "silent", Shadow: true}, rate.LimitConfig{})
+	b := s.open(core.RuleConfig{Name: "b"}, rate.LimitConfig{})
+	c := s.open(core.RuleConfig{Name: "c"}, rate.LimitConfig{})
+	counts := s.open(core.RuleConfig{Name: "counts", CountRejected: true}, rate.LimitConfig{})
+	shadow := s.open(core.RuleConfig{Name: "shadow", Shadow: true}, rate.LimitConfig{})
 	s.answer = by(map[string][]int64{
 		"x": {6, 4_000_000, 60_000_000, 8_000_000, -1, 9, 60_000_000, 0}, // a admits after a delay; the shadow rule does not
 		"y": {-1, 30_000_000, 60_000_000, 0},
@@ -580,7 +581,7 @@ func TestAfterADenialNothingMoreIsChargedAndChargesAreGivenBack(t *testing.T) {
 	if len(refund.keys) != 1 || refund.keys[0] != s.calls[0].keys[0] || len(refund.args) != 2 || refund.args[1] != fmt.Sprint(serverTime) || refund.parts[0].cost != 3 {
 		t.Errorf("the refund was %+v", refund)
 	}
-	for i, want := range []core.Decision{
+	for i, want := range []rate.Decision{
 		{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 60_000_000, MoreAfter: 8_000_000},
 		{Limit: 10, RetryAfter: 9, ResetAfter: 60_000_000},
 		{Limit: 10, RetryAfter: 30_000_000, ResetAfter: 60_000_000},
@@ -597,7 +598,7 @@ func TestAfterADenialNothingMoreIsChargedAndChargesAreGivenBack(t *testing.T) {
 // A part in which a rule denies has charged nothing: there is nothing to give back.
 func TestAPartThatDeniesIsNotGivenBack(t *testing.T) {
 	s := newScene(t, true)
-	a, b, c := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "c"}, core.LimitConfig{})
+	a, b, c := s.open(core.RuleConfig{Name: "a"}, rate.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, rate.LimitConfig{}), s.open(core.RuleConfig{Name: "c"}, rate.LimitConfig{})
 	s.answer = by(map[string][]int64{"x": {6, 0, 1, 1, -1, 9, 1, 0}})
 	if err := s.store.Decide([]core.Check{check(a, "x", 1), check(b, "x", 1), check(c, "y", 1)}, false); err != nil || s.order() != "x, y p" {
 		t.Errorf("%v, the calls were %s", err, s.order())
@@ -611,8 +612,8 @@ func TestAPartThatDeniesIsNotGivenBack(t *testing.T) {
 
 func TestAnErrorAfterAChargeGivesItBack(t *testing.T) {
 	s := newScene(t, true)
-	a, b := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
-	c := s.open(core.RuleConfig{Name: "c"}, core.LimitConfig{})
+	a, b := s.open(core.RuleConfig{Name: "a"}, rate.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, rate.LimitConfig{})
+	c := s.open(core.RuleConfig{Name: "c"}, rate.LimitConfig{})
 	s.answer = func(c *sentCall) ([]int64, error) {
 		if c.server == "y" {
 			return nil, errDown
@@ -624,7 +625,7 @@ func TestAnErrorAfterAChargeGivesItBack(t *testing.T) {
 		t.Errorf("%v, the calls were %s", err, s.order())
 	}
 	for i := range checks {
-		if checks[i].Decision != (core.Decision{}) {
+		if checks[i].Decision != (rate.Decision{}) {
 			t.Errorf("check %d, whose key was not known: %+v", i, checks[i].Decision)
 		}
 	}
@@ -633,7 +634,7 @@ func TestAnErrorAfterAChargeGivesItBack(t *testing.T) {
 // If a refund fails, the charge stays, and the request is rejected all the same.
 func TestAFailedRefundIsAFailureOfTheServerAndNotOfTheRequest(t *testing.T) {
 	s := newScene(t, true)
-	a, b := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b", CountRejected: true}, core.LimitConfig{})
+	a, b := s.open(core.RuleConfig{Name: "a"}, rate.LimitConfig{}), s.open(core.RuleConfig{Name: "b", CountRejected: true}, rate.LimitConfig{})
 	s.answer = func(c *sentCall) ([]int64, error) {
 		if c.script == scriptOfRefund {
 			return nil, errDown
@@ -656,7 +657,7 @@ func TestAFailedRefundIsAFailureOfTheServerAndNotOfTheRequest(t *testing.T) {
 
 	// A server that has gone down meanwhile gets no refund.
 	s = newScene(t, true)
-	a, b = s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
+	a, b = s.open(core.RuleConfig{Name: "a"}, rate.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, rate.LimitConfig{})
 	s.answer = func(c *sentCall) ([]int64, error) {
 		if c.server == "y" {
 			for i := 0; i < 5; i++ {
@@ -675,7 +676,7 @@ func TestAFailedRefundIsAFailureOfTheServerAndNotOfTheRequest(t *testing.T) {
 func TestRefundsThatTakeLongGoOnInTheBackground(t *testing.T) {
 	s := newScene(t, true)
 	s.timeout = 0
-	a, b := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
+	a, b := s.open(core.RuleConfig{Name: "a"}, rate.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, rate.LimitConfig{})
 	release, refunded := make(chan bool), make(chan bool)
 	s.answer = func(c *sentCall) ([]int64, error) {
 		if c.script == scriptOfRefund {
@@ -706,7 +707,7 @@ func TestRefundsThatTakeLongGoOnInTheBackground(t *testing.T) {
 // The failing one took that for knowledge from before a step back of the clock, and the client had its whole limit again.
 func TestAFailureUsesWhatOtherRequestsHaveLearnedMeanwhile(t *testing.T) {
 	s := newScene(t, false)
-	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
+	r := s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{})
 	later := []core.Check{check(r, "k", 1)}
 	s.answer = func(c *sentCall) ([]int64, error) {
 		s.answer = always(denied())
@@ -728,7 +729,7 @@ func TestAFailureUsesWhatOtherRequestsHaveLearnedMeanwhile(t *testing.T) {
 // TestNothingIsChargedIfASlotsServerIsKnownToBeDown is for a defect: every request charged the other slots, and gave the charges back.
 func TestNothingIsChargedIfASlotsServerIsKnownToBeDown(t *testing.T) {
 	s := newScene(t, true)
-	a, b := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
+	a, b := s.open(core.RuleConfig{Name: "a"}, rate.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, rate.LimitConfig{})
 	s.answer = always(allowedWith(5))
 	for i := 0; i < 5; i++ {
 		s.server("y").breaker.Fail(s.server("y").trouble.Load())

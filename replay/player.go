@@ -1,6 +1,9 @@
 package replay
 
-import "github.com/proxyweir/weir/core"
+import (
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+)
 
 // player decides requests by rules in its own memory, whose clock is the log's.
 type player struct {
@@ -14,7 +17,7 @@ type player struct {
 // newPlayer returns a player with these rules open. Its memory evicts no key that counts.
 func newPlayer(rules []*core.Rule) (*player, error) {
 	p := &player{}
-	p.limiter = core.NewLimiter(core.NewMemory(core.MemoryConfig{MaxKeys: 1 << 40, Clock: func() int64 { return p.now }}))
+	p.limiter = core.NewLimiter(memory.New(memory.Config{MaxKeys: 1 << 40, Clock: func() int64 { return p.now }}))
 	for _, r := range rules {
 		if err := p.limiter.Open(r); err != nil {
 			return nil, err

@@ -209,10 +209,10 @@ func (p *replay) ruleReport(s *side, i int) RuleReport {
 	if own == nil {
 		return r
 	}
-	r.Algorithm = own.Limit().Algorithm().String()
+	r.Algorithm = own.Limit.Algorithm.String()
 	if beside := own.Beside(); len(beside) > 0 && beside[0].IsCandidate() {
 		r.Candidate = &OwnComparison{
-			Limit: beside[0].Limit().String(), NewlyRejected: t.compared[front.Stricter], NewlyAllowed: t.compared[front.Laxer],
+			Limit: beside[0].Limit.String(), NewlyRejected: t.compared[front.Stricter], NewlyAllowed: t.compared[front.Laxer],
 			BothAllow: t.compared[front.BothAllowed], BothReject: t.compared[front.BothRejected],
 		}
 	}
@@ -257,21 +257,21 @@ func part(n, of int64) float64 {
 	return float64(n) / float64(of)
 }
 
-// limitText writes the limit of a rule, without its algorithm.
+// LimitText writes the limit of a rule, without its algorithm.
 func limitText(r *core.Rule) string {
 	if r == nil {
 		return "unlimited"
 	}
-	if r.Limit().InFlight() {
-		return r.Limit().String()
+	if r.Limit.InFlight {
+		return r.Limit.String()
 	}
-	written, rest, _ := strings.Cut(r.Limit().String(), " ")
+	written, rest, _ := strings.Cut(r.Limit.String(), " ")
 	if _, burst, ok := strings.Cut(rest, " "); ok {
 		written += " " + burst
 	}
 	for _, beside := range r.Beside() {
 		if !beside.IsCandidate() {
-			written += ", " + beside.Limit().String()
+			written += ", " + beside.Limit.String()
 		}
 	}
 	return written
@@ -309,10 +309,10 @@ func (p *replay) warnings(s *side) []string {
 // underWay reports whether a rule depends on when requests end.
 func underWay(r *core.Rule) bool {
 	terms, _ := r.Terms()
-	if r.Limit().InFlight() || terms.Counts {
+	if r.Limit.InFlight || terms.Counts {
 		return true
 	}
-	return slices.ContainsFunc(r.Beside(), func(other *core.Rule) bool { return other.Limit().InFlight() })
+	return slices.ContainsFunc(r.Beside(), func(other *core.Rule) bool { return other.Limit.InFlight })
 }
 
 // because says why a rule could not decide.

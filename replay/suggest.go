@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
@@ -84,7 +85,7 @@ func newProbes(rules *Rules, share float64) (*probes, error) {
 		if own != nil {
 			texts = append(texts, rules.texts[i])
 		}
-		if own != nil && !own.Limit().InFlight() && rules.texts[i].Texts["concurrency"] != "" {
+		if own != nil && !own.Limit.InFlight && rules.texts[i].Texts["concurrency"] != "" {
 			alone := ruleset.Only(rules.texts[i], "concurrency")
 			alone.Name = rules.texts[i].Name
 			texts = append(texts, alone)
@@ -111,16 +112,16 @@ func newProbe(place int, text *ruleset.RuleText, own *core.Rule) (p *probe, err 
 	p = &probe{rule: place, text: text, used: make(map[uint64]uint32)}
 	p.result.Rule = text.Name
 	p.result.Of = "limit"
-	if own.Limit().InFlight() || strings.TrimSpace(text.Texts["limit"]) == "" && ruleset.One(text, "tiers") == nil {
+	if own.Limit.InFlight || strings.TrimSpace(text.Texts["limit"]) == "" && ruleset.One(text, "tiers") == nil {
 		p.alone = true
 		p.result.Of = "concurrency"
 		p.result.Now = strings.TrimSpace(text.Texts["concurrency"])
 		most := &ruleset.RuleText{}
-		ruleset.SetText(&most.Object, "concurrency", strconv.Itoa(core.MaxRequests))
+		ruleset.SetText(&most.Object, "concurrency", strconv.Itoa(rate.MaxRequests))
 		p.limit, err = p.compile(most, "most")
 		return p, err
 	}
-	l := own.Limit()
+	l := own.Limit
 	written := text.Texts["limit"]
 	if strings.TrimSpace(written) == "" {
 		for _, tier := range ruleset.One(text, "tiers").Pairs["limits"] {
@@ -132,28 +133,28 @@ func newProbe(place int, text *ruleset.RuleText, own *core.Rule) (p *probe, err 
 	p.result.Now = strings.TrimSpace(written)
 	_, p.period, _ = strings.Cut(p.result.Now, "/")
 	p.period = strings.TrimSpace(p.period)
-	p.bucket = l.IsBucket()
+	p.bucket = l.IsBucket
 	most := l.MostRequests()
 	first := ruleset.Only(text, "algorithm", "time_zone", "count")
 	if p.bucket {
-		ruleset.SetText(&first.Object, "algorithm", core.FixedWindow.String())
+		ruleset.SetText(&first.Object, "algorithm", rate.FixedWindow.String())
 		burst, err := strconv.ParseInt(strings.TrimSpace(text.Texts["burst"]), 10, 64)
 		p.ratio = 1
 		if err == nil {
 			p.result.Now += fmt.Sprintf(" burst %d", burst)
-			p.ratio = float64(burst) / float64(l.Requests())
+			p.ratio = float64(burst) / float64(l.Requests)
 		}
 		p.patience = math.Inf(1)
-		if l.Queues() {
-			p.patience = float64(l.MaxDelay()) / float64(l.Period())
+		if l.Queues {
+			p.patience = float64(l.MaxDelay) / float64(l.Period)
 		}
-		most = core.MaxRequests // of the fixed window
+		most = rate.MaxRequests // of the fixed window
 	}
 	ruleset.SetText(&first.Object, "limit", fmt.Sprintf("%d/%s", most, p.period))
 	p.limit, err = p.compile(first, "most")
-	p.high = core.MaxRequests + 1
+	p.high = rate.MaxRequests + 1
 	if p.ratio > 1 {
-		p.high = int64(core.MaxRequests/p.ratio) + 1
+		p.high = int64(rate.MaxRequests/p.ratio) + 1
 	}
 	return p, err
 }
@@ -185,7 +186,7 @@ func (p *probes) again() bool {
 func (p *probes) decide(at int64, r *request, seen []bool) {
 	for i := range r.checks[0] {
 		c := &r.checks[0][i]
-		if !c.asks(seen) || c.limit == nil || c.limit != p.own[c.rule] || c.cost >= core.Unaffordable {
+		if !c.asks(seen) || c.limit == nil || c.limit != p.own[c.rule] || c.cost >= rate.Unaffordable {
 			continue
 		}
 		hash := maphash.String(seed, c.key)
@@ -203,7 +204,7 @@ func (p *probes) decide(at int64, r *request, seen []bool) {
 }
 
 // ask decides on a request by one limit.
-func (p *probes) ask(limit *core.Rule, at int64, r *request, c *check) *core.Decision {
+func (p *probes) ask(limit *core.Rule, at int64, r *request, c *check) *rate.Decision {
 	p.checks[0] = core.Check{Rule: limit, Key: c.key, Cost: c.cost}
 	p.player.decide(at, r, p.checks[:], &p.v)
 	return &p.checks[0].Decision
@@ -301,7 +302,7 @@ func (one *probe) conclude(share float64) []int64 {
 		}
 		if least == beyond {
 			s.least = true
-			s.Note = fmt.Sprintf("more than %d would be needed, which is the most that a sliding_window_log can have", core.MaxLogRequests)
+			s.Note = fmt.Sprintf("more than %d would be needed, which is the most that a sliding_window_log can have", rate.MaxLogRequests)
 			return nil
 		}
 		one.found(max(int64(least), 1), int64(slices.Index(used, least))) // those before it have used more
@@ -323,7 +324,7 @@ func (one *probe) conclude(share float64) []int64 {
 		break
 	}
 	if one.high-one.low <= 1 {
-		if one.high > core.MaxRequests {
+		if one.high > rate.MaxRequests {
 			s.least = true
 			s.Note = "no limit would do"
 			return nil

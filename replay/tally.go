@@ -6,6 +6,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // side is one set of rules with the outcomes of requests under them.
@@ -118,7 +119,7 @@ func (s *side) count(at int64, list []check) {
 		s.outcome[place] = o
 		t.requests++
 		t.by[o]++
-		if rejects && (part.Check != c || c.Rule.Limit().InFlight()) {
+		if rejects && (part.Check != c || c.Rule.Limit.InFlight) {
 			t.places++
 		}
 		t.series.count(at, rejects)
@@ -143,7 +144,7 @@ func (s *side) count(at int64, list []check) {
 func isRejection(o front.Outcome) bool { return o == front.Rejected || o == front.ShadowRejected }
 
 // share returns how much of its limit is in use, in thousandths.
-func share(d *core.Decision) uint16 {
+func share(d *rate.Decision) uint16 {
 	if d.Limit <= 0 || !d.Allowed {
 		return 1000
 	}

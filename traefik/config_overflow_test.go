@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 func TestMistakesInTheOverflowPolicyAreSaidInTheWordsOfThePlugin(t *testing.T) {
@@ -64,13 +64,13 @@ func TestTheOverflowPolicyIsWrittenAsProvidersHaveIt(t *testing.T) {
 		}
 		own := newStage(t).made(&Config{Rule: r}, "m@file").fixed.rules[0].Ruled.Limits.Own()
 		beside := own.Beside()
-		if len(beside) != 2 || !beside[0].IsCandidate() || beside[0].Limit().String() != "50/1m token_bucket burst 9" || beside[1].Limit().String() != "concurrency 5" {
+		if len(beside) != 2 || !beside[0].IsCandidate() || beside[0].Limit.String() != "50/1m token_bucket burst 9" || beside[1].Limit.String() != "concurrency 5" {
 			t.Errorf("%+v: %v", r, beside)
 		}
 	}
-	waiting := newStage(t).made(&Config{Rule: Rule{Limit: "100/day", OnLimit: "delay", MaxDelay: "3s", MaxWaiting: "9"}}, "m@file").fixed.rules[0].Ruled.Limits.Own().Limit()
-	if !waiting.Delays() || waiting.MaxDelay() != 3_000_000 {
-		t.Errorf("%v, %d µs", waiting.Delays(), waiting.MaxDelay())
+	waiting := newStage(t).made(&Config{Rule: Rule{Limit: "100/day", OnLimit: "delay", MaxDelay: "3s", MaxWaiting: "9"}}, "m@file").fixed.rules[0].Ruled.Limits.Own().Limit
+	if !waiting.Delays || waiting.MaxDelay != 3_000_000 {
+		t.Errorf("%v, %d µs", waiting.Delays, waiting.MaxDelay)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestConcurrencyAloneHasASourceCriterion(t *testing.T) {
 	} {
 		s := newStage(t)
 		own := s.made(&c, "m@file").fixed.rules[0].Ruled.Limits.Own()
-		if own == nil || !own.Limit().InFlight() || own.Limit().Requests() != 5 || !strings.HasSuffix(own.Identity(), "|host") {
+		if own == nil || !own.Limit.InFlight || own.Limit.Requests != 5 || !strings.HasSuffix(own.Identity, "|host") {
 			t.Errorf("%+v: %v", c, own)
 		}
 		if s.log.count("nothing is limited") != 0 {
@@ -91,8 +91,8 @@ func TestConcurrencyAloneHasASourceCriterion(t *testing.T) {
 		}
 	}
 	beside := newStage(t).made(&Config{Rule: Rule{Concurrency: "5"}, Average: "10"}, "m@file").fixed.rules[0].Ruled.Limits.Own()
-	if beside.Limit().Algorithm() != core.TokenBucket || len(beside.Beside()) != 1 {
-		t.Errorf("%v, beside it %v", beside.Limit(), beside.Beside())
+	if beside.Limit.Algorithm != rate.TokenBucket || len(beside.Beside()) != 1 {
+		t.Errorf("%v, beside it %v", beside.Limit, beside.Beside())
 	}
 }
 

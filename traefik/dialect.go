@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
@@ -29,7 +29,7 @@ func dialectRule(c *Config, criterion *SourceCriterion) (*Rule, error) {
 		return nil, err
 	}
 	var in ruleset.Settings
-	average := in.Number("average", c.Average, 0, core.MaxRequests, 0)
+	average := in.Number("average", c.Average, 0, rate.MaxRequests, 0)
 	if in.Err != nil {
 		return nil, in.Err
 	}
@@ -40,7 +40,7 @@ func dialectRule(c *Config, criterion *SourceCriterion) (*Rule, error) {
 	if average == 0 && strings.TrimSpace(r.Concurrency) != "" { // which is then the rule's only limit
 		return &r, nil
 	}
-	burst := in.Number("burst", r.Burst, 0, core.MaxRequests, 1)
+	burst := in.Number("burst", r.Burst, 0, rate.MaxRequests, 1)
 	if in.Err != nil {
 		return nil, in.Err
 	}
@@ -74,7 +74,7 @@ func dialectPeriod(text string) (time.Duration, error) {
 	if err == nil && d == 0 {
 		return time.Second, nil
 	}
-	if err != nil || d < core.MinPeriod || d > core.MaxPeriod {
+	if err != nil || d < rate.MinPeriod || d > rate.MaxPeriod {
 		return 0, fmt.Errorf("period %q: must be a duration from 1ms to 366d, such as 1s or 1m, or a number of seconds", text)
 	}
 	return d, nil

@@ -28,8 +28,8 @@ func TestTraefiksOwnWordsAreATokenBucket(t *testing.T) {
 	for _, test := range tests {
 		s := newStage(t)
 		e := s.made(&test.config, "m@file")
-		l := e.fixed.rules[0].Only.Limit()
-		if l.Algorithm().String() != "token_bucket" || l.Requests() != test.requests || l.Period() != int64(test.period/time.Microsecond) || l.Quota() != test.burst {
+		l := e.fixed.rules[0].Only.Limit
+		if l.Algorithm.String() != "token_bucket" || l.Requests != test.requests || l.Period != int64(test.period/time.Microsecond) || l.Quota != test.burst {
 			t.Errorf("%+v: is %s", test.config, l)
 		}
 	}
@@ -118,8 +118,8 @@ func TestOurOptionsMayStandBesideTraefiksWords(t *testing.T) {
 		t.Errorf("what the rule does not cover: %d", got)
 	}
 	e := s.newest("m@file")
-	if r := e.fixed.rules[0].Only; r.Namespace() != "shop" || !r.CountRejected() {
-		t.Errorf("%s", r.Identity())
+	if r := e.fixed.rules[0].Only; r.Namespace != "shop" || !r.CountRejected {
+		t.Errorf("%s", r.Identity)
 	}
 }
 

@@ -24,13 +24,16 @@ import (
 	"testing"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
-	"go.yaml.in/yaml/v3"
 )
 
 // snippet is a fenced block of a page.
@@ -637,7 +640,7 @@ func TestDocsHaveTheSeriesThatTheCodeHas(t *testing.T) {
 			t.Errorf("%s is missing", value)
 		}
 	}
-	if !strings.Contains(table, fmt.Sprintf("One decision in %d ", core.TimedShare)) {
+	if !strings.Contains(table, fmt.Sprintf("One decision in %d ", memory.TimedShare)) {
 		t.Error("how many decisions are timed is another number")
 	}
 }
@@ -777,7 +780,7 @@ func TestDocsHaveTheWordsThatTheCodeTakes(t *testing.T) {
 	sameWords(t, "sources of a key", sources, strings.Split(list, ", "))
 
 	rules := section(t, page, "### Of a rule")
-	for setting, words := range map[string][]string{"algorithm": core.AlgorithmNames, "onError": core.OnErrorNames} {
+	for setting, words := range map[string][]string{"algorithm": rate.AlgorithmNames, "onError": core.OnErrorNames} {
 		row := regexp.MustCompile("(?m)^\\| `" + setting + "` .*$").FindString(rules)
 		for _, word := range words {
 			if !strings.Contains(row, "`"+word+"`") {

@@ -13,6 +13,7 @@ import (
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/words"
@@ -72,7 +73,7 @@ type engine struct {
 	living      int  // of those, the ones that have not ended
 	returned    bool // it is used again after none was living, and its files have not been checked yet
 	store       storeSettings
-	memory      *core.Memory
+	memory      *memory.Store
 	shared      *sharedRedis // nil: memory
 }
 

@@ -9,6 +9,8 @@ import (
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/redis"
 )
@@ -76,7 +78,7 @@ func serveAdapted(t *transitional, moved int32, w http.ResponseWriter, r *http.R
 }
 
 // generalPath returns the handler of a router without a fast path.
-func generalPath(h *handler, metering *core.Metering) http.Handler {
+func generalPath(h *handler, metering *memory.Metering) http.Handler {
 	if metering != nil {
 		return newAll(h, metering)
 	}
@@ -103,32 +105,32 @@ func severalPath(h *handler) http.Handler {
 	}
 	first := e.fixed.rules[0].Ruled
 	same := true
-	var rules []*core.ServedRule
+	var rules []*memory.ServedRule
 	var only []*core.Rule
 	for _, r := range e.fixed.rules {
-		var way *core.FastPath
+		var way *memory.FastPath
 		if e.shared == nil {
-			way = core.NewFastPath(e.memory, r.Only)
+			way = memory.NewFastPath(e.memory, r.Only)
 		}
 		if way == nil && e.shared == nil || atomic.LoadInt32(&r.Ruled.Limits.Moved) != 0 || e.advising != nil && r.Ruled.Adapt != nil {
 			return none
 		}
 		same = same && ruleset.SameKey(first, r.Ruled)
-		served := &core.ServedRule{FastPath: way, QuotaFields: answer.NewQuotaFields(r.Only, e.fields), Refusal: refusalOf(h, r), Allowed: r.Only.Allowed, Key: keyFunc(h, r), Covers: coversFunc(e, r)}
+		served := &memory.ServedRule{FastPath: way, QuotaFields: answer.NewQuotaFields(r.Only, e.fields), Refusal: refusalOf(h, r), Allowed: r.Only.Allowed, Key: keyFunc(h, r), Covers: coversFunc(e, r)}
 		if served.Allowed == nil { // there are no metrics
 			served.Allowed = new(int64)
 		}
 		rules = append(rules, served)
 		only = append(only, r.Only)
 	}
-	serve := func(c *core.ServeConfig) http.Handler {
+	serve := func(c *memory.ServeConfig) http.Handler {
 		if e.shared != nil {
 			return redis.ServeSeveral(e.shared.store, only, rules, c, h)
 		}
-		return core.ServeSeveral(rules, c)
+		return memory.ServeSeveral(rules, c)
 	}
 	var noRule *front.Rule
-	c := &core.ServeConfig{Key: rules[0].Key, Metering: meteringOf(e, noRule), Next: h.next, Rest: h}
+	c := &memory.ServeConfig{Key: rules[0].Key, Metering: meteringOf(e, noRule), Next: h.next, Rest: h}
 	watch(e, c)
 	if !same {
 		return serve(c)
@@ -143,7 +145,7 @@ func severalPath(h *handler) http.Handler {
 const mostServed = 32
 
 // watch has requests with X-Forwarded-For noted, if that is to be warned of.
-func watch(e *engine, c *core.ServeConfig) {
+func watch(e *engine, c *memory.ServeConfig) {
 	if e.fixed.watchForwarded {
 		c.Watched = forwardedFor
 		c.Noticed = &e.forwarded
@@ -152,7 +154,7 @@ func watch(e *engine, c *core.ServeConfig) {
 
 // byAddress returns core's path for rules with the key of one of them: if that is the connection's address, a path for that in front of the
 // one for any key. serve is what makes a path.
-func byAddress(h *handler, of *ruleset.Rule, c *core.ServeConfig, serve func(c *core.ServeConfig) http.Handler) http.Handler {
+func byAddress(h *handler, of *ruleset.Rule, c *memory.ServeConfig, serve func(c *memory.ServeConfig) http.Handler) http.Handler {
 	byKey := serve(c)
 	if !ruleset.Whole(of) || !h.engine.addressing.direct() {
 		return byKey
@@ -218,14 +220,14 @@ func pathOfRule(h *handler, r *front.Rule) http.Handler {
 }
 
 // meteringOf returns what a handler counts, and which paths it answers itself; nil: nothing. r is the engine's only rule; nil: there are several.
-func meteringOf(e *engine, r *front.Rule) *core.Metering {
-	var none *core.Metering
+func meteringOf(e *engine, r *front.Rule) *memory.Metering {
+	var none *memory.Metering
 	if !e.counts && !e.monitoring.asides() {
 		return none
 	}
-	metering := &core.Metering{Allowed: new(int64), Durations: e.durations(), Aside: &aside{engine: e}, Path: e.monitoring.metrics, Other: e.monitoring.status}
+	metering := &memory.Metering{Allowed: new(int64), Durations: e.durations(), Aside: &aside{engine: e}, Path: e.monitoring.metrics, Other: e.monitoring.status}
 	if !e.counts {
-		metering.Durations = core.NewDurations() // which nobody reads
+		metering.Durations = rate.NewDurations() // which nobody reads
 	} else if r != nil {
 		metering.Allowed = e.fixed.meters[r.Ruled.Name].Allowed
 	}
@@ -233,22 +235,22 @@ func meteringOf(e *engine, r *front.Rule) *core.Metering {
 }
 
 // quickHandler returns the fast path of a rule; nil: it has none.
-func quickHandler(h *handler, r *front.Rule, metering *core.Metering) http.Handler {
+func quickHandler(h *handler, r *front.Rule, metering *memory.Metering) http.Handler {
 	var none http.Handler
 	e := h.engine
-	c := &core.ServeConfig{QuotaFields: answer.NewQuotaFields(r.Only, e.fields), Metering: metering, Refusal: refusalOf(h, r), Key: keyFunc(h, r), Next: h.next, Rest: h}
+	c := &memory.ServeConfig{QuotaFields: answer.NewQuotaFields(r.Only, e.fields), Metering: metering, Refusal: refusalOf(h, r), Key: keyFunc(h, r), Next: h.next, Rest: h}
 	watch(e, c)
 	if e.shared != nil {
-		return byAddress(h, r.Ruled, c, func(c *core.ServeConfig) http.Handler { return redis.Serve(e.shared.store, r.Only, c, h) })
+		return byAddress(h, r.Ruled, c, func(c *memory.ServeConfig) http.Handler { return redis.Serve(e.shared.store, r.Only, c, h) })
 	}
-	way := core.NewFastPath(e.memory, r.Only)
+	way := memory.NewFastPath(e.memory, r.Only)
 	if way == nil {
 		return none
 	}
 	if h.guarded != nil {
 		c.Guarding = guardingOf(h.guarded)
 	}
-	return byAddress(h, r.Ruled, c, func(c *core.ServeConfig) http.Handler { return core.Serve(way, c) })
+	return byAddress(h, r.Ruled, c, func(c *memory.ServeConfig) http.Handler { return memory.Serve(way, c) })
 }
 
 // undirected handles what a fast path leaves where the key is the connection's address: requests of clients with IPv6 addresses, and rare
@@ -268,8 +270,8 @@ func (u *undirected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // refusalOf returns how core's fast paths reject requests under a rule; nil: they leave that to the general path, since waits are random.
-func refusalOf(h *handler, r *front.Rule) *core.Refusal {
-	var none *core.Refusal
+func refusalOf(h *handler, r *front.Rule) *memory.Refusal {
+	var none *memory.Refusal
 	e := h.engine
 	if e.jitter != 0 {
 		return none
@@ -289,8 +291,8 @@ func refusalOf(h *handler, r *front.Rule) *core.Refusal {
 }
 
 // guardingOf returns what core's fast paths do for a guard.
-func guardingOf(g *guarded) *core.Guarding {
-	return &core.Guarding{Word: g.word, Take: guard.Take, Leave: leavesPlace, NoTicket: guard.NoTicket, Ticketed: g.next, Unticketed: &unticketed{guarded: g}}
+func guardingOf(g *guarded) *memory.Guarding {
+	return &memory.Guarding{Word: g.word, Take: guard.Take, Leave: leavesPlace, NoTicket: guard.NoTicket, Ticketed: g.next, Unticketed: &unticketed{guarded: g}}
 }
 
 // onlyPlain returns the rule of a middleware that has only one, and which only rejects; nil otherwise.

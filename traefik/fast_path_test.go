@@ -126,7 +126,7 @@ func onBothPaths(t *testing.T, c Config) (stages [2]*stage, handlers [2]http.Han
 
 // pathOn makes a handler of a configuration on a stage: the one that a router gets, or the general path.
 func pathOn(s *stage, c Config, general bool) http.Handler {
-	s.now = time.Microsecond // whose rest by core.TimedShare is not 0
+	s.now = time.Microsecond // whose rest by rate.TimedShare is not 0
 	router := s.handler(context.Background(), &c, "m@file")
 	if !general {
 		return router

@@ -3,18 +3,18 @@ package traefik
 import (
 	"net/http"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/memory"
 )
 
 // newGate returns a handler that passes requests which the only rule does not cover to the next handler, and the others to covered. It is a
 // function literal, as the stores' fast paths are: a captured variable costs an interpreter less than a field.
-func newGate(h *handler, r *front.Rule, covered http.Handler, m *core.Metering) http.Handler {
+func newGate(h *handler, r *front.Rule, covered http.Handler, m *memory.Metering) http.Handler {
 	covers := coversFunc(h.engine, r)
 	next := h.next
 	metered := m != nil
 	if !metered {
-		m = &core.Metering{}
+		m = &memory.Metering{}
 	}
 	own := m.Path
 	other := m.Other
@@ -36,8 +36,8 @@ func newGate(h *handler, r *front.Rule, covered http.Handler, m *core.Metering) 
 	})
 }
 
-// newAll returns the general path with a core.Metering.
-func newAll(h *handler, m *core.Metering) http.Handler {
+// newAll returns the general path with a memory.Metering.
+func newAll(h *handler, m *memory.Metering) http.Handler {
 	own := m.Path
 	other := m.Other
 	aside := m.Aside

@@ -38,14 +38,16 @@ var mayImport = map[string]string{
 	"core/guard":   "",
 	"core/advice":  "core/words",
 	"core/match":   "core/words",
-	"core":         "core/words",
-	"core/answer":  "core core/words",
-	"core/ruleset": "core core/match core/words",
-	"core/front":   "core/ruleset core/answer core core/match core/words core/guard core/advice",
-	"core/metrics": "core core/front core/guard core/advice",
-	"redis":        "core core/advice core/answer core/match core/words",
+	"core/rate":    "core/words",
+	"core":         "core/rate core/words",
+	"core/memory":  "core core/rate",
+	"core/answer":  "core core/memory core/rate core/words",
+	"core/ruleset": "core core/match core/rate core/words",
+	"core/front":   "core core/advice core/answer core/guard core/match core/rate core/ruleset core/words",
+	"core/metrics": "core core/advice core/front core/guard core/memory core/rate",
+	"redis":        "core core/advice core/match core/memory core/rate core/words",
 	"redis/resp":   "redis",
-	"traefik":      "core/metrics core/front core/ruleset redis redis/resp core/answer core core/match core/words core/guard core/advice",
+	"traefik":      "core core/advice core/answer core/front core/guard core/match core/memory core/metrics core/rate core/ruleset core/words redis redis/resp",
 }
 
 func interpretedFolders() (list []string) {

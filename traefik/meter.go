@@ -7,11 +7,12 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/metrics"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 )
 
 // labelOf returns the label of a rule in the metrics.
-func labelOf(r *core.Rule) string { return metrics.LabelOf(r.Namespace(), r.Name()) }
+func labelOf(r *core.Rule) string { return metrics.LabelOf(r.Namespace, r.Name()) }
 
 // count counts the outcome of a request for each rule. failed: the store has failed, and the outcomes say so.
 func count(s *ruleSet, q *front.Inquiry, failed bool) {
@@ -46,7 +47,7 @@ func waitingOf(e *engine, s *ruleSet, q *front.Inquiry) []*metrics.Meter {
 		return meters
 	}
 	for i := range q.Checks {
-		if m := s.meters[q.Checks[i].Rule.Name()]; m != nil && q.Checks[i].Decision.Delay > 0 && !q.Checks[i].Rule.Shadow() {
+		if m := s.meters[q.Checks[i].Rule.Name()]; m != nil && q.Checks[i].Decision.Delay > 0 && !q.Checks[i].Rule.Shadow {
 			meters = append(meters, m)
 		}
 	}
@@ -55,26 +56,26 @@ func waitingOf(e *engine, s *ruleSet, q *front.Inquiry) []*metrics.Meter {
 
 // processMetrics are the metrics that belong to no rule: one for all middlewares, so that they survive reloads.
 type processMetrics struct {
-	memory, redis *core.Durations
+	memory, redis *rate.Durations
 	failures      []int64          // of metrics.StoreErrors
 	evicted       int64            // of memories that are closed; with the registry's lock
 	leases        redis.LeaseStats // of stores that are closed; with the registry's lock
 }
 
 func newProcessMetrics() *processMetrics {
-	return &processMetrics{memory: core.NewDurations(), redis: core.NewDurations(), failures: metrics.NewCounts(metrics.StoreErrors)}
+	return &processMetrics{memory: rate.NewDurations(), redis: rate.NewDurations(), failures: metrics.NewCounts(metrics.StoreErrors)}
 }
 
 // decideTimed calls the limiter, and times it.
 func decideTimed(e *engine, q *front.Inquiry) error {
 	begun := time.Now()
 	err := e.limiter.Decide(q.Checks, false, &q.Verdict)
-	core.Observe(e.durations(), time.Since(begun))
+	rate.Observe(e.durations(), time.Since(begun))
 	return err
 }
 
 // durations returns the histogram for the decisions of a middleware.
-func (e *engine) durations() *core.Durations {
+func (e *engine) durations() *rate.Durations {
 	if e.shared != nil {
 		return e.registry.metrics.redis
 	}

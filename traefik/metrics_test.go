@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/memory"
 )
 
 // withMetrics is a configuration whose metrics are at /metrics of each router.
@@ -386,7 +386,7 @@ func TestDecisionsAreTimedOneInSoMany(t *testing.T) {
 	} {
 		s := newStage(t)
 		h := s.handler(context.Background(), withMetrics(config), "m@file")
-		for i := 0; i < 10*core.TimedShare; i++ {
+		for i := 0; i < 10*memory.TimedShare; i++ {
 			statuses(h, "192.0.2.1", 1)
 			s.step(time.Microsecond)
 		}

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
 )
 
 // monitoring says where a middleware serves metrics and quotas. Paths that it does not have are core.NoPath.
@@ -21,8 +21,8 @@ type monitoring struct {
 // setMonitoring reads metrics and statusPath of a configuration.
 func (e *engine) setMonitoring(c *Config) error {
 	w := &e.monitoring
-	w.metrics = core.NoPath
-	w.status = core.NoPath
+	w.metrics = memory.NoPath
+	w.status = memory.NoPath
 	var m Metrics
 	counts, err := decodeObject("metrics", c.Metrics, &m)
 	if err != nil {
@@ -41,7 +41,7 @@ func (e *engine) setMonitoring(c *Config) error {
 	if err = pathOf("statusPath", c.StatusPath, &w.status); err != nil {
 		return err
 	}
-	if w.metrics == w.status && w.status != core.NoPath {
+	if w.metrics == w.status && w.status != memory.NoPath {
 		return fmt.Errorf("statusPath %q: is the path of metrics; write another", c.StatusPath)
 	}
 	return nil
@@ -79,4 +79,4 @@ func pathOf(field, text string, path *string) error {
 }
 
 // asides reports whether there is a path that the middleware answers itself.
-func (w *monitoring) asides() bool { return w.metrics != core.NoPath || w.status != core.NoPath }
+func (w *monitoring) asides() bool { return w.metrics != memory.NoPath || w.status != memory.NoPath }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
 )
 
@@ -46,7 +47,7 @@ type registry struct {
 	expiring    bool          // a timer for leaving is set
 	sweeping    bool          // a timer to sweep memory is set
 	nextSweep   time.Duration // not before that; only the timer's
-	memory      *core.Memory  // nil if there is no engine
+	memory      *memory.Store // nil if there is no engine
 	engineCount int           // of all that have been made
 	redis       map[string]*sharedRedis
 	warned      map[string]map[string]bool // the warnings that are in the log already, by middleware
@@ -231,11 +232,11 @@ func (g *registry) joined(gen *generation, fingerprint string) *engine {
 // open gives an engine its store, and opens its rules there.
 func (g *registry) open(e *engine) error {
 	if g.memory == nil {
-		g.memory = core.NewMemory(core.MemoryConfig{Index: core.Mapped, Clock: g.wall})
+		g.memory = memory.New(memory.Config{Index: memory.Mapped, Clock: g.wall})
 	}
-	memory := g.memory // apart: in Yaegi a Store made of the field would change with the field
-	e.memory = memory
-	e.limiter = core.NewLimiter(memory)
+	store := g.memory // apart: in Yaegi a Store made of the field would change with the field
+	e.memory = store
+	e.limiter = core.NewLimiter(store)
 	if e.store.redis != nil {
 		shared, err := g.acquireRedis(e.store.redis, e.name)
 		if err != nil {
@@ -243,7 +244,7 @@ func (g *registry) open(e *engine) error {
 		}
 		e.shared = shared
 		e.limiter = core.NewLimiter(shared.store)
-		e.limiter.FallBack(memory, e.store.redis.nodes)
+		e.limiter.FallBack(store, e.store.redis.nodes)
 	}
 	if err := openRules(e.limiter, append(e.ownCore(), e.inForce().ofFiles...)); err != nil {
 		g.releaseRedis(e.shared)
@@ -303,7 +304,7 @@ func (g *registry) bound() {
 	g.memory.SetMaxKeys(most)
 	g.maxKeys = most
 	if most == 0 { // all counters are in Redis
-		g.maxKeys = core.DefaultMaxKeys
+		g.maxKeys = memory.DefaultMaxKeys
 	}
 }
 
@@ -311,8 +312,8 @@ func (g *registry) bound() {
 // key, so a memory of a million is swept less often: for at most one hundredth of the time.
 func (g *registry) sweep() {
 	defer contain()
-	memory := g.toSweep()
-	if memory == nil {
+	store := g.toSweep()
+	if store == nil {
 		return
 	}
 	defer g.after(sweepInterval, g.sweepLater)
@@ -320,20 +321,20 @@ func (g *registry) sweep() {
 	if began < g.nextSweep {
 		return
 	}
-	memory.Sweep()
+	store.Sweep()
 	now := g.clock()
 	g.nextSweep = now + 100*(now-began)
 }
 
 // toSweep returns the memory, nil if nobody uses one any more. It also writes the reports that the log has once a minute.
-func (g *registry) toSweep() *core.Memory {
+func (g *registry) toSweep() *memory.Store {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sweeping = len(g.engines) > 0
 	g.reportShadows()
 	g.adviseMetrics()
-	memory := g.memory
-	return memory
+	store := g.memory
+	return store
 }
 
 // warnOnce writes a line about a middleware to the log, unless it has been written since the middleware exists.

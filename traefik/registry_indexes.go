@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
 )
 
 func newIndexes() indexes {
@@ -88,7 +89,7 @@ func leaveOut(lists map[string][]*engine, of string, e *engine) {
 // middleware does not evict the keys of others; one that counts in Redis, for none.
 func keysFor(e *engine) int {
 	if e.store.maxKeys == 0 && e.store.redis == nil {
-		return core.DefaultMaxKeys
+		return memory.DefaultMaxKeys
 	}
 	return e.store.maxKeys
 }
@@ -218,10 +219,10 @@ func otherOverflow(a, b []*core.Rule) string {
 func termsOf(rules []*core.Rule, exact bool) string {
 	terms := make([]string, 0, len(rules))
 	for _, r := range rules {
-		l := r.Limit()
+		l := r.Limit
 		text := l.String()
 		if exact {
-			text = fmt.Sprint(r.Identity(), " ", text, " ", l.MaxDelay(), r.Shadow(), r.CountRejected(), r.Blocks())
+			text = fmt.Sprint(r.Identity, " ", text, " ", l.MaxDelay, r.Shadow, r.CountRejected, r.Blocks())
 		}
 		terms = append(terms, text)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/redis"
 )
@@ -55,7 +56,7 @@ func (s *ruleSet) add(name string, m *metrics.Meter, own *core.Rule, limits []*c
 		if limit.Allowed != m.Allowed { // an engine's own rules come with each new set, and requests come under them
 			limit.Allowed = m.Allowed
 		}
-		s.enforced = s.enforced && !limit.Shadow() && len(limit.Beside()) == 0
+		s.enforced = s.enforced && !limit.Shadow && len(limit.Beside()) == 0
 	}
 	s.series = append(s.series, one)
 }
@@ -190,7 +191,7 @@ func (g *registry) adviseMetrics() {
 	}
 	list := g.shown()
 	for _, e := range list {
-		if e.monitoring.address != "" || e.monitoring.metrics != core.NoPath {
+		if e.monitoring.address != "" || e.monitoring.metrics != memory.NoPath {
 			return
 		}
 	}
@@ -205,7 +206,7 @@ func (g *registry) adviseMetrics() {
 type snapshot struct {
 	rules           []*series       // by label
 	breakers        map[string]bool // by the server's name: whether it is open
-	memory          *core.Memory    // nil: there is none
+	memory          *memory.Store   // nil: there is none
 	inMemory, redis bool            // there are rules that count there
 	maxKeys         int
 	evicted         int64
@@ -219,10 +220,10 @@ type snapshot struct {
 func (g *registry) observe() *snapshot {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	memory := g.memory
-	s := &snapshot{memory: memory, maxKeys: g.maxKeys, evicted: g.metrics.evicted, breakers: make(map[string]bool)}
-	if memory != nil {
-		s.evicted += memory.Stats().Evictions
+	store := g.memory
+	s := &snapshot{memory: store, maxKeys: g.maxKeys, evicted: g.metrics.evicted, breakers: make(map[string]bool)}
+	if store != nil {
+		s.evicted += store.Stats().Evictions
 	}
 	s.leases.Add(g.metrics.leases)
 	for _, shared := range g.redis {
@@ -281,20 +282,20 @@ func (r *series) inForce() []*core.Rule {
 }
 
 // keys returns how many keys of a rule are in memory.
-func (r *series) keys(memory *core.Memory) int64 {
-	if memory == nil || !r.inMemory {
+func (r *series) keys(store *memory.Store) int64 {
+	if store == nil || !r.inMemory {
 		return 0
 	}
 	if len(r.limits) == 1 {
-		return memory.Keys(r.limits[0])
+		return store.Keys(r.limits[0])
 	}
 	n := int64(0)
 	counted := make(map[string]bool)
 	for _, limit := range r.limits {
-		place := limit.Identity()
+		place := limit.Identity
 		if !counted[place] {
 			counted[place] = true
-			n += memory.Keys(limit)
+			n += store.Keys(limit)
 		}
 	}
 	return n

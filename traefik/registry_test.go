@@ -240,9 +240,9 @@ func heapInUse() int64 {
 
 func TestMemoryHasRoomForTheMostKeysThatAnyMiddlewareAsksFor(t *testing.T) {
 	s := newStage(t)
-	memory := func(keys string) object { return object{"memory": object{"maxKeys": keys}} }
-	_, ctx, cancel := generationOf(s, &Config{Rule: Rule{Limit: "1/1h"}, Store: memory("100")}, "large@file", 1)
-	small := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1h"}, Store: memory("10")}, "small@file")
+	inMemory := func(keys string) object { return object{"memory": object{"maxKeys": keys}} }
+	_, ctx, cancel := generationOf(s, &Config{Rule: Rule{Limit: "1/1h"}, Store: inMemory("100")}, "large@file", 1)
+	small := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1h"}, Store: inMemory("10")}, "small@file")
 	redis := object{"redis": object{"address": "127.0.0.1:1", "nodes": 1}} // its memory is for when Redis fails
 	s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1h"}, Store: redis}, "fleet@file")
 	flood := func() int64 {

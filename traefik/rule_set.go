@@ -60,7 +60,7 @@ func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet 
 	if domain != nil {
 		s.ofFiles = append(s.ofFiles, domain.Rules()...)
 		for _, r := range domain.Rules() {
-			if r.Shadow() {
+			if r.Shadow {
 				s.addTally(r.Name())
 			}
 		}
@@ -175,10 +175,10 @@ func countShadows(s *ruleSet, q *front.Inquiry, failed bool) {
 func shareCounter(a, b []*core.Rule) bool {
 	places := make(map[string]bool)
 	for _, one := range a {
-		places[one.Identity()] = true
+		places[one.Identity] = true
 	}
 	for _, other := range b {
-		if places[other.Identity()] {
+		if places[other.Identity] {
 			return true
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 func TestARuleCoversWhatItMatches(t *testing.T) {
@@ -201,12 +202,12 @@ func TestCost(t *testing.T) {
 
 // One Redis serves several proxies: where namespace, name and limit agree, so do the counters.
 func TestARuleHasTheIdentityThatCaddyGivesIt(t *testing.T) {
-	limit := func(text string, algorithm core.Algorithm) *core.Limit {
-		c := core.LimitConfig{Algorithm: algorithm}
-		if err := core.ParseLimit(text, &c); err != nil {
+	limit := func(text string, algorithm rate.Algorithm) *rate.Limit {
+		c := rate.LimitConfig{Algorithm: algorithm}
+		if err := rate.ParseLimit(text, &c); err != nil {
 			t.Fatal(err)
 		}
-		l, err := core.NewLimit(c)
+		l, err := rate.NewLimit(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,7 +227,7 @@ func TestARuleHasTheIdentityThatCaddyGivesIt(t *testing.T) {
 		},
 		{
 			Rule{Name: "login", Limit: "5/1m", IPv4Prefix: "24", IPv6Prefix: "48", Algorithm: "token_bucket", Burst: "9"},
-			core.RuleConfig{KeySpec: "client_ip /24 /48", Limit: limit("5/1m", core.TokenBucket)},
+			core.RuleConfig{KeySpec: "client_ip /24 /48", Limit: limit("5/1m", rate.TokenBucket)},
 		},
 		{
 			Rule{Name: "login", Limit: "5/day", Key: []string{"client_ip"}, IPv6Prefix: "64"},
@@ -243,8 +244,8 @@ func TestARuleHasTheIdentityThatCaddyGivesIt(t *testing.T) {
 		s := newStage(t)
 		c := &Config{Rules: []Rule{test.rule}, Namespace: "shop"}
 		got := s.made(c, "m@file").fixed.rules[0].Only
-		if got.Identity() != want.Identity() {
-			t.Errorf("%+v: %s, in Caddy %s", test.rule, got.Identity(), want.Identity())
+		if got.Identity != want.Identity {
+			t.Errorf("%+v: %s, in Caddy %s", test.rule, got.Identity, want.Identity)
 		}
 	}
 }
@@ -286,8 +287,8 @@ func TestNamesAreMadeValid(t *testing.T) {
 	for _, test := range tests {
 		s := newStage(t)
 		r := s.made(&Config{Rule: Rule{Limit: "1/1s"}}, test.middleware).fixed.rules[0].Only
-		if !strings.HasPrefix(r.Namespace(), test.namespace) || !strings.HasPrefix(r.Name(), test.rule) || len(r.Namespace()) > 64 || len(r.Name()) > 64 {
-			t.Errorf("%q: namespace %q and rule %q, want %q and %q", test.middleware, r.Namespace(), r.Name(), test.namespace, test.rule)
+		if !strings.HasPrefix(r.Namespace, test.namespace) || !strings.HasPrefix(r.Name(), test.rule) || len(r.Namespace) > 64 || len(r.Name()) > 64 {
+			t.Errorf("%q: namespace %q and rule %q, want %q and %q", test.middleware, r.Namespace, r.Name(), test.namespace, test.rule)
 		}
 	}
 	if validName("a b") == validName("a/b") {
@@ -296,7 +297,7 @@ func TestNamesAreMadeValid(t *testing.T) {
 }
 
 func TestEveryAlgorithmCounts(t *testing.T) {
-	for _, algorithm := range core.AlgorithmNames {
+	for _, algorithm := range rate.AlgorithmNames {
 		s := newStage(t)
 		want := "200 200 200 429 429"
 		c := &Config{Rule: Rule{Limit: "3/1m", Algorithm: algorithm, MaxDelay: ""}}

@@ -9,6 +9,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
 )
 
@@ -55,7 +56,7 @@ func serve(h *handler, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var err error
-	if e.counts && atomic.AddInt64(e.begun, 1)%core.TimedShare == 1 {
+	if e.counts && atomic.AddInt64(e.begun, 1)%memory.TimedShare == 1 {
 		err = decideTimed(e, q)
 	} else {
 		err = e.limiter.Decide(q.Checks, false, &q.Verdict)

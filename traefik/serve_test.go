@@ -14,6 +14,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
+	"github.com/proxyweir/weir/core/memory"
 )
 
 func bodyOf(r *http.Response) string {
@@ -365,7 +366,7 @@ func TestWhatHappensWhenTheStoreFails(t *testing.T) {
 
 // unsettled is a store that decides, and fails where something is given back.
 type unsettled struct {
-	memory *core.Memory
+	memory *memory.Store
 	err    error
 }
 

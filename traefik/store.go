@@ -30,7 +30,7 @@ func newStoreSettings(c *Config) (storeSettings, error) {
 		return settings, errors.New("store: memory and redis are mutually exclusive: remove one")
 	}
 	var m Memory
-	memory, err := decodeObject("store: memory", s.Memory, &m)
+	counted, err := decodeObject("store: memory", s.Memory, &m)
 	if err != nil {
 		return settings, err
 	}
@@ -39,7 +39,7 @@ func newStoreSettings(c *Config) (storeSettings, error) {
 	if in.Err != nil {
 		return settings, fmt.Errorf("store: memory: %w", in.Err)
 	}
-	if memory {
+	if counted {
 		return settings, nil
 	}
 	return settings, settings.setRedis(s.Redis)

@@ -64,7 +64,7 @@ func informOfSome(middleware string, messages []string, others string) {
 // sameCounter reports whether each of two limits is a single one, and they count in the same place. It is so for most rules, and quickly
 // found out.
 func sameCounter(a, b *core.Limits) bool {
-	return atomic.LoadInt32(&a.Moved) == 0 && atomic.LoadInt32(&b.Moved) == 0 && a.Single() && b.Single() && a.Own().Identity() == b.Own().Identity()
+	return atomic.LoadInt32(&a.Moved) == 0 && atomic.LoadInt32(&b.Moved) == 0 && a.Single() && b.Single() && a.Own().Identity == b.Own().Identity
 }
 
 // limitsByName returns the limits of a set's rules by name.

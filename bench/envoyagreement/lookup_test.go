@@ -12,7 +12,9 @@ import (
 	"github.com/envoyproxy/ratelimit/src/config"
 	"github.com/envoyproxy/ratelimit/src/limiter"
 	"github.com/envoyproxy/ratelimit/src/utils"
+
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
@@ -167,7 +169,7 @@ func (c *comparison) compare(domain string, entries [][2]string) error {
 		return fmt.Errorf("Weir finds %d limits for one descriptor", len(found))
 	case len(found) == 1:
 		got = answerOf(found[0].Rule)
-	case len(instead) == 1 && instead[0].Rule.Limit().Requests() == marked:
+	case len(instead) == 1 && instead[0].Rule.Limit.Requests == marked:
 		got = answer{kind: "unlimited"}
 	case len(instead) == 1:
 		return fmt.Errorf("Weir finds a limit only where others are unlimited: %q", instead[0].Rule.Name())
@@ -446,7 +448,7 @@ func TestWindowsEndAtTheSameTime(t *testing.T) {
 		}
 		rule := weir.Domains[0].Rules()[0]
 		var at clock
-		memory := core.NewMemory(core.MemoryConfig{Clock: func() int64 { return int64(at) * 1e6 }})
+		memory := memory.New(memory.Config{Clock: func() int64 { return int64(at) * 1e6 }})
 		if err := memory.Open(rule); err != nil {
 			t.Fatal(err)
 		}

@@ -16,10 +16,11 @@ import (
 	"github.com/envoyproxy/ratelimit/src/stats"
 	"github.com/envoyproxy/ratelimit/src/utils"
 	gostats "github.com/lyft/gostats"
+	"github.com/sirupsen/logrus"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/ruleset/yaml"
-	"github.com/sirupsen/logrus"
 )
 
 func TestMain(m *testing.M) {
@@ -150,7 +151,7 @@ func askWeir(l *ruleset.Lookup, s *ruleset.Set, domain string, request ...[][2]s
 
 // answerOf returns the answer for a rule of Weir.
 func answerOf(r *core.Rule) answer {
-	a := answer{"limit", r.Limit().Requests(), r.Limit().Period() / 1e6, r.Shadow()}
+	a := answer{"limit", r.Limit.Requests, r.Limit.Period / 1e6, r.Shadow}
 	if r.Blocks() {
 		a.requests = 0
 	}

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 func main() {
@@ -63,7 +63,7 @@ func sizesOf(list string) ([]int, error) {
 // and back.
 func usual(nodes int) fleet {
 	return fleet{
-		nodes: nodes, limit: core.LimitConfig{Algorithm: core.FixedWindow, Requests: int64(1000 * nodes), Period: 10 * time.Second},
+		nodes: nodes, limit: rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: int64(1000 * nodes), Period: 10 * time.Second},
 		load: 2, trip: time.Millisecond, long: 30 * time.Second,
 	}
 }
@@ -98,7 +98,7 @@ func byRate(out io.Writer) error {
 		for _, load := range []float64{0.8, 2} {
 			f := usual(4)
 			f.load, f.long = load, 2*time.Minute
-			f.limit = core.LimitConfig{Algorithm: core.TokenBucket, Requests: int64(4 * 60 * asked / load), Period: time.Minute}
+			f.limit = rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: int64(4 * 60 * asked / load), Period: time.Minute}
 			r, err := f.play(lease)
 			if err != nil {
 				return err
@@ -113,9 +113,9 @@ func byRate(out io.Writer) error {
 func byAlgorithm(out io.Writer) error {
 	fmt.Fprintln(out, "| algorithm | demand ÷ limit | beyond | lost | calls for 1000 admitted |")
 	fmt.Fprintln(out, "| --- | ---: | ---: | ---: | ---: |")
-	for _, c := range []core.LimitConfig{
-		{Algorithm: core.FixedWindow}, {Algorithm: core.SlidingWindowCounter}, {Algorithm: core.SlidingWindowLog}, {Algorithm: core.TokenBucket},
-		{Algorithm: core.TokenBucket, Interval: true},
+	for _, c := range []rate.LimitConfig{
+		{Algorithm: rate.FixedWindow}, {Algorithm: rate.SlidingWindowCounter}, {Algorithm: rate.SlidingWindowLog}, {Algorithm: rate.TokenBucket},
+		{Algorithm: rate.TokenBucket, Interval: true},
 	} {
 		for _, load := range []float64{0.8, 2, 10} {
 			f := usual(30)
@@ -156,10 +156,10 @@ func byDistance(out io.Writer) error {
 func byLimit(out io.Writer) error {
 	fmt.Fprintln(out, "| nodes | limit | demand | beyond | lost | calls for 1000 admitted |")
 	fmt.Fprintln(out, "| ---: | --- | --- | ---: | ---: | ---: |")
-	small := func(nodes int, requests int64, algorithm core.Algorithm, burst int64, s shape) error {
+	small := func(nodes int, requests int64, algorithm rate.Algorithm, burst int64, s shape) error {
 		f := usual(nodes)
 		f.limit.Requests, f.limit.Algorithm, f.limit.Burst, f.shape = requests, algorithm, burst, s
-		limit, err := core.NewLimit(f.limit)
+		limit, err := rate.NewLimit(f.limit)
 		if err != nil {
 			return err
 		}
@@ -171,13 +171,13 @@ func byLimit(out io.Writer) error {
 		return nil
 	}
 	for _, requests := range []int64{1000, 10_000, 100_000} {
-		if err := small(1000, requests, core.FixedWindow, 0, even); err != nil {
+		if err := small(1000, requests, rate.FixedWindow, 0, even); err != nil {
 			return err
 		}
 	}
 	for _, s := range []shape{even, onAndOff} {
 		for _, burst := range []int64{3000, 30_000} {
-			if err := small(30, 30_000, core.TokenBucket, burst, s); err != nil {
+			if err := small(30, 30_000, rate.TokenBucket, burst, s); err != nil {
 				return err
 			}
 		}

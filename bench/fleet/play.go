@@ -10,6 +10,8 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/fleetclock"
 	"github.com/proxyweir/weir/core/leasetest"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // shape is how the demand is spread over the nodes, and what happens to them.
@@ -40,7 +42,7 @@ const (
 // fleet is what is played.
 type fleet struct {
 	nodes int
-	limit core.LimitConfig
+	limit rate.LimitConfig
 	load  float64       // demand ÷ limit
 	trip  time.Duration // to the store and back, on average
 	long  time.Duration
@@ -64,7 +66,7 @@ const begins = fleetclock.Start
 // play plays a fleet. The same fleet gets the same requests in each mode.
 func (f fleet) play(m mode) (result, error) {
 	var r result
-	limit, err := core.NewLimit(f.limit)
+	limit, err := rate.NewLimit(f.limit)
 	if err != nil {
 		return r, err
 	}
@@ -84,7 +86,7 @@ func (f fleet) play(m mode) (result, error) {
 	part := f.limit
 	part.Requests = max(1, part.Requests/int64(f.nodes))
 	part.Burst /= int64(f.nodes)
-	partOf, err := core.NewLimit(part)
+	partOf, err := rate.NewLimit(part)
 	if err != nil {
 		return r, err
 	}
@@ -167,15 +169,15 @@ func (f fleet) weights(second int) []float64 {
 
 // counters are counters of one limit, in one memory.
 type counters struct {
-	memory *core.Memory
+	memory *memory.Store
 	checks []core.Check
 	keys   []string
 	now    int64
 }
 
-func newCounters(limit *core.Limit, many int) (*counters, error) {
+func newCounters(limit *rate.Limit, many int) (*counters, error) {
 	c := &counters{keys: make([]string, many)}
-	c.memory = core.NewMemory(core.MemoryConfig{Clock: func() int64 { return c.now }})
+	c.memory = memory.New(memory.Config{Clock: func() int64 { return c.now }})
 	rule, err := core.NewRule(core.RuleConfig{Name: "limit", Limit: limit})
 	if err != nil {
 		return nil, err

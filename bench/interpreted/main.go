@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // subject is a store with one rule, and the keys of its requests.
@@ -40,10 +42,10 @@ func main() {
 		keys[i] = "client-" + strconv.Itoa(i*7919%population)
 	}
 	subjects := []*subject{
-		newSubject("probing/mostly=allowed", core.Probing, 24*time.Hour, keys),
-		newSubject("mapped/mostly=allowed", core.Mapped, 24*time.Hour, keys),
-		newSubject("probing/mostly=new", core.Probing, time.Millisecond, keys),
-		newSubject("mapped/mostly=new", core.Mapped, time.Millisecond, keys),
+		newSubject("probing/mostly=allowed", memory.Probing, 24*time.Hour, keys),
+		newSubject("mapped/mostly=allowed", memory.Mapped, 24*time.Hour, keys),
+		newSubject("probing/mostly=new", memory.Probing, time.Millisecond, keys),
+		newSubject("mapped/mostly=new", memory.Mapped, time.Millisecond, keys),
 	}
 	for turn := 0; turn < turns; turn++ {
 		for _, s := range subjects {
@@ -70,8 +72,8 @@ func cpuTime() time.Duration {
 }
 
 // newSubject makes a store that has had one request for each key. A key is whole again after a thousandth of the period.
-func newSubject(name string, index core.Index, period time.Duration, keys []string) *subject {
-	limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.TokenBucket, Requests: 1000, Period: period})
+func newSubject(name string, index memory.Index, period time.Duration, keys []string) *subject {
+	limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 1000, Period: period})
 	if err != nil {
 		panic(err)
 	}
@@ -79,7 +81,7 @@ func newSubject(name string, index core.Index, period time.Duration, keys []stri
 	if err != nil {
 		panic(err)
 	}
-	store := core.NewMemory(core.MemoryConfig{MaxKeys: 2 * len(keys), Index: index})
+	store := memory.New(memory.Config{MaxKeys: 2 * len(keys), Index: index})
 	if err := store.Open(rule); err != nil {
 		panic(err)
 	}

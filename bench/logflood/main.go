@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 func main() {
@@ -21,8 +23,8 @@ func main() {
 	if len(os.Args) > 2 {
 		requests, _ = strconv.ParseInt(os.Args[2], 10, 64)
 	}
-	m := core.NewMemory(core.MemoryConfig{})
-	limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.SlidingWindowLog, Requests: requests, Period: 24 * time.Hour})
+	m := memory.New(memory.Config{})
+	limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.SlidingWindowLog, Requests: requests, Period: 24 * time.Hour})
 	if err != nil {
 		panic(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // The log in the two forms in which most limiters keep it in Redis, for comparison: a list of times, and a sorted set of them. Both decide and
@@ -74,7 +74,7 @@ func printLogs(addr string) error {
 		{"filling up to 100,000", 100_000, 1, 0, 90_000, false},
 		{"full at 100,000, rejected", 100_000, 1, 100_000, 50_000, true},
 	} {
-		limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.SlidingWindowLog, Requests: s.requests, Period: period})
+		limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.SlidingWindowLog, Requests: s.requests, Period: period})
 		if err != nil {
 			return err
 		}

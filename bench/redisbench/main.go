@@ -25,6 +25,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 	client "github.com/proxyweir/weir/redis/goredis"
 )
@@ -73,7 +74,7 @@ func run(rounds int, length time.Duration, pool int, only string) error {
 	var subjects []subject
 	names := []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"}
 	for i, name := range names {
-		limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.Algorithm(i + 1), Requests: requestsOf(i + 1), Period: time.Minute})
+		limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.Algorithm(i + 1), Requests: requestsOf(i + 1), Period: time.Minute})
 		if err != nil {
 			return err
 		}
@@ -161,8 +162,8 @@ func spread(format string, values []float64) string {
 }
 
 func requestsOf(algorithm int) int64 {
-	if core.Algorithm(algorithm) == core.SlidingWindowLog {
-		return core.MaxLogRequests
+	if rate.Algorithm(algorithm) == rate.SlidingWindowLog {
+		return rate.MaxLogRequests
 	}
 	return requests
 }
@@ -224,7 +225,7 @@ func decide(length time.Duration, one func(random *rand.Rand) error) (float64, e
 }
 
 // weir decides through the store, under so many rules for each request.
-func weir(addr string, pool int, name string, limit *core.Limit, rules int) subject {
+func weir(addr string, pool int, name string, limit *rate.Limit, rules int) subject {
 	c, err := client.New(client.Config{Addresses: []string{addr}, PoolSize: pool, Timeout: 5 * time.Second})
 	if err != nil {
 		log.Fatal(err)
@@ -301,7 +302,7 @@ func (r *recorder) Run(c *redis.Call) error {
 }
 
 // capture returns the call that the store would make for a request under a limit of that algorithm.
-func capture(prefix string, limit *core.Limit) (redis.Call, error) {
+func capture(prefix string, limit *rate.Limit) (redis.Call, error) {
 	r := &recorder{}
 	r.server = redis.NewServer("recorder", r)
 	store, err := redis.NewStore(redis.Config{Client: r, Prefix: prefix})
@@ -330,7 +331,7 @@ func literal(argument string) string {
 
 // redisBenchmark runs the script of a limit with the argument that the store would send. The argument is in the script; a text of the same
 // length is sent in its place.
-func redisBenchmark(addr, name string, limit *core.Limit) (subject, error) {
+func redisBenchmark(addr, name string, limit *rate.Limit) (subject, error) {
 	call, err := capture("bench"+name+":", limit)
 	if err != nil {
 		return subject{}, err

@@ -12,6 +12,8 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 	client "github.com/proxyweir/weir/redis/goredis"
 )
@@ -22,8 +24,8 @@ type single struct {
 	rule  *core.Rule
 }
 
-func newSingle(addr, prefix string, c core.LimitConfig) (*single, error) {
-	limit, err := core.NewLimit(c)
+func newSingle(addr, prefix string, c rate.LimitConfig) (*single, error) {
+	limit, err := rate.NewLimit(c)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +44,7 @@ func newSingle(addr, prefix string, c core.LimitConfig) (*single, error) {
 	return &single{store, rule}, store.Open(rule)
 }
 
-func (s *single) decide(key string) (core.Decision, error) {
+func (s *single) decide(key string) (rate.Decision, error) {
 	checks := []core.Check{{Rule: s.rule, Key: key, Cost: 1}}
 	err := s.store.Decide(checks, false)
 	return checks[0].Decision, err
@@ -54,19 +56,19 @@ func printMemory(addr string) error {
 	defer c.Close()
 	fmt.Printf("Bytes a key in Redis (MEMORY USAGE), its name of 46 bytes included.\n\n| algorithm | bytes |\n| --- | --- |\n")
 	for _, m := range []struct {
-		algorithm core.Algorithm
+		algorithm rate.Algorithm
 		requests  int64
 		made      []int
 	}{
-		{core.TokenBucket, 1000, []int{1}},
-		{core.LeakyBucket, 1000, []int{1}},
-		{core.FixedWindow, 1000, []int{1}},
-		{core.SlidingWindowCounter, 1000, []int{1}},
-		{core.SlidingWindowLog, 1000, []int{1, 100, 1000}},
-		{core.SlidingWindowLog, 100_000, []int{10_000, 100_000}},
+		{rate.TokenBucket, 1000, []int{1}},
+		{rate.LeakyBucket, 1000, []int{1}},
+		{rate.FixedWindow, 1000, []int{1}},
+		{rate.SlidingWindowCounter, 1000, []int{1}},
+		{rate.SlidingWindowLog, 1000, []int{1, 100, 1000}},
+		{rate.SlidingWindowLog, 100_000, []int{10_000, 100_000}},
 	} {
 		prefix := fmt.Sprintf("m%d-%d:", m.algorithm, m.requests)
-		s, err := newSingle(addr, prefix, core.LimitConfig{Algorithm: m.algorithm, Requests: m.requests, Period: time.Hour})
+		s, err := newSingle(addr, prefix, rate.LimitConfig{Algorithm: m.algorithm, Requests: m.requests, Period: time.Hour})
 		if err != nil {
 			return err
 		}
@@ -99,7 +101,7 @@ func printMemory(addr string) error {
 func printFlood(addr string) error {
 	c := goredis.NewClient(&goredis.Options{Addr: addr})
 	defer c.Close()
-	s, err := newSingle(addr, "flood:", core.LimitConfig{Requests: 100, Period: time.Minute})
+	s, err := newSingle(addr, "flood:", rate.LimitConfig{Requests: 100, Period: time.Minute})
 	if err != nil {
 		return err
 	}
@@ -138,15 +140,15 @@ func calls(c *goredis.Client) (int, error) {
 
 // printDown prints the time of a decision when Redis is down, next to that of one in memory.
 func printDown(rounds int, length time.Duration) error {
-	s, err := newSingle("127.0.0.1:1", "down:", core.LimitConfig{Requests: requests, Period: time.Minute}) // nothing listens there
+	s, err := newSingle("127.0.0.1:1", "down:", rate.LimitConfig{Requests: requests, Period: time.Minute}) // nothing listens there
 	if err != nil {
 		return err
 	}
 	defer s.store.Close()
-	local := core.NewMemory(core.MemoryConfig{})
+	local := memory.New(memory.Config{})
 	withRedis := core.NewLimiter(s.store)
 	withRedis.FallBack(local, 3)
-	limit := s.rule.Limit()
+	limit := s.rule.Limit
 	rule, err := core.NewRule(core.RuleConfig{Name: "down", KeySpec: "client_ip", Limit: limit})
 	if err != nil {
 		return err
@@ -154,7 +156,7 @@ func printDown(rounds int, length time.Duration) error {
 	if err := withRedis.Open(rule); err != nil {
 		return err
 	}
-	alone := core.NewLimiter(core.NewMemory(core.MemoryConfig{}))
+	alone := core.NewLimiter(memory.New(memory.Config{}))
 	inMemory, err := core.NewRule(core.RuleConfig{Name: "down", KeySpec: "client_ip", Limit: limit})
 	if err != nil {
 		return err

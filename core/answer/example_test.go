@@ -12,10 +12,12 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 func ExampleWriteHeaders() {
-	limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1, Period: time.Minute})
+	limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1, Period: time.Minute})
 	if err != nil {
 		panic(err)
 	}
@@ -24,7 +26,7 @@ func ExampleWriteHeaders() {
 		panic(err)
 	}
 	now := time.Date(2026, 11, 20, 12, 0, 48, 0, time.UTC)
-	store := core.NewMemory(core.MemoryConfig{Clock: func() int64 { return now.UnixMicro() }})
+	store := memory.New(memory.Config{Clock: func() int64 { return now.UnixMicro() }})
 	if err := store.Open(rule); err != nil {
 		panic(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -67,8 +69,8 @@ func repeats(checks []core.Check, i, reported int) bool {
 }
 
 // stricter reports whether a rule is stricter than the fields that an earlier handler has set.
-func stricter(h http.Header, d *core.Decision) bool {
-	earlier, quota := h[core.HeaderRemaining], h[core.HeaderLimit]
+func stricter(h http.Header, d *rate.Decision) bool {
+	earlier, quota := h[memory.HeaderRemaining], h[memory.HeaderLimit]
 	if len(earlier) != 1 || len(quota) != 1 {
 		return true
 	}
@@ -91,17 +93,17 @@ func behind(earlier []string, members, retry string, retryAfter int64) string {
 }
 
 // appendMore appends the t of a rule that allows the request.
-func appendMore(states []byte, d *core.Decision, v *core.Verdict) []byte {
-	if d.MoreAfter <= 0 || v.Outcome == core.Delay || v.Outcome == core.Reject && v.RetryAfter != core.Never && seconds(d.MoreAfter) > RetrySeconds(v.RetryAfter) {
+func appendMore(states []byte, d *rate.Decision, v *core.Verdict) []byte {
+	if d.MoreAfter <= 0 || v.Outcome == core.Delay || v.Outcome == core.Reject && v.RetryAfter != rate.Never && seconds(d.MoreAfter) > RetrySeconds(v.RetryAfter) {
 		return states
 	}
-	states = append(states, core.MoreText...)
+	states = append(states, memory.MoreText...)
 	return strconv.AppendInt(states, seconds(d.MoreAfter), 10)
 }
 
 // withoutLater returns members of RateLimit without each t that is later than retry seconds.
 func withoutLater(members string, retry int64) string {
-	parts := strings.Split(members, core.MoreText)
+	parts := strings.Split(members, memory.MoreText)
 	kept := parts[0]
 	for _, part := range parts[1:] {
 		end := len(part) - len(strings.TrimLeft(part, "0123456789"))
@@ -109,7 +111,7 @@ func withoutLater(members string, retry int64) string {
 		if err == nil && after > retry {
 			kept += part[end:]
 		} else {
-			kept += core.MoreText + part
+			kept += memory.MoreText + part
 		}
 	}
 	return kept

@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 func TestABlockedRequestHasALimitOfZero(t *testing.T) {
-	limiter := core.NewLimiter(core.NewMemory(core.MemoryConfig{Clock: func() int64 { return 1_700_000_000_000_000 }}))
-	blocks := mustRule(t, core.RuleConfig{Name: "none", Blocks: true, Limit: mustLimit(t, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1, Period: time.Minute})})
+	limiter := core.NewLimiter(memory.New(memory.Config{Clock: func() int64 { return 1_700_000_000_000_000 }}))
+	blocks := mustRule(t, core.RuleConfig{Name: "none", Blocks: true, Limit: mustLimit(t, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1, Period: time.Minute})})
 	if err := limiter.Open(blocks); err != nil {
 		t.Fatal(err)
 	}
@@ -20,15 +22,15 @@ func TestABlockedRequestHasALimitOfZero(t *testing.T) {
 		if err := limiter.Decide(checks, false, &v); err != nil {
 			t.Fatal(err)
 		}
-		want := map[string]string{core.HeaderLimit: "", core.HeaderRemaining: "", core.HeaderReset: "", core.HeaderPolicy: "", core.HeaderRateLimit: "", "Retry-After": "", "Cache-Control": "no-store"}
+		want := map[string]string{memory.HeaderLimit: "", memory.HeaderRemaining: "", memory.HeaderReset: "", memory.HeaderPolicy: "", memory.HeaderRateLimit: "", "Retry-After": "", "Cache-Control": "no-store"}
 		if f.XRateLimit {
-			want[core.HeaderLimit] = "0"
-			want[core.HeaderRemaining] = "0"
-			want[core.HeaderReset] = "0"
+			want[memory.HeaderLimit] = "0"
+			want[memory.HeaderRemaining] = "0"
+			want[memory.HeaderReset] = "0"
 		}
 		if f.IETF {
-			want[core.HeaderPolicy] = `"none";q=0;w=60`
-			want[core.HeaderRateLimit] = `"none";r=0`
+			want[memory.HeaderPolicy] = `"none";q=0;w=60`
+			want[memory.HeaderRateLimit] = `"none";r=0`
 		}
 		h := http.Header{}
 		WriteHeaders(h, f, checks, &v)

@@ -7,21 +7,22 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // draft-ietf-httpapi-ratelimit-headers-10, 4.1.2: t is the seconds until additional quota is made available, and not until all of it is.
 func TestRateLimitSaysWhenThereIsMoreAndTheXFieldsWhenThereIsAll(t *testing.T) {
 	for _, c := range []struct {
-		limit                core.LimitConfig
+		limit                rate.LimitConfig
 		first, third, beyond string // RateLimit and X-RateLimit-Reset
 	}{
-		{core.LimitConfig{Algorithm: core.TokenBucket, Requests: 6, Period: time.Minute}, `r=5;t=10 10`, `r=3;t=10 30`, `r=0;t=10 60`},
-		{core.LimitConfig{Algorithm: core.TokenBucket, Requests: 1, Period: time.Second, Burst: 6}, `r=5;t=1 1`, `r=3;t=1 3`, `r=0;t=1 6`},
-		{core.LimitConfig{Algorithm: core.TokenBucket, Requests: 2, Period: time.Minute, Burst: 6, Interval: true}, `r=5;t=60 60`, `r=3;t=60 120`, `r=0;t=60 180`},
-		{core.LimitConfig{Algorithm: core.LeakyBucket, Requests: 6, Period: time.Minute, Burst: 5, MaxDelay: time.Hour}, `r=5 10`, `r=3 30`, `r=0;t=10 60`},
-		{core.LimitConfig{Algorithm: core.FixedWindow, Requests: 6, Period: time.Minute}, `r=5;t=60 60`, `r=3;t=60 60`, `r=0;t=60 60`},
-		{core.LimitConfig{Algorithm: core.SlidingWindowLog, Requests: 6, Period: time.Minute}, `r=5;t=60 60`, `r=3;t=60 60`, `r=0;t=60 60`},
-		{core.LimitConfig{Algorithm: core.SlidingWindowCounter, Requests: 6, Period: time.Minute}, `r=5;t=61 61`, `r=3;t=61 101`, `r=0;t=61 111`},
+		{rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 6, Period: time.Minute}, `r=5;t=10 10`, `r=3;t=10 30`, `r=0;t=10 60`},
+		{rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 1, Period: time.Second, Burst: 6}, `r=5;t=1 1`, `r=3;t=1 3`, `r=0;t=1 6`},
+		{rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 2, Period: time.Minute, Burst: 6, Interval: true}, `r=5;t=60 60`, `r=3;t=60 120`, `r=0;t=60 180`},
+		{rate.LimitConfig{Algorithm: rate.LeakyBucket, Requests: 6, Period: time.Minute, Burst: 5, MaxDelay: time.Hour}, `r=5 10`, `r=3 30`, `r=0;t=10 60`},
+		{rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 6, Period: time.Minute}, `r=5;t=60 60`, `r=3;t=60 60`, `r=0;t=60 60`},
+		{rate.LimitConfig{Algorithm: rate.SlidingWindowLog, Requests: 6, Period: time.Minute}, `r=5;t=60 60`, `r=3;t=60 60`, `r=0;t=60 60`},
+		{rate.LimitConfig{Algorithm: rate.SlidingWindowCounter, Requests: 6, Period: time.Minute}, `r=5;t=61 61`, `r=3;t=61 101`, `r=0;t=61 111`},
 	} {
 		d := newDesk(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, c.limit)})
 		for i, want := range map[int]string{1: c.first, 3: c.third, 7: c.beyond} {
@@ -39,12 +40,12 @@ func TestRateLimitSaysWhenThereIsMoreAndTheXFieldsWhenThereIsAll(t *testing.T) {
 // As above, where the units that are used are not all of one moment.
 func TestRateLimitSaysWhenTheOldestIsGivenBack(t *testing.T) {
 	for _, c := range []struct {
-		limit core.LimitConfig
+		limit rate.LimitConfig
 		want  string
 	}{
-		{core.LimitConfig{Algorithm: core.TokenBucket, Requests: 6, Period: time.Minute}, `"r";r=3;t=9`},               // a tenth of a token has come since the last whole one
-		{core.LimitConfig{Algorithm: core.SlidingWindowLog, Requests: 6, Period: time.Minute}, `"r";r=3;t=36`},         // the first, of 24 s ago
-		{core.LimitConfig{Algorithm: core.SlidingWindowCounter, Requests: 6, Period: 20 * time.Second}, `"r";r=4;t=7`}, // the weight of 2 falls below 1 when half of it is left behind
+		{rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 6, Period: time.Minute}, `"r";r=3;t=9`},               // a tenth of a token has come since the last whole one
+		{rate.LimitConfig{Algorithm: rate.SlidingWindowLog, Requests: 6, Period: time.Minute}, `"r";r=3;t=36`},         // the first, of 24 s ago
+		{rate.LimitConfig{Algorithm: rate.SlidingWindowCounter, Requests: 6, Period: 20 * time.Second}, `"r";r=4;t=7`}, // the weight of 2 falls below 1 when half of it is left behind
 	} {
 		d := newDesk(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, c.limit)})
 		d.now -= 1_000_000
@@ -53,7 +54,7 @@ func TestRateLimitSaysWhenTheOldestIsGivenBack(t *testing.T) {
 		d.now += 12_000_000
 		d.spend(1)
 		d.now += 12_000_000
-		if c.limit.Algorithm == core.TokenBucket {
+		if c.limit.Algorithm == rate.TokenBucket {
 			d.spend(2)
 			d.now += 1_000_000
 		}
@@ -69,10 +70,10 @@ func TestRateLimitSaysWhenTheOldestIsGivenBack(t *testing.T) {
 func TestOnARejectionNoPolicyHasATimeAfterRetryAfter(t *testing.T) {
 	for _, f := range []Fields{allFields, {IETF: true}} {
 		d := newDesk(t,
-			core.RuleConfig{Name: "day", Limit: mustLimit(t, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 50, Period: 24 * time.Hour})},
-			core.RuleConfig{Name: "second", Limit: mustLimit(t, core.LimitConfig{Algorithm: core.TokenBucket, Requests: 1, Period: 5 * time.Second, Burst: 2})},
-			core.RuleConfig{Name: "quick", Limit: mustLimit(t, core.LimitConfig{Algorithm: core.TokenBucket, Requests: 9, Period: time.Second})},
-			core.RuleConfig{Name: "unused", Limit: mustLimit(t, core.LimitConfig{Algorithm: core.TokenBucket, Requests: 9, Period: 500 * time.Microsecond * 2})},
+			core.RuleConfig{Name: "day", Limit: mustLimit(t, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 50, Period: 24 * time.Hour})},
+			core.RuleConfig{Name: "second", Limit: mustLimit(t, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 1, Period: 5 * time.Second, Burst: 2})},
+			core.RuleConfig{Name: "quick", Limit: mustLimit(t, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 9, Period: time.Second})},
+			core.RuleConfig{Name: "unused", Limit: mustLimit(t, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 9, Period: 500 * time.Microsecond * 2})},
 		)
 		d.spend(2)
 		d.now += 50_000
@@ -95,7 +96,7 @@ func TestOnARejectionNoEarlierHandlersPolicyHasATimeAfterRetryAfter(t *testing.T
 		`"a";r=3;t=soon`:                       `"a";r=3;t=soon, "b";r=0;t=5`,
 	} {
 		h := http.Header{"Ratelimit": {earlier}}
-		written(h, allFields, []core.Check{decided(t, "b", 10, core.Decision{RetryAfter: 5_000_000, ResetAfter: 9_000_000})})
+		written(h, allFields, []core.Check{decided(t, "b", 10, rate.Decision{RetryAfter: 5_000_000, ResetAfter: 9_000_000})})
 		if got := h.Get("RateLimit"); got != want {
 			t.Errorf("after %s: %s, want %s", earlier, got, want)
 		}
@@ -105,8 +106,8 @@ func TestOnARejectionNoEarlierHandlersPolicyHasATimeAfterRetryAfter(t *testing.T
 // An unused quota, or one that other requests have reserved, gives nothing back at a known time; and what a request waits for is over by the time
 // that its response is sent.
 func TestRateLimitHasNoTimeWhereNoneIsKnown(t *testing.T) {
-	bucket := core.LimitConfig{Algorithm: core.TokenBucket, Requests: 6, Period: time.Minute}
-	slow := core.LimitConfig{Algorithm: core.LeakyBucket, Requests: 6, Period: time.Minute, MaxDelay: time.Minute}
+	bucket := rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 6, Period: time.Minute}
+	slow := rate.LimitConfig{Algorithm: rate.LeakyBucket, Requests: 6, Period: time.Minute, MaxDelay: time.Minute}
 	for name, c := range map[string]struct {
 		rules    []core.RuleConfig
 		requests int
@@ -132,19 +133,19 @@ func TestRateLimitHasNoTimeWhereNoneIsKnown(t *testing.T) {
 
 func TestPolicysWindowIsTheTimeInWhichItsQuotaIsRefilled(t *testing.T) {
 	for _, c := range []struct {
-		config core.LimitConfig
+		config rate.LimitConfig
 		want   string
 	}{
-		{core.LimitConfig{Algorithm: core.TokenBucket, Requests: 1, Period: time.Second, Burst: 20}, `"r";q=20;w=20`},
-		{core.LimitConfig{Algorithm: core.TokenBucket, Requests: 100, Period: time.Minute, Burst: 20}, `"r";q=20;w=12`},
-		{core.LimitConfig{Algorithm: core.TokenBucket, Requests: 5, Period: time.Second, Burst: 9}, `"r";q=9`}, // 1.8 s
-		{core.LimitConfig{Algorithm: core.TokenBucket, Requests: 3, Period: time.Second, Burst: 10}, `"r";q=10`},
-		{core.LimitConfig{Algorithm: core.TokenBucket, Requests: 2, Period: 500 * time.Millisecond, Burst: 8}, `"r";q=8;w=2`},
-		{core.LimitConfig{Algorithm: core.TokenBucket, Requests: 5, Period: time.Minute}, `"r";q=5;w=60`},
-		{core.LimitConfig{Algorithm: core.TokenBucket, Requests: 5, Period: 1500 * time.Millisecond}, `"r";q=5`},
-		{core.LimitConfig{Algorithm: core.TokenBucket, Requests: 4, Period: time.Minute, Burst: 9, Interval: true}, `"r";q=9;w=180`}, // three refills
-		{core.LimitConfig{Algorithm: core.TokenBucket, Requests: 1_000_000_000, Period: 3000 * time.Hour, Burst: 1_000_000_000}, `"r";q=1000000000;w=10800000`},
-		{core.LimitConfig{Algorithm: core.LeakyBucket, Requests: 1, Period: 2 * time.Second, Burst: 4}, `"r";q=4;w=8`},
+		{rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 1, Period: time.Second, Burst: 20}, `"r";q=20;w=20`},
+		{rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 100, Period: time.Minute, Burst: 20}, `"r";q=20;w=12`},
+		{rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 5, Period: time.Second, Burst: 9}, `"r";q=9`}, // 1.8 s
+		{rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 3, Period: time.Second, Burst: 10}, `"r";q=10`},
+		{rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 2, Period: 500 * time.Millisecond, Burst: 8}, `"r";q=8;w=2`},
+		{rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 5, Period: time.Minute}, `"r";q=5;w=60`},
+		{rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 5, Period: 1500 * time.Millisecond}, `"r";q=5`},
+		{rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 4, Period: time.Minute, Burst: 9, Interval: true}, `"r";q=9;w=180`}, // three refills
+		{rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 1_000_000_000, Period: 3000 * time.Hour, Burst: 1_000_000_000}, `"r";q=1000000000;w=10800000`},
+		{rate.LimitConfig{Algorithm: rate.LeakyBucket, Requests: 1, Period: 2 * time.Second, Burst: 4}, `"r";q=4;w=8`},
 	} {
 		r := mustRule(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, c.config)})
 		if r.PolicyText != c.want {

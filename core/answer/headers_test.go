@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 var allFields = Fields{XRateLimit: true, IETF: true}
@@ -34,7 +35,7 @@ func wantHeader(t *testing.T, h http.Header, want map[string]string) {
 }
 
 func TestAllowedRequestsHaveQuotaFields(t *testing.T) {
-	h := written(http.Header{}, allFields, []core.Check{decided(t, "a", 10, core.Decision{Allowed: true, Remaining: 7, ResetAfter: 18_000_001, MoreAfter: 6_000_001})})
+	h := written(http.Header{}, allFields, []core.Check{decided(t, "a", 10, rate.Decision{Allowed: true, Remaining: 7, ResetAfter: 18_000_001, MoreAfter: 6_000_001})})
 	wantHeader(t, h, map[string]string{
 		"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "7", "X-RateLimit-Reset": "19",
 		"RateLimit": `"a";r=7;t=7`, "RateLimit-Policy": `"a";q=10;w=60`,
@@ -43,9 +44,9 @@ func TestAllowedRequestsHaveQuotaFields(t *testing.T) {
 
 func TestRejectedRequestsHaveRetryAfter(t *testing.T) {
 	h := written(http.Header{"Cache-Control": {"public"}}, allFields, []core.Check{
-		decided(t, "a", 10, core.Decision{RetryAfter: 2_000_001, ResetAfter: 60_000_000}),
-		decided(t, "b", 20, core.Decision{Allowed: true, Remaining: 5, ResetAfter: 45_000_000, MoreAfter: 3_000_000}),
-		decided(t, "c", 5, core.Decision{RetryAfter: 1_000, ResetAfter: 1_000}),
+		decided(t, "a", 10, rate.Decision{RetryAfter: 2_000_001, ResetAfter: 60_000_000}),
+		decided(t, "b", 20, rate.Decision{Allowed: true, Remaining: 5, ResetAfter: 45_000_000, MoreAfter: 3_000_000}),
+		decided(t, "c", 5, rate.Decision{RetryAfter: 1_000, ResetAfter: 1_000}),
 	})
 	wantHeader(t, h, map[string]string{
 		"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "60",
@@ -57,8 +58,8 @@ func TestRejectedRequestsHaveRetryAfter(t *testing.T) {
 
 func TestARequestThatCanNeverPassHasNoRetryAfter(t *testing.T) {
 	h := written(http.Header{}, allFields, []core.Check{
-		decided(t, "a", 10, core.Decision{RetryAfter: core.Never, Remaining: 10}),
-		decided(t, "b", 10, core.Decision{RetryAfter: 5_000_000, ResetAfter: 5_000_000}),
+		decided(t, "a", 10, rate.Decision{RetryAfter: rate.Never, Remaining: 10}),
+		decided(t, "b", 10, rate.Decision{RetryAfter: 5_000_000, ResetAfter: 5_000_000}),
 	})
 	wantHeader(t, h, map[string]string{
 		"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "10", "X-RateLimit-Reset": "0", "Cache-Control": "no-store",
@@ -67,7 +68,7 @@ func TestARequestThatCanNeverPassHasNoRetryAfter(t *testing.T) {
 }
 
 func TestOnlyTheFieldsThatAreAskedForAreWritten(t *testing.T) {
-	rejected := []core.Check{decided(t, "a", 10, core.Decision{RetryAfter: 2_000_000, ResetAfter: 2_000_000})}
+	rejected := []core.Check{decided(t, "a", 10, rate.Decision{RetryAfter: 2_000_000, ResetAfter: 2_000_000})}
 	wantHeader(t, written(http.Header{}, Fields{}, rejected), map[string]string{"Retry-After": "2", "Cache-Control": "no-store"})
 	wantHeader(t, written(http.Header{}, Fields{IETF: true}, rejected), map[string]string{
 		"Retry-After": "2", "Cache-Control": "no-store", "RateLimit": `"a";r=0;t=2`, "RateLimit-Policy": `"a";q=10;w=60`,
@@ -76,14 +77,14 @@ func TestOnlyTheFieldsThatAreAskedForAreWritten(t *testing.T) {
 		"Retry-After": "2", "Cache-Control": "no-store", "X-RateLimit-Retry-After": "2",
 		"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "2",
 	})
-	wantHeader(t, written(http.Header{}, Fields{}, []core.Check{decided(t, "a", 10, core.Decision{Allowed: true})}), nil)
+	wantHeader(t, written(http.Header{}, Fields{}, []core.Check{decided(t, "a", 10, rate.Decision{Allowed: true})}), nil)
 }
 
 func TestShadowRulesAreNeverShown(t *testing.T) {
-	shadow := core.Check{Rule: mustRule(t, core.RuleConfig{Name: "s", Shadow: true}), Decision: core.Decision{Limit: 10, RetryAfter: 9_000_000}}
+	shadow := core.Check{Rule: mustRule(t, core.RuleConfig{Name: "s", Shadow: true}), Decision: rate.Decision{Limit: 10, RetryAfter: 9_000_000}}
 	wantHeader(t, written(http.Header{}, allFields, []core.Check{shadow}), nil)
 	wantHeader(t, written(http.Header{}, allFields, nil), nil)
-	h := written(http.Header{}, allFields, []core.Check{shadow, decided(t, "a", 10, core.Decision{Allowed: true, Remaining: 9, ResetAfter: 1, MoreAfter: 1}), shadow})
+	h := written(http.Header{}, allFields, []core.Check{shadow, decided(t, "a", 10, rate.Decision{Allowed: true, Remaining: 9, ResetAfter: 1, MoreAfter: 1}), shadow})
 	wantHeader(t, h, map[string]string{
 		"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "9", "X-RateLimit-Reset": "1",
 		"RateLimit": `"a";r=9;t=1`, "RateLimit-Policy": `"a";q=10;w=60`,
@@ -92,14 +93,14 @@ func TestShadowRulesAreNeverShown(t *testing.T) {
 
 func TestPolicyNamesItsWindowOnlyInWholeSeconds(t *testing.T) {
 	for _, c := range []struct {
-		config core.LimitConfig
+		config rate.LimitConfig
 		want   string
 	}{
-		{core.LimitConfig{Requests: 5, Period: time.Second}, `"r";q=5;w=1`},
-		{core.LimitConfig{Requests: 5, Period: 1500 * time.Millisecond}, `"r";q=5`},
-		{core.LimitConfig{Requests: 5, Calendar: core.Day}, `"r";q=5`},
+		{rate.LimitConfig{Requests: 5, Period: time.Second}, `"r";q=5;w=1`},
+		{rate.LimitConfig{Requests: 5, Period: 1500 * time.Millisecond}, `"r";q=5`},
+		{rate.LimitConfig{Requests: 5, Calendar: rate.Day}, `"r";q=5`},
 	} {
-		check := core.Check{Rule: mustRule(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, c.config)}), Decision: core.Decision{Allowed: true, Limit: 5}}
+		check := core.Check{Rule: mustRule(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, c.config)}), Decision: rate.Decision{Allowed: true, Limit: 5}}
 		if got := written(http.Header{}, allFields, []core.Check{check}).Get("RateLimit-Policy"); got != c.want {
 			t.Errorf("%+v: %s, want %s", c.config, got, c.want)
 		}
@@ -107,9 +108,9 @@ func TestPolicyNamesItsWindowOnlyInWholeSeconds(t *testing.T) {
 }
 
 func TestASecondHandlerAddsItsMembersAndKeepsTheStricterFields(t *testing.T) {
-	loose := []core.Check{decided(t, "loose", 100, core.Decision{Allowed: true, Remaining: 90, ResetAfter: 6_000_000, MoreAfter: 600_000})}
-	tight := []core.Check{decided(t, "tight", 10, core.Decision{Allowed: true, Remaining: 1, ResetAfter: 54_000_000, MoreAfter: 6_000_000})}
-	rejected := []core.Check{decided(t, "last", 10, core.Decision{RetryAfter: 3_000_000, ResetAfter: 30_000_000})}
+	loose := []core.Check{decided(t, "loose", 100, rate.Decision{Allowed: true, Remaining: 90, ResetAfter: 6_000_000, MoreAfter: 600_000})}
+	tight := []core.Check{decided(t, "tight", 10, rate.Decision{Allowed: true, Remaining: 1, ResetAfter: 54_000_000, MoreAfter: 6_000_000})}
+	rejected := []core.Check{decided(t, "last", 10, rate.Decision{RetryAfter: 3_000_000, ResetAfter: 30_000_000})}
 	stricter := map[string]string{
 		"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "1", "X-RateLimit-Reset": "54",
 		"RateLimit":        `"loose";r=90;t=1, "tight";r=1;t=6`,
@@ -137,7 +138,7 @@ func TestListsHaveNoMoreThan32RulesAndAlwaysTheReportedOne(t *testing.T) {
 		var states, policies []string
 		for i := 0; i < 40; i++ {
 			name := "r" + strconv.Itoa(i)
-			d := core.Decision{Allowed: true, Remaining: 7, ResetAfter: 1, MoreAfter: 1}
+			d := rate.Decision{Allowed: true, Remaining: 7, ResetAfter: 1, MoreAfter: 1}
 			if i == told {
 				d.Remaining = 1
 			}
@@ -165,17 +166,17 @@ func TestListsHaveNoMoreThan32RulesAndAlwaysTheReportedOne(t *testing.T) {
 // If a rule counts a request under several keys, the lists have the rule once: with the reported key, else with the tightest, of equals
 // the first.
 func TestARuleOfSeveralKeysIsListedOnceByItsTightest(t *testing.T) {
-	loose := decided(t, "many", 10, core.Decision{Allowed: true, Remaining: 8, ResetAfter: 9_000_000, MoreAfter: 8_000_000})
+	loose := decided(t, "many", 10, rate.Decision{Allowed: true, Remaining: 8, ResetAfter: 9_000_000, MoreAfter: 8_000_000})
 	tight, equal, tightest := loose, loose, loose
 	tight.Decision.Remaining, tight.Decision.MoreAfter = 5, 5_000_000
 	equal.Decision.Remaining, equal.Decision.MoreAfter = 5, 4_000_000
 	tightest.Decision.Remaining, tightest.Decision.MoreAfter = 3, 3_000_000
 	uncounted := tightest
 	uncounted.Uncounted = true
-	other := decided(t, "other", 10, core.Decision{Allowed: true, Remaining: 1, ResetAfter: 9_000_000, MoreAfter: 1_000_000})
-	rejects := decided(t, "rejects", 10, core.Decision{RetryAfter: 2_000_000, ResetAfter: 9_000_000})
-	later := decided(t, "later", 10, core.Decision{RetryAfter: 1_000_000, ResetAfter: 9_000_000})
-	never := decided(t, "never", 10, core.Decision{RetryAfter: core.Never, Remaining: 10})
+	other := decided(t, "other", 10, rate.Decision{Allowed: true, Remaining: 1, ResetAfter: 9_000_000, MoreAfter: 1_000_000})
+	rejects := decided(t, "rejects", 10, rate.Decision{RetryAfter: 2_000_000, ResetAfter: 9_000_000})
+	later := decided(t, "later", 10, rate.Decision{RetryAfter: 1_000_000, ResetAfter: 9_000_000})
+	never := decided(t, "never", 10, rate.Decision{RetryAfter: rate.Never, Remaining: 10})
 	for i, c := range []struct {
 		checks []core.Check
 		want   string
@@ -199,13 +200,13 @@ func TestARuleOfSeveralKeysIsListedOnceByItsTightest(t *testing.T) {
 
 func TestEarlierListsOfSeveralFieldsAreJoined(t *testing.T) {
 	h := http.Header{"Ratelimit": {`"x";r=1`, `"y";r=2;t=99`}, "Ratelimit-Policy": {`"x";q=1`, `"y";q=2`}}
-	written(h, Fields{IETF: true}, []core.Check{decided(t, "a", 10, core.Decision{Allowed: true, Remaining: 7, ResetAfter: 1})})
+	written(h, Fields{IETF: true}, []core.Check{decided(t, "a", 10, rate.Decision{Allowed: true, Remaining: 7, ResetAfter: 1})})
 	wantHeader(t, h, map[string]string{"RateLimit": `"x";r=1, "y";r=2;t=99, "a";r=7`, "RateLimit-Policy": `"x";q=1, "y";q=2, "a";q=10;w=60`})
 }
 
 // Values that no handler of ours has written are left as they are, and nothing fails over them.
 func TestMalformedEarlierValuesStay(t *testing.T) {
-	allowed := []core.Check{decided(t, "a", 10, core.Decision{Allowed: true, Remaining: 7, ResetAfter: 1})}
+	allowed := []core.Check{decided(t, "a", 10, rate.Decision{Allowed: true, Remaining: 7, ResetAfter: 1})}
 	for _, c := range []struct{ limit, remaining string }{
 		{"ten", "5"}, {"10", ""}, {"", ""}, {"10, 20", "5"}, {"99999999999999999999", "1"}, {"0", "0"}, {"10;w=60", "1"},
 	} {
@@ -228,7 +229,7 @@ func TestMalformedEarlierValuesStay(t *testing.T) {
 // The values share arrays, and some are prebuilt: what is done to one field must not show in another, nor in another
 // response.
 func TestFieldsOfAResponseCanBeEditedAlone(t *testing.T) {
-	checks := []core.Check{decided(t, "a", 10, core.Decision{RetryAfter: 3_000_000, ResetAfter: 30_000_000})}
+	checks := []core.Check{decided(t, "a", 10, rate.Decision{RetryAfter: 3_000_000, ResetAfter: 30_000_000})}
 	names := []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Retry-After",
 		"Ratelimit", "Ratelimit-Policy", "Retry-After", "Cache-Control"}
 	clean := written(http.Header{}, allFields, checks)

@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // WriteHeaders sets the quota fields for the verdict on a request. For a rejection it also sets Retry-After and Cache-Control: no-store.
@@ -41,20 +43,20 @@ func WriteHeaders(h http.Header, f Fields, checks []core.Check, v *core.Verdict)
 	if v.InFlight {
 		reported = reported.InFlight
 	}
-	earlier = len(h) > 0 && (h[core.HeaderRemaining] != nil || h[core.HeaderRateLimit] != nil || h[core.HeaderPolicy] != nil)
+	earlier = len(h) > 0 && (h[memory.HeaderRemaining] != nil || h[memory.HeaderRateLimit] != nil || h[memory.HeaderPolicy] != nil)
 	// One array holds the values of all fields. Each field's slice of it has a length and a capacity of one, so that an append copies it.
 	// So a change of one field does not show in another.
 	values = new([8]string)
 	if v.Outcome == core.Reject {
 		values[0] = "no-store"
-		h[core.HeaderCacheControl] = values[0:1:1]
-		if v.RetryAfter != core.Never {
+		h[memory.HeaderCacheControl] = values[0:1:1]
+		if v.RetryAfter != rate.Never {
 			retry = decimal(RetrySeconds(v.RetryAfter))
 			values[1] = retry
-			h[core.HeaderRetryAfter] = values[1:2:2]
+			h[memory.HeaderRetryAfter] = values[1:2:2]
 			if f.XRateLimit {
 				values[2] = retry
-				h[core.HeaderXRetryAfter] = values[2:3:3]
+				h[memory.HeaderXRetryAfter] = values[2:3:3]
 			}
 		}
 	}
@@ -84,16 +86,16 @@ func WriteHeaders(h http.Header, f Fields, checks []core.Check, v *core.Verdict)
 				states = strconv.AppendInt(states, c.Decision.Remaining, 10)
 				if c.Decision.Allowed {
 					if c.Decision.MoreAfter > 0 && v.Outcome == core.Allow { // the most frequent case
-						states = append(states, core.MoreText...)
+						states = append(states, memory.MoreText...)
 						states = strconv.AppendInt(states, (c.Decision.MoreAfter+999_999)/1_000_000, 10)
 					} else {
 						states = appendMore(states, &c.Decision, v)
 					}
 				} else if c == reported && retry != "" {
-					states = append(states, core.MoreText...)
+					states = append(states, memory.MoreText...)
 					states = append(states, retry...)
-				} else if c.Decision.RetryAfter != core.Never {
-					states = append(states, core.MoreText...)
+				} else if c.Decision.RetryAfter != rate.Never {
+					states = append(states, memory.MoreText...)
 					states = strconv.AppendInt(states, RetrySeconds(c.Decision.RetryAfter), 10)
 				}
 			}
@@ -104,19 +106,19 @@ func WriteHeaders(h http.Header, f Fields, checks []core.Check, v *core.Verdict)
 		values[3] = c.Rule.LimitText
 		values[4] = decimal(c.Decision.Remaining)
 		values[5] = decimal((c.Decision.ResetAfter + 999_999) / 1_000_000)
-		h[core.HeaderLimit] = values[3:4:4]
-		h[core.HeaderRemaining] = values[4:5:5]
-		h[core.HeaderReset] = values[5:6:6]
+		h[memory.HeaderLimit] = values[3:4:4]
+		h[memory.HeaderRemaining] = values[4:5:5]
+		h[memory.HeaderReset] = values[5:6:6]
 	}
 	if f.IETF {
 		values[6] = string(states)
 		values[7] = policies
 		if earlier {
-			values[6] = behind(h[core.HeaderRateLimit], values[6], retry, v.RetryAfter)
-			values[7] = behind(h[core.HeaderPolicy], values[7], "", v.RetryAfter)
+			values[6] = behind(h[memory.HeaderRateLimit], values[6], retry, v.RetryAfter)
+			values[7] = behind(h[memory.HeaderPolicy], values[7], "", v.RetryAfter)
 		}
-		h[core.HeaderRateLimit] = values[6:7:7]
-		h[core.HeaderPolicy] = values[7:8:8]
+		h[memory.HeaderRateLimit] = values[6:7:7]
+		h[memory.HeaderPolicy] = values[7:8:8]
 	}
 }
 

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // forever is the longest time that core tells: a hundred years.
 const forever = 100 * 365 * 24 * 3600 * 1_000_000
 
-func mustLimit(t testing.TB, c core.LimitConfig) *core.Limit {
-	l, err := core.NewLimit(c)
+func mustLimit(t testing.TB, c rate.LimitConfig) *rate.Limit {
+	l, err := rate.NewLimit(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +23,7 @@ func mustLimit(t testing.TB, c core.LimitConfig) *core.Limit {
 
 func mustRule(t testing.TB, c core.RuleConfig) *core.Rule {
 	if c.Limit == nil {
-		c.Limit = mustLimit(t, core.LimitConfig{Requests: 10, Period: time.Minute})
+		c.Limit = mustLimit(t, rate.LimitConfig{Requests: 10, Period: time.Minute})
 	}
 	r, err := core.NewRule(c)
 	if err != nil {
@@ -32,10 +33,10 @@ func mustRule(t testing.TB, c core.RuleConfig) *core.Rule {
 }
 
 // decided returns a check of a rule of that name and quota a minute, decided as said.
-func decided(t *testing.T, name string, quota int64, d core.Decision) core.Check {
+func decided(t *testing.T, name string, quota int64, d rate.Decision) core.Check {
 	d.Limit = quota
 	return core.Check{
-		Rule:     mustRule(t, core.RuleConfig{Name: name, Limit: mustLimit(t, core.LimitConfig{Requests: quota, Period: time.Minute})}),
+		Rule:     mustRule(t, core.RuleConfig{Name: name, Limit: mustLimit(t, rate.LimitConfig{Requests: quota, Period: time.Minute})}),
 		Decision: d,
 	}
 }

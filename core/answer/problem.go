@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // DefaultMessage is the text of a rejection's body where none is configured.
@@ -36,13 +38,13 @@ func typeOf(message string) string {
 	return textType
 }
 
-// NewRefusal prepares the plain rejections of a rule for core.Serve, which makes them as WriteHeaders and Body do. message is the text of the
+// NewRefusal prepares the plain rejections of a rule for memory.Serve, which makes them as WriteHeaders and Body do. message is the text of the
 // body; "": the default text.
-func NewRefusal(message string) *core.Refusal {
+func NewRefusal(message string) *memory.Refusal {
 	if message != "" {
-		return &core.Refusal{ContentType: typeOf(message), Text: message + "\n"}
+		return &memory.Refusal{ContentType: typeOf(message), Text: message + "\n"}
 	}
-	return &core.Refusal{ContentType: textType, Text: DefaultMessage + againSecond + "\n", Before: DefaultMessage + againIn, After: againSeconds + "\n"}
+	return &memory.Refusal{ContentType: textType, Text: DefaultMessage + againSecond + "\n", Before: DefaultMessage + againIn, After: againSeconds + "\n"}
 }
 
 // QuotaExceeded is the problem type of a rejection, from the IANA registry of HTTP problem types.
@@ -96,7 +98,7 @@ func refuses(parameters string) bool {
 func Body(asProblem bool, message string, checks []core.Check, v *core.Verdict) (contentType string, body []byte) {
 	if message == "" || asProblem && IsPage(message) {
 		message = DefaultMessage
-		if v.RetryAfter == core.Never {
+		if v.RetryAfter == rate.Never {
 			message = "This request is over its limit, and waiting does not change that."
 		} else if s := RetrySeconds(v.RetryAfter); s == 1 {
 			message += againSecond

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 func TestBodiesArePlainTextUnlessJSONIsAskedFor(t *testing.T) {
@@ -37,7 +38,7 @@ func TestTextSaysWhenToComeBack(t *testing.T) {
 	}{
 		{"", 1, "Too many requests: you have used up what you may send for now. Try again in 1 second.\n"},
 		{"", 1_000_001, "Too many requests: you have used up what you may send for now. Try again in 2 seconds.\n"},
-		{"", core.Never, "This request is over its limit, and waiting does not change that.\n"},
+		{"", rate.Never, "This request is over its limit, and waiting does not change that.\n"},
 		{"Slow down.", 1, "Slow down.\n"},
 	} {
 		kind, body := Body(false, c.message, nil, &core.Verdict{Outcome: core.Reject, RetryAfter: c.retry})
@@ -49,10 +50,10 @@ func TestTextSaysWhenToComeBack(t *testing.T) {
 
 func TestProblemNamesTheRulesThatRejected(t *testing.T) {
 	checks := []core.Check{
-		decided(t, "a", 10, core.Decision{RetryAfter: 3_000_000}),
-		decided(t, "b", 10, core.Decision{Allowed: true}),
+		decided(t, "a", 10, rate.Decision{RetryAfter: 3_000_000}),
+		decided(t, "b", 10, rate.Decision{Allowed: true}),
 		{Rule: mustRule(t, core.RuleConfig{Name: "s", Shadow: true}), Key: "secret"},
-		decided(t, "c", 10, core.Decision{RetryAfter: 1_000_000}),
+		decided(t, "c", 10, rate.Decision{RetryAfter: 1_000_000}),
 	}
 	checks[0].Key = "secret"
 	kind, body := Body(true, "", checks, &core.Verdict{Outcome: core.Reject, RetryAfter: 3_000_000})

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // AppendQuotas appends the result of Look to buf, as JSON for clients, and returns the extended buffer:
@@ -36,7 +37,7 @@ func AppendQuotas(buf []byte, checks []core.Check, v *core.Verdict) []byte {
 			buf = strconv.AppendInt(buf, c.Decision.Remaining, 10)
 			buf = append(buf, `,"reset":`...)
 			buf = strconv.AppendInt(buf, seconds(c.Decision.ResetAfter), 10)
-			if !c.Decision.Allowed && c.Decision.RetryAfter != core.Never {
+			if !c.Decision.Allowed && c.Decision.RetryAfter != rate.Never {
 				buf = append(buf, `,"retry_after":`...)
 				buf = strconv.AppendInt(buf, RetrySeconds(c.Decision.RetryAfter), 10)
 			}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // desk is a limiter whose time changes only with now, with rules that cover one client.
@@ -18,8 +20,8 @@ type desk struct {
 
 func newDesk(t *testing.T, rules ...core.RuleConfig) *desk {
 	d := &desk{t: t, now: 1_800_000_000_000_000}
-	memory := core.NewMemory(core.MemoryConfig{Clock: func() int64 { return d.now }})
-	d.limiter = core.NewLimiter(memory)
+	store := memory.New(memory.Config{Clock: func() int64 { return d.now }})
+	d.limiter = core.NewLimiter(store)
 	for _, c := range rules {
 		r := mustRule(t, c)
 		if err := d.limiter.Open(r); err != nil {
@@ -73,14 +75,14 @@ func (d *desk) want(what, quotas string) {
 
 func TestAClientCanAskHowItStandsAtNoCost(t *testing.T) {
 	for _, c := range []struct {
-		limit             core.LimitConfig
+		limit             rate.LimitConfig
 		unused, used, out string
 	}{
-		{core.LimitConfig{Requests: 6, Period: time.Minute, Algorithm: core.TokenBucket}, `"remaining":6,"reset":0`, `"remaining":2,"reset":40`, `"remaining":0,"reset":60,"retry_after":10`},
-		{core.LimitConfig{Requests: 6, Period: time.Minute, Algorithm: core.FixedWindow}, `"remaining":6,"reset":0`, `"remaining":2,"reset":60`, `"remaining":0,"reset":60,"retry_after":60`},
-		{core.LimitConfig{Requests: 6, Period: time.Minute, Algorithm: core.SlidingWindowLog}, `"remaining":6,"reset":0`, `"remaining":2,"reset":60`, `"remaining":0,"reset":60,"retry_after":60`},
-		{core.LimitConfig{Requests: 6, Period: time.Minute, Algorithm: core.SlidingWindowCounter}, `"remaining":6,"reset":0`, `"remaining":2,"reset":106`, `"remaining":0,"reset":111,"retry_after":61`},
-		{core.LimitConfig{Requests: 6, Period: time.Minute, Algorithm: core.LeakyBucket, Burst: 6, MaxDelay: time.Hour}, `"remaining":6,"reset":0`, `"remaining":3,"reset":40`, `"remaining":0,"reset":70,"retry_after":10`},
+		{rate.LimitConfig{Requests: 6, Period: time.Minute, Algorithm: rate.TokenBucket}, `"remaining":6,"reset":0`, `"remaining":2,"reset":40`, `"remaining":0,"reset":60,"retry_after":10`},
+		{rate.LimitConfig{Requests: 6, Period: time.Minute, Algorithm: rate.FixedWindow}, `"remaining":6,"reset":0`, `"remaining":2,"reset":60`, `"remaining":0,"reset":60,"retry_after":60`},
+		{rate.LimitConfig{Requests: 6, Period: time.Minute, Algorithm: rate.SlidingWindowLog}, `"remaining":6,"reset":0`, `"remaining":2,"reset":60`, `"remaining":0,"reset":60,"retry_after":60`},
+		{rate.LimitConfig{Requests: 6, Period: time.Minute, Algorithm: rate.SlidingWindowCounter}, `"remaining":6,"reset":0`, `"remaining":2,"reset":106`, `"remaining":0,"reset":111,"retry_after":61`},
+		{rate.LimitConfig{Requests: 6, Period: time.Minute, Algorithm: rate.LeakyBucket, Burst: 6, MaxDelay: time.Hour}, `"remaining":6,"reset":0`, `"remaining":3,"reset":40`, `"remaining":0,"reset":70,"retry_after":10`},
 	} {
 		d := newDesk(t, core.RuleConfig{Name: "everyone", Limit: mustLimit(t, c.limit)})
 		begin := `{"name":"everyone","limit":6,`
@@ -97,7 +99,7 @@ func TestAClientCanAskHowItStandsAtNoCost(t *testing.T) {
 }
 
 func TestTheQuotasOfALogBecomeWholeWhileAClientOnlyAsks(t *testing.T) {
-	d := newDesk(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, core.LimitConfig{Requests: 5, Period: time.Minute, Algorithm: core.SlidingWindowLog})})
+	d := newDesk(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, rate.LimitConfig{Requests: 5, Period: time.Minute, Algorithm: rate.SlidingWindowLog})})
 	d.spend(2)
 	d.now += 45_000_000
 	d.want("after 45 s", `{"name":"r","limit":5,"remaining":3,"reset":15}`)
@@ -106,8 +108,8 @@ func TestTheQuotasOfALogBecomeWholeWhileAClientOnlyAsks(t *testing.T) {
 }
 
 func TestQuotasLeaveOutShadows(t *testing.T) {
-	limit := mustLimit(t, core.LimitConfig{Requests: 5, Period: time.Minute, Algorithm: core.FixedWindow})
-	tight := mustLimit(t, core.LimitConfig{Requests: 1, Period: time.Minute, Algorithm: core.FixedWindow})
+	limit := mustLimit(t, rate.LimitConfig{Requests: 5, Period: time.Minute, Algorithm: rate.FixedWindow})
+	tight := mustLimit(t, rate.LimitConfig{Requests: 1, Period: time.Minute, Algorithm: rate.FixedWindow})
 	d := newDesk(t,
 		core.RuleConfig{Name: "shadow", Limit: tight, Shadow: true},
 		core.RuleConfig{Name: "r", Limit: limit, Candidate: tight},
@@ -121,15 +123,15 @@ func TestQuotasLeaveOutShadows(t *testing.T) {
 
 func TestQuotasSayWhichRuleRejectsAndWhatTheOthersHave(t *testing.T) {
 	d := newDesk(t,
-		core.RuleConfig{Name: "few", Limit: mustLimit(t, core.LimitConfig{Requests: 2, Period: time.Minute, Algorithm: core.FixedWindow})},
-		core.RuleConfig{Name: "many", Limit: mustLimit(t, core.LimitConfig{Requests: 9, Period: time.Minute, Algorithm: core.FixedWindow})},
+		core.RuleConfig{Name: "few", Limit: mustLimit(t, rate.LimitConfig{Requests: 2, Period: time.Minute, Algorithm: rate.FixedWindow})},
+		core.RuleConfig{Name: "many", Limit: mustLimit(t, rate.LimitConfig{Requests: 9, Period: time.Minute, Algorithm: rate.FixedWindow})},
 	)
 	d.spend(4)
 	d.want("one is used up", `{"name":"few","limit":2,"remaining":0,"reset":60,"retry_after":60},{"name":"many","limit":9,"remaining":7,"reset":60}`)
 }
 
 func TestQuotasOfEveryOverflowPolicy(t *testing.T) {
-	bucket := core.LimitConfig{Requests: 6, Period: time.Minute, Algorithm: core.TokenBucket}
+	bucket := rate.LimitConfig{Requests: 6, Period: time.Minute, Algorithm: rate.TokenBucket}
 	delaying := bucket
 	delaying.Delays = true
 	places := newDesk(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, bucket), Concurrency: 2})
@@ -159,7 +161,7 @@ func TestQuotasOfEveryOverflowPolicy(t *testing.T) {
 }
 
 func TestOfSeveralKeysUnderOneRuleQuotasHaveTheTightest(t *testing.T) {
-	d := newDesk(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, core.LimitConfig{Requests: 5, Period: time.Minute, Algorithm: core.FixedWindow})})
+	d := newDesk(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, rate.LimitConfig{Requests: 5, Period: time.Minute, Algorithm: rate.FixedWindow})})
 	d.spend(2)
 	checks := []core.Check{{Rule: d.rules[0], Key: "other", Cost: 1}, {Rule: d.rules[0], Key: "192.0.2.1", Cost: 1}}
 	var v core.Verdict

@@ -8,11 +8,13 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/blobstore"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // BenchmarkDecide compares a decision of the store with one of memory, for 1000 keys.
 func BenchmarkDecide(b *testing.B) {
-	limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.TokenBucket, Requests: 1_000_000_000, Period: time.Second})
+	limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 1_000_000_000, Period: time.Second})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -24,7 +26,7 @@ func BenchmarkDecide(b *testing.B) {
 	for i := range keys {
 		keys[i] = "192.0.2." + strconv.Itoa(i)
 	}
-	for name, s := range map[string]core.Store{"memory": core.NewMemory(core.MemoryConfig{}), "storage": store} {
+	for name, s := range map[string]core.Store{"memory": memory.New(memory.Config{}), "storage": store} {
 		b.Run(name, func(b *testing.B) {
 			r, err := core.NewRule(core.RuleConfig{Name: "bench", Limit: limit})
 			if err != nil {
@@ -47,7 +49,7 @@ func BenchmarkDecide(b *testing.B) {
 
 // BenchmarkRound is a round of writing and reading, with 10,000 keys in use at each of two instances.
 func BenchmarkRound(b *testing.B) {
-	limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.SlidingWindowLog, Requests: 60, Period: 30 * time.Second})
+	limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.SlidingWindowLog, Requests: 60, Period: 30 * time.Second})
 	if err != nil {
 		b.Fatal(err)
 	}

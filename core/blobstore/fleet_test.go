@@ -11,6 +11,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/blobstore"
 	"github.com/proxyweir/weir/core/fleetclock"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/replicatest"
 	"github.com/proxyweir/weir/tools/underrace"
 )
@@ -82,7 +83,7 @@ func (b *blobs) List(_ context.Context, folder string, _ bool) ([]string, error)
 type fleet struct {
 	fleetclock.Clock
 	t         *testing.T
-	limit     *core.Limit
+	limit     *rate.Limit
 	storage   *blobs
 	config    blobstore.Config
 	instances []*instance
@@ -99,9 +100,9 @@ type instance struct {
 	stopped bool
 }
 
-func newFleet(t *testing.T, limit core.LimitConfig, read, write time.Duration) *fleet {
+func newFleet(t *testing.T, limit rate.LimitConfig, read, write time.Duration) *fleet {
 	t.Helper()
-	l, err := core.NewLimit(limit)
+	l, err := rate.NewLimit(limit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +146,7 @@ func (f *fleet) every(i *instance, after int64, interval time.Duration, do func(
 }
 
 // request plays a request that comes to an instance.
-func (f *fleet) request(i *instance, cost int64) core.Decision {
+func (f *fleet) request(i *instance, cost int64) rate.Decision {
 	f.asked.Add(f.Now, cost)
 	f.bound = max(f.bound, f.asked.Sum)
 	checks := []core.Check{{Rule: i.rule, Key: "client", Cost: cost}}
@@ -162,7 +163,7 @@ func (f *fleet) request(i *instance, cost int64) core.Decision {
 	return checks[0].Decision
 }
 
-func newRule(t *testing.T, name string, l *core.Limit) *core.Rule {
+func newRule(t *testing.T, name string, l *rate.Limit) *core.Rule {
 	t.Helper()
 	r, err := core.NewRule(core.RuleConfig{Name: name, Limit: l})
 	if err != nil {
@@ -177,12 +178,12 @@ func TestRandomFleetsStayWithinTheBound(t *testing.T) {
 	var worst, sum, cases float64
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		limit := core.LimitConfig{
-			Algorithm: []core.Algorithm{core.FixedWindow, core.SlidingWindowCounter, core.SlidingWindowLog, core.TokenBucket}[r.IntN(4)],
+		limit := rate.LimitConfig{
+			Algorithm: []rate.Algorithm{rate.FixedWindow, rate.SlidingWindowCounter, rate.SlidingWindowLog, rate.TokenBucket}[r.IntN(4)],
 			Requests:  int64(20 + r.IntN(500)),
 			Period:    []time.Duration{10 * time.Second, time.Minute, 10 * time.Minute}[r.IntN(3)],
 		}
-		if limit.Algorithm == core.TokenBucket {
+		if limit.Algorithm == rate.TokenBucket {
 			limit.Interval = r.IntN(3) == 0
 			limit.Burst = limit.Requests * int64(1+r.IntN(3)) / 2
 			if limit.Interval {

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/tally"
 )
 
@@ -31,7 +32,7 @@ const leastGuess = 1. / 256
 func (f *flows) of(k tally.Key) *flowShard { return &f.shards[k[len(k)-1]%64] }
 
 // probable returns how many units others have probably admitted under a key that they have not told yet.
-func (f *flows) probable(k tally.Key, l *core.Limit, clock func() int64) int64 {
+func (f *flows) probable(k tally.Key, l *rate.Limit, clock func() int64) int64 {
 	shard := f.of(k)
 	shard.mu.RLock()
 	flow, has := shard.flows[k]
@@ -40,8 +41,8 @@ func (f *flows) probable(k tally.Key, l *core.Limit, clock func() int64) int64 {
 		return 0
 	}
 	now := clock()
-	units := min(flow.rate*float64(min(max(now-flow.read, 0)+flow.behind, flow.most, core.SlotShows(l, now))), core.MaxRequests)
-	if units < leastGuess*float64(l.Capacity()) {
+	units := min(flow.rate*float64(min(max(now-flow.read, 0)+flow.behind, flow.most, rate.SlotShows(l, now))), rate.MaxRequests)
+	if units < leastGuess*float64(l.Capacity) {
 		return 0
 	}
 	return int64(units)
@@ -79,8 +80,8 @@ func (f *flows) learn(s *Store, admitted map[tally.Key]int64, now int64) {
 
 // learnOne sets the rate of a key. As long as the limit is used up, others are not admitted what they ask for, so the rate may rise then and does not fall.
 func (f *flows) learnOne(s *Store, r *core.Rule, k tally.Key, units, now int64) {
-	l := r.Limit()
-	limit := l.Capacity()
+	l := r.Limit
+	limit := l.Capacity
 	read, write := s.config.ReadEvery.Microseconds(), s.config.WriteEvery.Microseconds()
 
 	shard := f.of(k)
@@ -98,7 +99,7 @@ func (f *flows) learnOne(s *Store, r *core.Rule, k tally.Key, units, now int64) 
 	if !known {
 		over = read + write
 	}
-	if shows := core.SlotShows(l, now) - write/2; shows < over { // a window has begun since
+	if shows := rate.SlotShows(l, now) - write/2; shows < over { // a window has begun since
 		over = shows
 	}
 	if over >= min(read, write)/4 {

@@ -27,6 +27,8 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/tally"
 	"github.com/proxyweir/weir/core/words"
 )
@@ -67,7 +69,7 @@ type Config struct {
 
 // Store is a core.Store. New makes it. It is safe for concurrent use.
 type Store struct {
-	memory   *core.Memory
+	memory   *memory.Store
 	exchange *tally.Exchange
 	config   Config
 	flows    flows
@@ -127,7 +129,7 @@ func New(c Config) (*Store, error) {
 		return nil, err
 	}
 	return &Store{
-		memory:   core.NewMemory(core.MemoryConfig{MaxKeys: c.MaxKeys, Clock: c.Clock}),
+		memory:   memory.New(memory.Config{MaxKeys: c.MaxKeys, Clock: c.Clock}),
 		exchange: exchange,
 		config:   c,
 		rules:    make(map[ruleID]*opened),
@@ -157,12 +159,12 @@ func Fits(r *core.Rule) error {
 
 // Advice returns what is unwise about a rule's limit in this store: it is whole again so soon that instances hear of each other too late. "" means nothing.
 func (s *Store) Advice(r *core.Rule) string {
-	whole := time.Duration(core.WholeAfter(r.Limit())) * time.Microsecond
+	whole := time.Duration(rate.WholeAfter(r.Limit)) * time.Microsecond
 	if r.Blocks() || whole >= 5*s.Delay() {
 		return ""
 	}
 	return fmt.Sprintf("the limit %s is whole again after %s, and instances hear of each other after up to %s: together they can admit much more than the limit; "+
-		"shorter read_interval and write_interval, or a store in Redis, keep to it", r.Limit(), whole, s.Delay())
+		"shorter read_interval and write_interval, or a store in Redis, keep to it", r.Limit, whole, s.Delay())
 }
 
 // Open implements core.Store.
@@ -173,7 +175,7 @@ func (s *Store) Open(r *core.Rule) error {
 	if err := s.memory.Open(r); err != nil {
 		return err
 	}
-	digest := sha256.Sum256([]byte(r.Identity()))
+	digest := sha256.Sum256([]byte(r.Identity))
 	id := ruleID(digest[:len(ruleID{})])
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,7 +240,7 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 	for i := range checks {
 		c := &checks[i]
 		key := c.Rule.Kept().(*opened).key(c.Key)
-		units := s.flows.probable(key, c.Rule.Limit(), s.config.Clock)
+		units := s.flows.probable(key, c.Rule.Limit, s.config.Clock)
 		guesses = guesses || units > 0
 		w.names, w.keys, w.beside = append(w.names, c.Key), append(w.keys, key), append(w.beside, units)
 		c.Key = string(key[:])
@@ -252,7 +254,7 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 	for i := range checks {
 		c := &checks[i]
 		c.Key = w.names[i]
-		admits = admits && (c.Decision.Allowed || c.Rule.Shadow())
+		admits = admits && (c.Decision.Allowed || c.Rule.Shadow)
 	}
 	if admits {
 		s.note(checks, w.keys)
@@ -270,7 +272,7 @@ func (s *Store) note(checks []core.Check, keys []tally.Key) {
 		if !c.Decision.Allowed || c.Cost < 1 {
 			continue
 		}
-		slot := core.SlotOf(c.Rule.Limit(), now, s.config.WriteEvery.Microseconds())
+		slot := rate.SlotOf(c.Rule.Limit, now, s.config.WriteEvery.Microseconds())
 		if slot.Start < 0 || !s.exchange.Ledger.Add(tally.Slot{Key: keys[i], Start: slot.Start, End: slot.End}, c.Cost) {
 			s.stats.untold.Add(c.Cost)
 		}
@@ -378,7 +380,7 @@ func (s *Store) Read(ctx context.Context) {
 
 // charge charges the memory for what another instance has admitted.
 func (s *Store) charge(r *core.Rule, slot tally.Slot, units int64) {
-	s.memory.ChargeSlot(r, string(slot.Key[:]), core.Slot{Start: slot.Start, End: slot.End}, units)
+	s.memory.ChargeSlot(r, string(slot.Key[:]), rate.Slot{Start: slot.Start, End: slot.End}, units)
 }
 
 // ReadAge returns how long ago, in microseconds, the counts of others were read; -1: never.

@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 var (
-	minutely = core.LimitConfig{Algorithm: core.FixedWindow, Requests: 10, Period: time.Minute}
+	minutely = rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 10, Period: time.Minute}
 	never    = int64(1e15) // after which a fleet's rounds begin, so that the test itself writes and reads
 )
 
@@ -103,7 +104,7 @@ func TestARuleThatIsOpenedLater(t *testing.T) {
 func TestSeveralRulesAreToldTogether(t *testing.T) {
 	f := newFleet(t, minutely, time.Second, time.Second)
 	a, b := f.start(never, never), f.start(never, never)
-	small, err := core.NewLimit(core.LimitConfig{Algorithm: core.TokenBucket, Requests: 1, Period: time.Minute})
+	small, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 1, Period: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +209,7 @@ func TestDamagedBlobsLoseNothingElse(t *testing.T) {
 func TestRulesThatDoNotFit(t *testing.T) {
 	f := newFleet(t, minutely, time.Second, time.Second)
 	a := f.start(never, never)
-	log, err := core.NewLimit(core.LimitConfig{Algorithm: core.LeakyBucket, Requests: 10, Period: time.Minute})
+	log, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.LeakyBucket, Requests: 10, Period: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
@@ -179,7 +180,7 @@ func Assemble(s *Set, q *Inquiry, r *http.Request, address string) error {
 		}
 		cost = ruled.Cost
 		if ruled.CostFrom != nil {
-			cost = core.ReadCost(ruled.CostFrom.Value(seen, address))
+			cost = rate.ReadCost(ruled.CostFrom.Value(seen, address))
 		}
 		if !made {
 			key, missing = ruleset.KeyOf(ruled, seen, address, q.room)
@@ -195,7 +196,7 @@ func Assemble(s *Set, q *Inquiry, r *http.Request, address string) error {
 				continue
 			}
 			if ruled.RejectMissing {
-				cost = core.Unaffordable
+				cost = rate.Unaffordable
 				limit = ruled.Limits.Rejecting(limit)
 				q.Lacking = q.Lacking || limit != nil && !ruled.Shadow
 			}

@@ -81,7 +81,7 @@ func outcomeOf(c *core.Check, v *core.Verdict, failed bool) Outcome {
 		return NotCounted
 	}
 	d := &c.Decision
-	shadow := c.Rule.Shadow()
+	shadow := c.Rule.Shadow
 	if !d.Allowed {
 		if shadow {
 			return ShadowRejected

@@ -5,6 +5,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/advice"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
@@ -22,17 +23,17 @@ type Place struct {
 // Settings returns what advice has to know of the rule. label is its name in metrics; gates and warmUp are the advisor's.
 func (p *Place) Settings(label, gates string, warmUp int64) advice.Settings {
 	a := p.Rule.Adapt
-	own := p.Rule.Limits.Own().Limit()
+	own := p.Rule.Limits.Own().Limit
 	s := advice.Settings{Step: a.StepPercent, Every: a.StepEvery, Gates: gates, WarmUp: warmUp, OneKey: ruleset.OneKey(p.Rule)}
 	s.Label = label
-	s.Requests = own.Requests()
-	s.Period = own.Period()
+	s.Requests = own.Requests
+	s.Period = own.Period
 	s.Calendar = own.CalendarText()
-	s.Algorithm = own.Algorithm().String()
+	s.Algorithm = own.Algorithm.String()
 	s.Floor = a.Floor
 	s.Ceiling = a.Ceiling
-	if own.IsBucket() {
-		s.Burst = own.Quota()
+	if own.IsBucket {
+		s.Burst = own.Quota
 	}
 	for _, algorithm := range a.Algorithms {
 		s.Algorithms = append(s.Algorithms, algorithm.String())
@@ -51,7 +52,7 @@ func (p *Place) Put(o *advice.Outcome) error {
 	before := limits.InForce()
 	next := limits
 	if !p.isConfigured(o) {
-		algorithm, err := core.ParseAlgorithm(o.Algorithm)
+		algorithm, err := rate.ParseAlgorithm(o.Algorithm)
 		if err != nil {
 			return err
 		}
@@ -111,8 +112,8 @@ func (p *Place) Close() {
 
 // isConfigured reports whether an outcome is the configured limit.
 func (p *Place) isConfigured(o *advice.Outcome) bool {
-	own := p.Rule.Limits.Own().Limit()
-	return o.Requests == own.Requests() && o.Algorithm == own.Algorithm().String() && (!own.IsBucket() || o.Burst == own.Quota())
+	own := p.Rule.Limits.Own().Limit
+	return o.Requests == own.Requests && o.Algorithm == own.Algorithm.String() && (!own.IsBucket || o.Burst == own.Quota)
 }
 
 // open opens limits that are not the configured ones; on an error, none of their rules.

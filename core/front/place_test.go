@@ -5,6 +5,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/advice"
+	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
@@ -20,7 +21,7 @@ func placeOf(t *testing.T, limit, ceiling string) *Place {
 	if len(problems) > 0 {
 		t.Fatal(problems[0])
 	}
-	p := &Place{Rule: r, Limiter: core.NewLimiter(core.NewMemory(core.MemoryConfig{})), Applies: true}
+	p := &Place{Rule: r, Limiter: core.NewLimiter(memory.New(memory.Config{})), Applies: true}
 	for _, one := range r.Limits.Rules() {
 		if err := p.Limiter.Open(one); err != nil {
 			t.Fatal(err)
@@ -29,7 +30,7 @@ func placeOf(t *testing.T, limit, ceiling string) *Place {
 	return p
 }
 
-func inForce(p *Place) int64 { return p.Rule.Limits.InForce().Own().Limit().Requests() }
+func inForce(p *Place) int64 { return p.Rule.Limits.InForce().Own().Limit.Requests }
 
 func TestAPlaceGoesOnWithWhatWasInForceBeforeAReload(t *testing.T) {
 	advised := func(requests int64) *advice.Outcome {

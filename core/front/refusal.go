@@ -7,6 +7,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // StatusClientClosedRequest is the status that Caddy's reverse proxy and Traefik, too, log for a client that left before it was answered.
@@ -36,7 +37,7 @@ func Reject(w http.ResponseWriter, r *http.Request, q *Inquiry, message string, 
 	if message != "" && fill != nil {
 		message = fill(message)
 	}
-	if message == "" && q.Lacking && v.RetryAfter == core.Never {
+	if message == "" && q.Lacking && v.RetryAfter == rate.Never {
 		message = "This request lacks what its limit tells clients apart by."
 	}
 	contentType, body := answer.Body(answer.WantsProblem(r.Header), message, q.Checks, v)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 func TestJitterAddsToAWaitUpToItsFraction(t *testing.T) {
@@ -22,13 +23,13 @@ func TestJitterAddsToAWaitUpToItsFraction(t *testing.T) {
 	if len(seen) < 2 {
 		t.Error("all waits are alike")
 	}
-	if Jittered(7, 0) != 7 || Jittered(core.Never, 0.5) != core.Never || Jittered(0, 0.5) != 0 {
+	if Jittered(7, 0) != 7 || Jittered(rate.Never, 0.5) != rate.Never || Jittered(0, 0.5) != 0 {
 		t.Error("a wait has changed that has nothing to add to")
 	}
 }
 
 func TestRefusalsAreWrittenAsTheirClientsReadThem(t *testing.T) {
-	never := core.Verdict{Outcome: core.Reject, Reported: -1, RetryAfter: core.Never}
+	never := core.Verdict{Outcome: core.Reject, Reported: -1, RetryAfter: rate.Never}
 	for _, c := range []struct {
 		name             string
 		grpc, reject     bool
@@ -65,7 +66,7 @@ func TestRefusalsAreWrittenAsTheirClientsReadThem(t *testing.T) {
 
 // The text is the reported rule's, else the configuration's, and its placeholders are replaced.
 func TestARejectionHasTheTextOfItsRule(t *testing.T) {
-	limit, err := core.NewLimit(core.LimitConfig{Requests: 1, Period: time.Hour})
+	limit, err := rate.NewLimit(rate.LimitConfig{Requests: 1, Period: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

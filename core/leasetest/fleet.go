@@ -7,17 +7,19 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/fleetclock"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // Store is the store of a Fleet: a Ledger, or a real one.
 type Store interface {
-	Lend(now, cost int64, a *core.LeaseAsk, length int64) (core.Decision, core.LeaseGrant)
-	Decide(now, cost int64) core.Decision
+	Lend(now, cost int64, a *rate.LeaseAsk, length int64) (rate.Decision, rate.LeaseGrant)
+	Decide(now, cost int64) rate.Decision
 }
 
 // Config configures a Fleet. Times are in microseconds.
 type Config struct {
-	Limit *core.Limit
+	Limit *rate.Limit
 	Store Store
 	Nodes int
 	Rand  *rand.Rand
@@ -49,15 +51,15 @@ type Fleet struct {
 
 	c      Config
 	ahead  int64 // how far the store's clock is from the virtual one
-	terms  core.LeaseTerms
-	judge  *core.Memory
+	terms  rate.LeaseTerms
+	judge  *memory.Store
 	checks []core.Check
 	nodes  []node
 }
 
 // node is one of the fleet, with its clocks.
 type node struct {
-	lease     core.Lease
+	lease     rate.Lease
 	life      int // a call that was made in an earlier life is nobody's
 	drift     float64
 	mono      int64 // how far its clocks are from the virtual one
@@ -75,10 +77,10 @@ func NewFleet(c Config) (*Fleet, error) {
 		f.c.Timeout = 500_000
 	}
 	var err error
-	if f.terms, err = core.LeaseTermsOf(c.Limit); err != nil {
+	if f.terms, err = rate.LeaseTermsOf(c.Limit); err != nil {
 		return nil, err
 	}
-	f.judge = core.NewMemory(core.MemoryConfig{Clock: f.atStore})
+	f.judge = memory.New(memory.Config{Clock: f.atStore})
 	r, err := core.NewRule(core.RuleConfig{Name: "judge", Limit: c.Limit})
 	if err != nil {
 		return nil, err
@@ -97,7 +99,7 @@ func NewFleet(c Config) (*Fleet, error) {
 func (f *Fleet) restart(n *node) {
 	n.life++
 	n.timer = false
-	n.lease = core.NewLease(f.mono(n))
+	n.lease = rate.NewLease(f.mono(n))
 }
 
 // clocks returns the times of both clocks, for a look at them.
@@ -142,7 +144,7 @@ func (f *Fleet) Holds() int {
 	units := int64(0)
 	for i := range f.nodes {
 		n := &f.nodes[i]
-		left, _ := core.LeaseHolds(&n.lease, f.mono(n), fleetclock.Start+f.mono(n)-n.mono+n.wall)
+		left, _ := rate.LeaseHolds(&n.lease, f.mono(n), fleetclock.Start+f.mono(n)-n.mono+n.wall)
 		units += left
 	}
 	return int(units)
@@ -159,27 +161,27 @@ func (f *Fleet) Request(i int, cost int64) {
 		f.decide(n, cost, n.life)
 		return
 	}
-	var a core.LeaseAsk
+	var a rate.LeaseAsk
 	mono, wall := f.clocks(n)
-	switch core.UseLease(&n.lease, &f.terms, cost, mono, wall, &a) {
-	case core.Held:
+	switch rate.UseLease(&n.lease, &f.terms, cost, mono, wall, &a) {
+	case rate.Held:
 		f.admit(cost)
-	case core.HeldAndAsk:
+	case rate.HeldAndAsk:
 		f.admit(cost)
 		f.Aside++
 		f.call(n, 0, a)
-	case core.Refused:
+	case rate.Refused:
 		f.reject(cost)
-	case core.Asking:
+	case rate.Asking:
 		f.Calls++
 		f.call(n, cost, a)
-	case core.Missing:
+	case rate.Missing:
 		f.decide(n, cost, n.life)
 	}
 }
 
 // call makes a call about a lease.
-func (f *Fleet) call(n *node, cost int64, a core.LeaseAsk) {
+func (f *Fleet) call(n *node, cost int64, a rate.LeaseAsk) {
 	life := n.life
 	answered := false
 	lost := f.lost()
@@ -187,7 +189,7 @@ func (f *Fleet) call(n *node, cost int64, a core.LeaseAsk) {
 	f.At(f.Now+f.c.Timeout, func() {
 		if !answered && n.life == life {
 			answered = true
-			core.OrphanLease(&n.lease, &f.terms, &a, executed)
+			rate.OrphanLease(&n.lease, &f.terms, &a, executed)
 			f.returnLater(n)
 		}
 	})
@@ -208,9 +210,9 @@ func (f *Fleet) call(n *node, cost int64, a core.LeaseAsk) {
 					return
 				}
 				answered = true
-				core.GrantLease(&n.lease, &f.terms, &a, &g, f.mono(n))
+				rate.GrantLease(&n.lease, &f.terms, &a, &g, f.mono(n))
 				if cost > 0 {
-					core.ConcludeLease(&n.lease, &f.terms, cost, &d, f.mono(n))
+					rate.ConcludeLease(&n.lease, &f.terms, cost, &d, f.mono(n))
 				}
 				f.returnLater(n)
 			})
@@ -242,7 +244,7 @@ func (f *Fleet) decide(n *node, cost int64, life int) {
 		f.At(f.Now+f.c.Trip(), func() {
 			f.wake(n, func() {
 				if n.life == life {
-					core.ConcludeLease(&n.lease, &f.terms, cost, &d, f.mono(n))
+					rate.ConcludeLease(&n.lease, &f.terms, cost, &d, f.mono(n))
 				}
 			})
 		})
@@ -262,12 +264,12 @@ func (f *Fleet) returnLater(n *node) {
 				return
 			}
 			n.timer = false
-			var a core.LeaseAsk
+			var a rate.LeaseAsk
 			mono, wall := f.clocks(n)
-			if core.ReturnLease(&n.lease, mono, wall, &a) {
+			if rate.ReturnLease(&n.lease, mono, wall, &a) {
 				f.giveBack(a)
 			}
-			if core.LeaseHeld(&n.lease) {
+			if rate.LeaseHeld(&n.lease) {
 				f.returnLater(n)
 			}
 		})
@@ -275,7 +277,7 @@ func (f *Fleet) returnLater(n *node) {
 }
 
 // giveBack gives units back, again and again while the node knows that the store has not got the call.
-func (f *Fleet) giveBack(a core.LeaseAsk) {
+func (f *Fleet) giveBack(a rate.LeaseAsk) {
 	f.Aside++
 	switch {
 	case !f.lost():

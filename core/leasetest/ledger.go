@@ -1,10 +1,12 @@
 package leasetest
 
-import "github.com/proxyweir/weir/core"
+import (
+	"github.com/proxyweir/weir/core/rate"
+)
 
 // Ledger is the store's part of leases for one key, in Go: what the script in Redis computes. A test compares them. Times are in microseconds.
 type Ledger struct {
-	Limit *core.Limit
+	Limit *rate.Limit
 
 	// Early charges what it lends at once, whatever the algorithm. For a token bucket and a log that is wrong: the tests must notice.
 	Early bool
@@ -21,7 +23,7 @@ type state interface {
 	charge(now, n int64)
 
 	// settle accounts for a lease of which so many units are spent. It returns how many of the rest the node may keep.
-	settle(now int64, a *core.LeaseAsk, length int64) (kept int64)
+	settle(now int64, a *rate.LeaseAsk, length int64) (kept int64)
 
 	// lend lends units. It returns the mark of the lease, and when it must have ended.
 	lend(now, units int64) (mark, ends int64)
@@ -30,15 +32,15 @@ type state interface {
 }
 
 // NewLedger returns the ledger of a key that was never seen.
-func NewLedger(l *core.Limit) *Ledger {
+func NewLedger(l *rate.Limit) *Ledger {
 	g := &Ledger{Limit: l}
-	r, p, b := l.Requests(), l.Period(), l.Capacity()
+	r, p, b := l.Requests, l.Period, l.Capacity
 	switch {
-	case l.Algorithm() == core.FixedWindow:
+	case l.Algorithm == rate.FixedWindow:
 		g.state = &windows{r: r, p: p}
-	case l.Algorithm() == core.SlidingWindowCounter:
+	case l.Algorithm == rate.SlidingWindowCounter:
 		g.state = &windows{r: r, p: p, slides: true}
-	case l.Algorithm() == core.SlidingWindowLog:
+	case l.Algorithm == rate.SlidingWindowLog:
 		g.state = &log{r: r, p: p}
 	case l.Interval():
 		g.state = &intervals{r: r, p: p, b: b}
@@ -49,14 +51,14 @@ func NewLedger(l *core.Limit) *Ledger {
 }
 
 // Lend decides on a request of that cost, 0 for none, and on a lease, at a time.
-func (g *Ledger) Lend(now, cost int64, a *core.LeaseAsk, length int64) (core.Decision, core.LeaseGrant) {
+func (g *Ledger) Lend(now, cost int64, a *rate.LeaseAsk, length int64) (rate.Decision, rate.LeaseGrant) {
 	kept := g.settle(now, a, length)
 	d := g.Decide(now, cost)
 	free := int64(0)
 	if d.Allowed {
 		free = d.Remaining
 	}
-	grant := core.LeaseGrant{ToldIn: a.ToldIn}
+	grant := rate.LeaseGrant{ToldIn: a.ToldIn}
 	extra := int64(0)
 	if a.Want > 0 {
 		extra, grant.ToldIn = g.count.portion(now, free, a, length)
@@ -78,7 +80,7 @@ func (g *Ledger) Lend(now, cost int64, a *core.LeaseAsk, length int64) (core.Dec
 	return d, grant
 }
 
-func (g *Ledger) settle(now int64, a *core.LeaseAsk, length int64) int64 {
+func (g *Ledger) settle(now int64, a *rate.LeaseAsk, length int64) int64 {
 	if !g.Early {
 		return g.state.settle(now, a, length)
 	}
@@ -90,8 +92,8 @@ func (g *Ledger) settle(now int64, a *core.LeaseAsk, length int64) int64 {
 }
 
 // Decide decides as strict scripts do.
-func (g *Ledger) Decide(now, cost int64) core.Decision {
-	d := core.Decision{Limit: g.Limit.Quota(), Remaining: g.state.look(now)}
+func (g *Ledger) Decide(now, cost int64) rate.Decision {
+	d := rate.Decision{Limit: g.Limit.Quota, Remaining: g.state.look(now)}
 	d.Allowed = cost <= d.Remaining
 	if d.Allowed {
 		g.state.charge(now, cost)
@@ -107,7 +109,7 @@ func (g *Ledger) Decide(now, cost int64) core.Decision {
 // demand is what the nodes have said of theirs.
 type demand struct{ epoch, sum, before int64 }
 
-func (c *demand) portion(now, room int64, a *core.LeaseAsk, length int64) (units, epoch int64) {
+func (c *demand) portion(now, room int64, a *rate.LeaseAsk, length int64) (units, epoch int64) {
 	epoch = now - now%length
 	if epoch != c.epoch {
 		before := int64(0)
@@ -154,7 +156,7 @@ func (s *windows) look(now int64) int64 {
 
 func (s *windows) charge(_, n int64) { s.current += n }
 
-func (s *windows) settle(now int64, a *core.LeaseAsk, _ int64) int64 {
+func (s *windows) settle(now int64, a *rate.LeaseAsk, _ int64) int64 {
 	rest := a.Size - a.Spent
 	if a.Keep == 0 {
 		if a.Mark == s.start {
@@ -196,7 +198,7 @@ func (s *intervals) look(now int64) int64 {
 
 func (s *intervals) charge(_, n int64) { s.used += n }
 
-func (s *intervals) settle(now int64, a *core.LeaseAsk, _ int64) int64 {
+func (s *intervals) settle(now int64, a *rate.LeaseAsk, _ int64) int64 {
 	s.look(now)
 	if a.Mark != s.start {
 		return 0
@@ -230,7 +232,7 @@ func (h *held) turn(now int64) (at, units int64, turned bool) {
 }
 
 // settle returns how many units are to be charged now, and how many are kept.
-func (h *held) settle(now int64, a *core.LeaseAsk, length int64) (spent, kept int64) {
+func (h *held) settle(now int64, a *rate.LeaseAsk, length int64) (spent, kept int64) {
 	if h.lent+h.owing == 0 {
 		h.till, h.span = now+length, length
 	}
@@ -285,7 +287,7 @@ func (s *bucket) look(now int64) int64 {
 
 func (s *bucket) charge(_, n int64) { s.level = max(s.level+n*s.p, 0) }
 
-func (s *bucket) settle(now int64, a *core.LeaseAsk, length int64) int64 {
+func (s *bucket) settle(now int64, a *rate.LeaseAsk, length int64) int64 {
 	s.look(now)
 	spent, kept := s.held.settle(now, a, length)
 	s.charge(now, spent)
@@ -338,7 +340,7 @@ func (s *log) charge(now, n int64) {
 	}
 }
 
-func (s *log) settle(now int64, a *core.LeaseAsk, length int64) int64 {
+func (s *log) settle(now int64, a *rate.LeaseAsk, length int64) int64 {
 	s.expire(now)
 	for {
 		at, units, turned := s.turn(now)

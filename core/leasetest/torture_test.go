@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/fleetclock"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
 // story is a random fleet, with what happens to it.
 type story struct {
-	config   core.LimitConfig
+	config   rate.LimitConfig
 	nodes    int
 	load     float64 // demand, relative to the limit
 	trip     float64 // µs
@@ -30,12 +30,12 @@ type story struct {
 func randomStory(r *rand.Rand) story {
 	s := story{nodes: 1 + r.IntN(30), load: 0.3 + 20*math.Pow(r.Float64(), 3), trip: math.Pow(10, 1.7+3*r.Float64()), pattern: r.IntN(3), costs: 1}
 	period := math.Pow(10, 6+2*r.Float64())
-	s.config = core.LimitConfig{
-		Algorithm: []core.Algorithm{core.FixedWindow, core.SlidingWindowCounter, core.SlidingWindowLog, core.TokenBucket, core.TokenBucket}[r.IntN(5)],
+	s.config = rate.LimitConfig{
+		Algorithm: []rate.Algorithm{rate.FixedWindow, rate.SlidingWindowCounter, rate.SlidingWindowLog, rate.TokenBucket, rate.TokenBucket}[r.IntN(5)],
 		Period:    time.Duration(period) * time.Microsecond,
 		Requests:  int64(float64(s.nodes)*math.Pow(10, 3*r.Float64())) + 1,
 	}
-	if s.config.Algorithm == core.TokenBucket {
+	if s.config.Algorithm == rate.TokenBucket {
 		if s.config.Interval = r.IntN(4) == 0; !s.config.Interval {
 			s.config.Burst = int64(float64(s.config.Requests)*math.Max(1e6/period, r.Float64()*1.5)) + 2
 		}
@@ -56,7 +56,7 @@ func randomStory(r *rand.Rand) story {
 // play plays a story with so many requests, and returns what the fleet has done.
 func play(t *testing.T, s story, early bool, requests int, r *rand.Rand) Stats {
 	t.Helper()
-	l, err := core.NewLimit(s.config)
+	l, err := rate.NewLimit(s.config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,11 +67,11 @@ func play(t *testing.T, s story, early bool, requests int, r *rand.Rand) Stats {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rate := s.load * float64(l.Requests()) / float64(l.Period()) * 2 / float64(1+s.costs) // requests a microsecond
-	if most := float64(requests) / 3 / float64(l.Period()); rate < most && s.pattern == 0 {
-		requests = int(3*rate*float64(l.Period())) + 1000
+	rate := s.load * float64(l.Requests) / float64(l.Period) * 2 / float64(1+s.costs) // requests a microsecond
+	if most := float64(requests) / 3 / float64(l.Period); rate < most && s.pattern == 0 {
+		requests = int(3*rate*float64(l.Period)) + 1000
 	}
-	unit := float64(l.Period()) / 10
+	unit := float64(l.Period) / 10
 	at := float64(fleetclock.Start)
 	for range requests {
 		gap := r.ExpFloat64() / rate
@@ -145,19 +145,19 @@ func TestNothingIsAdmittedBeyondTheLimit(t *testing.T) {
 // The torture can fail: a bucket or a log that is charged when units are lent, not when they are spent, admits more than the limit.
 func TestUnitsThatAreChargedTooEarlyAreFound(t *testing.T) {
 	underrace.OneGoroutine(t)
-	found := make(map[core.Algorithm]int)
-	for seed := uint64(1); seed < 4000 && (found[core.TokenBucket] < 3 || found[core.SlidingWindowLog] < 3); seed++ {
+	found := make(map[rate.Algorithm]int)
+	for seed := uint64(1); seed < 4000 && (found[rate.TokenBucket] < 3 || found[rate.SlidingWindowLog] < 3); seed++ {
 		r := rand.New(rand.NewPCG(seed, 22))
 		s := randomStory(r)
 		a := s.config.Algorithm
-		if (a != core.TokenBucket || s.config.Interval) && a != core.SlidingWindowLog {
+		if (a != rate.TokenBucket || s.config.Interval) && a != rate.SlidingWindowLog {
 			continue
 		}
 		if play(t, s, true, 6000, r).Beyond > 0 {
 			found[a]++
 		}
 	}
-	if found[core.TokenBucket] < 3 || found[core.SlidingWindowLog] < 3 {
+	if found[rate.TokenBucket] < 3 || found[rate.SlidingWindowLog] < 3 {
 		t.Errorf("found in %v", found)
 	}
 }
@@ -166,14 +166,14 @@ func TestUnitsThatAreChargedTooEarlyAreFound(t *testing.T) {
 func TestRequestsThatCostMuchGetTheWholeLimit(t *testing.T) {
 	underrace.OneGoroutine(t)
 	for _, c := range []struct {
-		algorithm   core.Algorithm
+		algorithm   rate.Algorithm
 		nodes       int
 		limit, cost int64
 	}{
-		{core.FixedWindow, 1, 1000, 50}, {core.FixedWindow, 3, 1000, 10}, {core.SlidingWindowLog, 1, 100, 10}, {core.SlidingWindowLog, 1, 1000, 50},
-		{core.SlidingWindowLog, 3, 1000, 10}, {core.TokenBucket, 1, 100, 10}, {core.SlidingWindowCounter, 3, 1000, 10},
+		{rate.FixedWindow, 1, 1000, 50}, {rate.FixedWindow, 3, 1000, 10}, {rate.SlidingWindowLog, 1, 100, 10}, {rate.SlidingWindowLog, 1, 1000, 50},
+		{rate.SlidingWindowLog, 3, 1000, 10}, {rate.TokenBucket, 1, 100, 10}, {rate.SlidingWindowCounter, 3, 1000, 10},
 	} {
-		l, err := core.NewLimit(core.LimitConfig{Algorithm: c.algorithm, Requests: c.limit, Period: 10 * time.Second})
+		l, err := rate.NewLimit(rate.LimitConfig{Algorithm: c.algorithm, Requests: c.limit, Period: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +204,7 @@ func TestRequestsThatCostMuchGetTheWholeLimit(t *testing.T) {
 func TestLateAnswersLoseNothing(t *testing.T) {
 	underrace.OneGoroutine(t)
 	for _, impatient := range []bool{false, true} {
-		l, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 60000, Period: time.Minute})
+		l, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 60000, Period: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

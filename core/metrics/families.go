@@ -5,9 +5,9 @@ package metrics
 import (
 	"strconv"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/memory"
 )
 
 // Family is a metric with all of its series.
@@ -70,7 +70,7 @@ var (
 	Configured   = gauge("weir_limit_configured", "The same as weir_limit, as the configuration has it, whatever advice has made of it.", ofRule)
 	Period       = gauge("weir_limit_period_seconds", "The period of a rule's own limit; of the calendar, the day, week or month that it is.", ofRule)
 	DecisionTime = histogram("weir_decision_duration_seconds",
-		"How long the decision on a request took, by the store that its rules count in. Traefik times one decision in "+strconv.Itoa(core.TimedShare)+": the proportions are those of all.",
+		"How long the decision on a request took, by the store that its rules count in. Traefik times one decision in "+strconv.Itoa(memory.TimedShare)+": the proportions are those of all.",
 		Label{"store", []string{"memory", "redis", "storage"}})
 	StoreErrors = counter("weir_store_errors_total", "Decisions that the store failed to make, by cause: timeout, connection, reply, or unavailable if its circuit breaker was open.",
 		Label{"kind", []string{"timeout", "connection", "reply", "unavailable"}})

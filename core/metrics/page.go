@@ -3,7 +3,7 @@ package metrics
 import (
 	"sync/atomic"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // Page has the series of one scrape, by family.
@@ -43,11 +43,11 @@ func Each(p *Page, f *Family, values []int64, labels ...string) {
 func Last(f *Family) Label { return f.Labels[len(f.Labels)-1] }
 
 // AddDecisions adds how long decisions took in a store.
-func AddDecisions(p *Page, store string, d *core.Durations) {
+func AddDecisions(p *Page, store string, d *rate.Durations) {
 	counts, sum := d.Read()
 	all := len(counts) - 1
 	bounds := make([]float64, 0, all)
-	for _, bound := range core.DurationBounds {
+	for _, bound := range rate.DurationBounds {
 		bounds = append(bounds, float64(bound)/1e9)
 	}
 	p.series[DecisionTime] = append(p.series[DecisionTime], &Series{Labels: []string{store}, Value: sum.Seconds(), Bounds: bounds, Within: counts[:all], Count: counts[all]})

@@ -8,6 +8,7 @@ import (
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // Rule is what a rule is at.
@@ -53,7 +54,7 @@ func AddRule(p *Page, r *Rule, now int64) {
 		return
 	}
 	Add(p, Limit, float64(RequestsOf(r.Own)), label)
-	if period := PeriodOf(r.Own.Limit(), now); period > 0 {
+	if period := PeriodOf(r.Own.Limit, now); period > 0 {
 		Add(p, Period, float64(period)/1e6, label)
 	}
 }
@@ -63,18 +64,18 @@ func RequestsOf(r *core.Rule) int64 {
 	if r.Blocks() {
 		return 0
 	}
-	return r.Limit().Requests()
+	return r.Limit.Requests
 }
 
 // PeriodOf returns the period of a limit in microseconds: for a calendar period, the length of the current day, week or month; 0 if there is none.
-func PeriodOf(l *core.Limit, now int64) int64 {
+func PeriodOf(l *rate.Limit, now int64) int64 {
 	if w := l.Windows(now); w != nil {
 		return w[2] - w[1]
 	}
-	if l.InFlight() {
+	if l.InFlight {
 		return 0
 	}
-	return l.Period()
+	return l.Period
 }
 
 // AddGuard adds the series of a guard. Those of a shadow are there of guards that are or were shadows.

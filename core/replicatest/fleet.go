@@ -5,21 +5,21 @@ package replicatest
 import (
 	"math/rand/v2"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/fleetclock"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // Store is the store of a Fleet. Exchange answers a call at a time; if cost is not 0, it decides on a request of that cost in place of charging.
 type Store interface {
-	Exchange(now int64, c *core.ReplicaCall, cost int64) (core.Decision, core.ReplicaState)
+	Exchange(now int64, c *rate.ReplicaCall, cost int64) (rate.Decision, rate.ReplicaState)
 }
 
 // Config configures a Fleet. Times are in microseconds.
 type Config struct {
-	Limit *core.Limit
+	Limit *rate.Limit
 	Store Store
 	Nodes int
-	Terms core.SyncTerms // Slack is how long a node waits for an answer
+	Terms rate.SyncTerms // Slack is how long a node waits for an answer
 	Rand  *rand.Rand
 	Trip  func() int64 // how long a message to the store, or from it, takes: less than half of Slack
 	Lost  float64      // which part of the calls is lost on the way
@@ -52,7 +52,7 @@ type Fleet struct {
 }
 
 type node struct {
-	replica core.Replica
+	replica rate.Replica
 	drift   float64
 	ahead   int64 // of its clock
 	running bool  // its rounds
@@ -91,18 +91,18 @@ func (f *Fleet) Request(i int, cost int64) {
 	f.asked.Add(f.Now, cost)
 	f.Bound = max(f.Bound, f.asked.Sum)
 	mono := f.mono(n)
-	if !core.ReplicaFresh(&n.replica, &f.c.Terms, mono, n.failing) {
+	if !rate.ReplicaFresh(&n.replica, &f.c.Terms, mono, n.failing) {
 		f.ask(n, cost)
 		return
 	}
-	var d core.Decision
-	core.DecideByReplica(&n.replica, f.c.Limit, &f.c.Terms, cost, mono, true, &d)
+	var d rate.Decision
+	rate.DecideByReplica(&n.replica, f.c.Limit, &f.c.Terms, cost, mono, true, &d)
 	f.settle(d.Allowed, cost)
 	f.touch(n)
 }
 
 func (f *Fleet) touch(n *node) {
-	core.TouchReplica(&n.replica)
+	rate.TouchReplica(&n.replica)
 	if !n.running {
 		n.running = true
 		f.after(f.c.Terms.Every, func() { f.round(n) })
@@ -112,8 +112,8 @@ func (f *Fleet) touch(n *node) {
 // ask lets the store decide on a request.
 func (f *Fleet) ask(n *node, cost int64) {
 	f.Calls++
-	var c core.ReplicaCall
-	core.BeginLook(f.mono(n), &c)
+	var c rate.ReplicaCall
+	rate.BeginLook(f.mono(n), &c)
 	if f.Now < n.cut || f.lost() {
 		f.after(f.c.Terms.Slack, func() { f.settle(false, cost) })
 		return
@@ -126,27 +126,27 @@ func (f *Fleet) ask(n *node, cost int64) {
 		}
 		f.after(f.c.Trip(), func() {
 			n.failing = false
-			core.EndReplicaCall(&n.replica, f.c.Limit, &f.c.Terms, &c, &s, f.mono(n))
+			rate.EndReplicaCall(&n.replica, f.c.Limit, &f.c.Terms, &c, &s, f.mono(n))
 		})
 	})
 }
 
 // round synchronises a node's replica.
 func (f *Fleet) round(n *node) {
-	n.running = core.ReplicaDue(&n.replica)
+	n.running = rate.ReplicaDue(&n.replica)
 	if !n.running {
 		return
 	}
 	f.after(f.c.Terms.Every, func() { f.round(n) })
-	var c core.ReplicaCall
-	if !core.BeginSync(&n.replica, f.c.Limit, &f.c.Terms, f.mono(n), &c) {
+	var c rate.ReplicaCall
+	if !rate.BeginSync(&n.replica, f.c.Limit, &f.c.Terms, f.mono(n), &c) {
 		return
 	}
 	f.Syncs++
 	if f.Now < n.cut {
 		f.after(f.c.Terms.Slack, func() {
 			n.failing = true
-			core.LoseSync(&n.replica, &c, false)
+			rate.LoseSync(&n.replica, &c, false)
 		})
 		return
 	}
@@ -154,7 +154,7 @@ func (f *Fleet) round(n *node) {
 		f.Lost += c.Units + c.Late
 		f.after(f.c.Terms.Slack, func() {
 			n.failing = true
-			core.LoseSync(&n.replica, &c, true)
+			rate.LoseSync(&n.replica, &c, true)
 		})
 		return
 	}
@@ -162,7 +162,7 @@ func (f *Fleet) round(n *node) {
 		_, s := f.c.Store.Exchange(f.Now, &c, 0)
 		f.after(f.c.Trip(), func() {
 			n.failing = false
-			core.EndReplicaCall(&n.replica, f.c.Limit, &f.c.Terms, &c, &s, f.mono(n))
+			rate.EndReplicaCall(&n.replica, f.c.Limit, &f.c.Terms, &c, &s, f.mono(n))
 		})
 	})
 }

@@ -1,6 +1,8 @@
 package replicatest
 
-import "github.com/proxyweir/weir/core"
+import (
+	"github.com/proxyweir/weir/core/rate"
+)
 
 // Judge has the state that an algorithm would have, had it been charged with everything that was admitted, at the time of the admission. It shares no code
 // with the algorithms.
@@ -12,17 +14,17 @@ type Judge interface {
 }
 
 // NewJudge returns the judge of a limit of which nothing is used.
-func NewJudge(l *core.Limit) Judge {
-	r, p, b := l.Requests(), l.Period(), l.Capacity()
+func NewJudge(l *rate.Limit) Judge {
+	r, p, b := l.Requests, l.Period, l.Capacity
 	switch {
-	case l.Algorithm() == core.SlidingWindowLog:
+	case l.Algorithm == rate.SlidingWindowLog:
 		return &logJudge{limit: r, times: Arrivals{Long: p}}
-	case l.Algorithm() == core.TokenBucket && l.Interval():
+	case l.Algorithm == rate.TokenBucket && l.Interval():
 		return &intervalJudge{limit: b, refill: r, period: p}
-	case l.Algorithm() == core.TokenBucket:
+	case l.Algorithm == rate.TokenBucket:
 		return &bucketJudge{limit: b, rate: float64(r) / float64(p)}
 	}
-	return &windowJudge{limit: r, period: p, slides: l.Algorithm() == core.SlidingWindowCounter}
+	return &windowJudge{limit: r, period: p, slides: l.Algorithm == rate.SlidingWindowCounter}
 }
 
 type windowJudge struct {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -18,11 +19,11 @@ type Adapt struct {
 	StepPercent int64 // how far the limit moves at once, in per cent of what it is: 1 to 100
 	StepEvery   int64 // how long it stays then, in microseconds
 
-	Algorithms []core.Algorithm // those that it may have: its own, and others; by their words
+	Algorithms []rate.Algorithm // those that it may have: its own, and others; by their words
 
 	config core.RuleConfig
 	more   core.MoreLimits
-	common core.LimitConfig // of the rule's own limit
+	common rate.LimitConfig // of the rule's own limit
 }
 
 const (
@@ -48,23 +49,23 @@ func OneKey(r *Rule) bool {
 // burstFor returns the burst of a bucket of so many requests: the configured one, in proportion; at least 1.
 func burstFor(a *Adapt, requests int64) int64 {
 	own := a.config.Limit
-	burst := own.Requests()
-	if own.IsBucket() {
-		burst = own.Quota()
+	burst := own.Requests
+	if own.IsBucket {
+		burst = own.Quota
 	}
-	burst = burst * requests / own.Requests() // at most 10¹⁸
+	burst = burst * requests / own.Requests // at most 10¹⁸
 	if burst < 1 {
 		return 1
 	}
-	if burst > core.MaxRequests {
-		return core.MaxRequests
+	if burst > rate.MaxRequests {
+		return rate.MaxRequests
 	}
 	return burst
 }
 
 // LimitsWith returns a rule's limits with another own limit: of so many requests in the same period, and another algorithm. burst is of buckets
 // alone. Tiers and overrides stay as they are.
-func LimitsWith(a *Adapt, requests, burst int64, algorithm core.Algorithm) (*core.Limits, error) {
+func LimitsWith(a *Adapt, requests, burst int64, algorithm rate.Algorithm) (*core.Limits, error) {
 	var none *core.Limits
 	limit, err := adapted(a, requests, burst, algorithm)
 	if err != nil {
@@ -76,22 +77,22 @@ func LimitsWith(a *Adapt, requests, burst int64, algorithm core.Algorithm) (*cor
 }
 
 // adapted returns the own limit of LimitsWith.
-func adapted(a *Adapt, requests, burst int64, algorithm core.Algorithm) (*core.Limit, error) {
+func adapted(a *Adapt, requests, burst int64, algorithm rate.Algorithm) (*rate.Limit, error) {
 	c := a.common
 	c.Requests = requests
 	c.Burst = burst
 	// What the rule says of its own algorithm does not apply to others.
 	c.Algorithm = algorithm
-	if algorithm != core.TokenBucket {
+	if algorithm != rate.TokenBucket {
 		c.Interval = false
 	}
-	if algorithm != core.LeakyBucket && !c.Delays {
+	if algorithm != rate.LeakyBucket && !c.Delays {
 		c.MaxDelay = 0
 	}
 	if !algorithm.IsBucket() {
 		c.Burst = 0
 	}
-	return core.NewLimit(c)
+	return rate.NewLimit(c)
 }
 
 // setAdapt reads how far advice may move the rule's own limit.
@@ -113,14 +114,14 @@ func (c *compiler) setAdapt(config *core.RuleConfig, more core.MoreLimits) {
 		c.failAdapt(words.Wrong("", "", "is empty; write floor, ceiling or algorithms"))
 		return
 	}
-	a := &Adapt{Floor: own.Requests(), Ceiling: own.Requests(), StepPercent: DefaultStepPercent, StepEvery: DefaultStepEvery, config: *config, more: more, common: c.common}
-	c.check(core.ParseLimit(c.ownText(), &a.common)) // which has been read without an error
+	a := &Adapt{Floor: own.Requests, Ceiling: own.Requests, StepPercent: DefaultStepPercent, StepEvery: DefaultStepEvery, config: *config, more: more, common: c.common}
+	c.check(rate.ParseLimit(c.ownText(), &a.common)) // which has been read without an error
 	c.readBound(written, "floor", a, &a.Floor)
 	c.readBound(written, "ceiling", a, &a.Ceiling)
-	if a.Floor > own.Requests() {
+	if a.Floor > own.Requests {
 		c.failAdapt(words.Wrong("floor", written.Texts["floor"], "is above the limit, %s", own.String()))
 	}
-	if a.Ceiling < own.Requests() {
+	if a.Ceiling < own.Requests {
 		c.failAdapt(words.Wrong("ceiling", written.Texts["ceiling"], "is below the limit, %s", own.String()))
 	}
 	c.readStep(written, a)
@@ -145,7 +146,7 @@ func (c *compiler) readBound(o *Object, field string, a *Adapt, bound *int64) {
 		return
 	}
 	read := a.common
-	if err := core.ParseLimit(text, &read); err != nil {
+	if err := rate.ParseLimit(text, &read); err != nil {
 		c.failAdapt(words.Of(err).Within(field, ""), "adapt", field)
 		return
 	}
@@ -187,7 +188,7 @@ func (c *compiler) readStep(o *Object, a *Adapt) {
 		c.failAdapt(words.Wrong("step", strconv.Quote(text), "the percentage must be a whole number from 1 to 100, such as 25%%"))
 		return
 	}
-	every, err := core.ParsePeriod(said[1])
+	every, err := rate.ParsePeriod(said[1])
 	if err != nil || every < leastStep || every > mostStep {
 		c.failAdapt(words.Wrong("step", strconv.Quote(text), "the duration must be from 1s to 1h, such as 30s"))
 		return
@@ -198,10 +199,10 @@ func (c *compiler) readStep(o *Object, a *Adapt) {
 
 // readAlgorithms reads which algorithms the limit may have.
 func (c *compiler) readAlgorithms(o *Object, a *Adapt) {
-	own := a.config.Limit.Algorithm()
-	a.Algorithms = []core.Algorithm{own}
+	own := a.config.Limit.Algorithm
+	a.Algorithms = []rate.Algorithm{own}
 	for _, word := range SplitWords(o.Lists["algorithms"]) {
-		algorithm, err := core.ParseAlgorithm(word)
+		algorithm, err := rate.ParseAlgorithm(word)
 		if err != nil {
 			c.failAdapt(words.Of(err).Within("algorithms", ""), "adapt", "algorithms")
 			continue
@@ -222,7 +223,7 @@ func (c *compiler) checkAdapt(a *Adapt) {
 	for _, algorithm := range a.Algorithms {
 		for i, requests := range []int64{a.Floor, a.Ceiling} {
 			field := []string{"floor", "ceiling"}[i]
-			if algorithm != a.config.Limit.Algorithm() {
+			if algorithm != a.config.Limit.Algorithm {
 				field = "algorithms"
 			}
 			_, err := LimitsWith(a, requests, burstFor(a, requests), algorithm)
@@ -231,8 +232,8 @@ func (c *compiler) checkAdapt(a *Adapt) {
 				return
 			}
 			limit, _ := adapted(a, requests, burstFor(a, requests), algorithm)
-			if c.rule.CostFrom == nil && c.rule.Cost > limit.Capacity() {
-				c.failAdapt(words.Wrong(field, "", "the cost, %d, is more than %s can ever hold, which is %d", c.rule.Cost, limit.String(), limit.Capacity()))
+			if c.rule.CostFrom == nil && c.rule.Cost > limit.Capacity {
+				c.failAdapt(words.Wrong(field, "", "the cost, %d, is more than %s can ever hold, which is %d", c.rule.Cost, limit.String(), limit.Capacity))
 				return
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // compiled compiles a rule named a, with 100/1m if it has no other limit, and fails the test if that has errors.
@@ -26,7 +27,7 @@ func TestAnAdaptableRuleHasItsBoundsAndDefaults(t *testing.T) {
 		t.Error("a rule without adapt is adaptable")
 	}
 	a := compiled(t, written{Adapt: &adapt{Ceiling: "200/60s"}}).Adapt
-	if a.Floor != 100 || a.Ceiling != 200 || a.StepPercent != 25 || a.StepEvery != 30_000_000 || len(a.Algorithms) != 1 || a.Algorithms[0] != core.SlidingWindowCounter {
+	if a.Floor != 100 || a.Ceiling != 200 || a.StepPercent != 25 || a.StepEvery != 30_000_000 || len(a.Algorithms) != 1 || a.Algorithms[0] != rate.SlidingWindowCounter {
 		t.Errorf("%+v", a)
 	}
 	a = compiled(t, written{Adapt: &adapt{Floor: "50/1m", Step: "10 2m", Algorithms: []string{"token_bucket, fixed_window", "token_bucket"}}}).Adapt
@@ -81,15 +82,15 @@ func TestTheLimitsOfAnAdaptedRule(t *testing.T) {
 	})
 	for _, c := range []struct {
 		requests  int64
-		algorithm core.Algorithm
+		algorithm rate.Algorithm
 		burst     int64
 		want      string
 	}{
-		{100, core.TokenBucket, 30, "100/1m token_bucket burst 30"},
-		{150, core.TokenBucket, 45, "150/1m token_bucket burst 45"},
-		{55, core.TokenBucket, 16, "55/1m token_bucket burst 16"}, // 16.5
-		{200, core.FixedWindow, 60, "200/1m fixed_window"},
-		{200, core.LeakyBucket, 60, "200/1m leaky_bucket burst 60"},
+		{100, rate.TokenBucket, 30, "100/1m token_bucket burst 30"},
+		{150, rate.TokenBucket, 45, "150/1m token_bucket burst 45"},
+		{55, rate.TokenBucket, 16, "55/1m token_bucket burst 16"}, // 16.5
+		{200, rate.FixedWindow, 60, "200/1m fixed_window"},
+		{200, rate.LeakyBucket, 60, "200/1m leaky_bucket burst 60"},
 	} {
 		if got := burstFor(r.Adapt, c.requests); got != c.burst {
 			t.Errorf("%d requests have a burst of %d, not %d", c.requests, got, c.burst)
@@ -99,17 +100,17 @@ func TestTheLimitsOfAnAdaptedRule(t *testing.T) {
 			t.Fatal(err)
 		}
 		own := limits.Own()
-		if own.Limit().String() != c.want || own.Name() != "a" || own.Namespace() != "shop" || own.KeySpec() != r.Limits.Own().KeySpec() {
-			t.Errorf("got %s of %s/%s, want %s", own.Limit(), own.Namespace(), own.Name(), c.want)
+		if own.Limit.String() != c.want || own.Name() != "a" || own.Namespace != "shop" || own.KeySpec() != r.Limits.Own().KeySpec() {
+			t.Errorf("got %s of %s/%s, want %s", own.Limit, own.Namespace, own.Name(), c.want)
 		}
-		if own.Limit().Interval() != (c.algorithm == core.TokenBucket) {
-			t.Errorf("%s: interval is %v", c.want, own.Limit().Interval())
+		if own.Limit.Interval() != (c.algorithm == rate.TokenBucket) {
+			t.Errorf("%s: interval is %v", c.want, own.Limit.Interval())
 		}
-		if other := limits.Of("", "192.0.2.1"); other.Limit().Requests() != 7 || other.Limit().Algorithm() != core.TokenBucket {
-			t.Errorf("the override is %s", other.Limit())
+		if other := limits.Of("", "192.0.2.1"); other.Limit.Requests != 7 || other.Limit.Algorithm != rate.TokenBucket {
+			t.Errorf("the override is %s", other.Limit)
 		}
-		same := own.Identity() == r.Limits.Own().Identity()
-		if same != (c.algorithm == core.TokenBucket) {
+		same := own.Identity == r.Limits.Own().Identity
+		if same != (c.algorithm == rate.TokenBucket) {
 			t.Errorf("%s: the same counters: %v", c.want, same)
 		}
 	}
@@ -117,9 +118,9 @@ func TestTheLimitsOfAnAdaptedRule(t *testing.T) {
 
 func TestAnAdaptedLimitOfTheCalendarKeepsItsPeriod(t *testing.T) {
 	r := compiled(t, written{Limit: "100/day", TimeZone: "Europe/Berlin", Adapt: &adapt{Ceiling: "200/day"}})
-	limits, err := LimitsWith(r.Adapt, 150, 0, core.FixedWindow)
-	if err != nil || limits.Own().Identity() != r.Limits.Own().Identity() || limits.Own().Limit().Requests() != 150 {
-		t.Errorf("%v, %v", limits.Own().Limit(), err)
+	limits, err := LimitsWith(r.Adapt, 150, 0, rate.FixedWindow)
+	if err != nil || limits.Own().Identity != r.Limits.Own().Identity || limits.Own().Limit.Requests != 150 {
+		t.Errorf("%v, %v", limits.Own().Limit, err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -229,8 +230,8 @@ func TestPathsAreNotConfused(t *testing.T) {
 	if got := found(&l, d, "a_b=c"); !strings.HasPrefix(got, "d.a_b_c-") || strings.Contains(got, "[") {
 		t.Errorf("a_b=c: %s", got)
 	}
-	if found(&l, d, "a=b"); l.Found[0].Rule.Identity() != "|"+l.Found[0].Rule.Name()+"|fixed_window/60000000us|descriptor 1:d1:a1:b" {
-		t.Errorf("a=b counts as %s", l.Found[0].Rule.Identity())
+	if found(&l, d, "a=b"); l.Found[0].Rule.Identity != "|"+l.Found[0].Rule.Name()+"|fixed_window/60000000us|descriptor 1:d1:a1:b" {
+		t.Errorf("a=b counts as %s", l.Found[0].Rule.Identity)
 	}
 	names := make(map[string]bool)
 	identities := make(map[string]bool)
@@ -238,19 +239,19 @@ func TestPathsAreNotConfused(t *testing.T) {
 		if err := words.CheckName(r.Name()); err != nil {
 			t.Error(err)
 		}
-		if names[r.Name()] || identities[r.Identity()] {
-			t.Errorf("%s and %s are another's", r.Name(), r.Identity())
+		if names[r.Name()] || identities[r.Identity] {
+			t.Errorf("%s and %s are another's", r.Name(), r.Identity)
 		}
-		if len(r.Identity()) > 700 {
-			t.Errorf("an identity of %d bytes", len(r.Identity()))
+		if len(r.Identity) > 700 {
+			t.Errorf("an identity of %d bytes", len(r.Identity))
 		}
 		names[r.Name()] = true
-		identities[r.Identity()] = true
+		identities[r.Identity] = true
 	}
 	// They are the same at each load, so that counts outlive it, whatever else is in the file.
 	for i, r := range domainOf(t, text).Rules() {
-		if r.Identity() != d.Rules()[i].Identity() {
-			t.Errorf("%s is %s when it is loaded again", d.Rules()[i].Identity(), r.Identity())
+		if r.Identity != d.Rules()[i].Identity {
+			t.Errorf("%s is %s when it is loaded again", d.Rules()[i].Identity, r.Identity)
 		}
 	}
 }
@@ -278,7 +279,7 @@ func TestDescriptorsRejectAsTheySay(t *testing.T) {
 	{"key": "none", "rate_limit": {"unit": "minute", "requests_per_unit": 0}},
 	{"key": "shadow", "shadow_mode": true, "rate_limit": {"unit": "minute", "requests_per_unit": 0}},
 	{"key": "two", "rate_limit": {"unit": "minute", "requests_per_unit": 2}}]}`)
-	store := core.NewMemory(core.MemoryConfig{Clock: func() int64 { return 1_700_000_000_000_000 }})
+	store := memory.New(memory.Config{Clock: func() int64 { return 1_700_000_000_000_000 }})
 	limiter := core.NewLimiter(store)
 	for _, r := range d.Rules() {
 		if err := limiter.Open(r); err != nil {

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -42,7 +42,7 @@ var unheededFields = map[string]string{
 type Descriptor struct {
 	Key            string
 	Value          string // "" stands for any; a * in it for any text, also none
-	Limit          *core.Limit
+	Limit          *rate.Limit
 	Unlimited      bool
 	Blocks         bool // the limit is no request at all
 	Name           string
@@ -220,7 +220,7 @@ func (d *decoder) rateLimit(domain *FileDomain, one *Descriptor, n *Node, in str
 	terms := strconv.FormatInt(requests, 10) + "/" + period.String()
 	limit := d.limits[terms]
 	if limit == nil {
-		made, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: requests, Period: period})
+		made, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: requests, Period: period})
 		if err != nil {
 			d.fail(n, in+err.Error())
 			return
@@ -251,9 +251,9 @@ func (d *decoder) requests(n *Node, in string) (requests int64, ok bool) {
 	text := d.text(n, in+"requests_per_unit")
 	requests, err := strconv.ParseInt(text, 10, 64)
 	octal := len(text) > 1 && text[0] == '0' // to Envoy's YAML
-	if err != nil || octal || requests < 0 || requests > core.MaxRequests {
+	if err != nil || octal || requests < 0 || requests > rate.MaxRequests {
 		if text != "" {
-			d.fail(n, fmt.Sprintf("%srequests_per_unit %q: must be a whole number from 0, which rejects all, to %d; for more write unlimited: true", in, shorten(text), core.MaxRequests))
+			d.fail(n, fmt.Sprintf("%srequests_per_unit %q: must be a whole number from 0, which rejects all, to %d; for more write unlimited: true", in, shorten(text), rate.MaxRequests))
 		}
 		return 0, false
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 func TestDecodeSaysAllThatIsWrongWithDescriptors(t *testing.T) {
@@ -177,7 +177,7 @@ func TestAllOfEnvoysFieldsThatAreHonouredAreRead(t *testing.T) {
 		t.Fatalf("%+v", d)
 	}
 	a := d.Descriptors[0]
-	if a.Key != "a" || a.Value != "" || a.Limit == nil || a.Limit.Requests() != 5 || a.Limit.Period() != 1_000_000 || a.Limit.Algorithm() != core.FixedWindow || a.Shadow || a.Blocks || a.Line != 2 {
+	if a.Key != "a" || a.Value != "" || a.Limit == nil || a.Limit.Requests != 5 || a.Limit.Period != 1_000_000 || a.Limit.Algorithm != rate.FixedWindow || a.Shadow || a.Blocks || a.Line != 2 {
 		t.Errorf("%+v", a)
 	}
 	b := d.Descriptors[1]
@@ -192,7 +192,7 @@ func TestAllOfEnvoysFieldsThatAreHonouredAreRead(t *testing.T) {
 	if e.Key != "7" || e.Value != "d*" || !e.ShareThreshold || e.Limit != nil || len(e.Descriptors) != 2 {
 		t.Errorf("%+v", e)
 	}
-	if below := e.Descriptors[0]; below.Value != "" || below.Unlimited || below.Limit.Requests() != 1_000_000_000 {
+	if below := e.Descriptors[0]; below.Value != "" || below.Unlimited || below.Limit.Requests != 1_000_000_000 {
 		t.Errorf("%+v", below)
 	}
 }
@@ -203,7 +203,7 @@ func TestUnitsAreAsLongAsEnvoysServiceHasThem(t *testing.T) {
 		"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": day, "week": 7 * day, "month": 30 * day, "year": 365 * day,
 	} {
 		f := accepted(t, `{"domain": "d", "descriptors": [{"key": "a", "rate_limit": {"unit": "`+unit+`", "requests_per_unit": 1}}]}`)
-		if got := f.Domain.Descriptors[0].Limit.Period(); got != want.Microseconds() {
+		if got := f.Domain.Descriptors[0].Limit.Period; got != want.Microseconds() {
 			t.Errorf("%s: %d", unit, got)
 		}
 	}

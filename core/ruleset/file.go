@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -30,7 +30,7 @@ func Decode(file string, root *Node) (*File, Problems) {
 
 // decode is Decode; noCount is that of Context.
 func decode(file string, root *Node, noCount string) (*File, Problems) {
-	d := &decoder{file: file, noCount: noCount, limits: make(map[string]*core.Limit)}
+	d := &decoder{file: file, noCount: noCount, limits: make(map[string]*rate.Limit)}
 	f := &File{Name: file}
 	if root.Kind == Null {
 		d.fail(root, "is empty; write rules, or a domain with descriptors")
@@ -59,7 +59,7 @@ type decoder struct {
 	problems Problems
 	misspelt int // how many of them are about names of fields
 
-	limits map[string]*core.Limit // of descriptors, of which thousands have the same
+	limits map[string]*rate.Limit // of descriptors, of which thousands have the same
 }
 
 // longestText is the longest message, in bytes.

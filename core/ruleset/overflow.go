@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -20,11 +21,11 @@ func SetEnforcement(text string, c *core.RuleConfig) error {
 	if len(said) != 3 {
 		return words.Wrong("enforcement", strconv.Quote(text), "soft takes a percentage and a duration, such as soft 20%% 30s")
 	}
-	percent, err := words.ParseCount(strings.TrimSuffix(said[1], "%"), core.MaxRequests)
+	percent, err := words.ParseCount(strings.TrimSuffix(said[1], "%"), rate.MaxRequests)
 	if err != nil || percent > core.MaxSoftPercent {
 		return words.Wrong("enforcement", strconv.Quote(text), "the percentage must be a whole number from 1 to %d, such as 20%%", core.MaxSoftPercent)
 	}
-	duration, err := core.ParsePeriod(said[2])
+	duration, err := rate.ParsePeriod(said[2])
 	if err != nil {
 		return words.Wrong("enforcement", strconv.Quote(text), "the duration must be from 1ms to 366d, in whole microseconds, such as 30s or 1d")
 	}
@@ -42,7 +43,7 @@ func ParsePenalties(texts []string) ([]time.Duration, error) {
 	}
 	durations := make([]time.Duration, 0, len(list))
 	for _, word := range list {
-		d, err := core.ParsePeriod(word)
+		d, err := rate.ParsePeriod(word)
 		if err != nil {
 			return nil, words.Wrong("penalty", strconv.Quote(word), "must be a duration from 1ms to 366d, in whole microseconds, such as 10m or 1d")
 		}
@@ -114,7 +115,7 @@ func (c *compiler) isAlone() bool {
 // setAlone makes the limit of a rule that has only a concurrency.
 func (c *compiler) setAlone(config *core.RuleConfig) {
 	c.refuse(withLimit, "needs a limit, and concurrency is none; write one such as `100/1m` beside it, or leave it out")
-	limit, err := core.NewConcurrency(config.Concurrency)
+	limit, err := rate.NewConcurrency(config.Concurrency)
 	if err != nil { // it is not a number, which is reported already
 		return
 	}
@@ -174,13 +175,13 @@ func (c *compiler) setCandidate(config *core.RuleConfig) {
 
 // newCandidate makes the limit of a candidate. algorithm is the rule's, 0 if it sets none; a candidate that sets none has it, too.
 // maxDelay is the rule's, 0 if it sets none; a candidate that is a leaky bucket has it, too. The errors begin with candidate.
-func newCandidate(o *Object, algorithm core.Algorithm, maxDelay time.Duration) (*core.Limit, []*words.Mistake) {
+func newCandidate(o *Object, algorithm rate.Algorithm, maxDelay time.Duration) (*rate.Limit, []*words.Mistake) {
 	c := &compiler{text: &RuleText{Object: *o}}
 	c.setCommon(algorithm)
-	if c.common.Algorithm == core.LeakyBucket {
+	if c.common.Algorithm == rate.LeakyBucket {
 		c.common.MaxDelay = maxDelay
 	}
-	var limit *core.Limit
+	var limit *rate.Limit
 	written := strings.TrimSpace(o.Texts["limit"])
 	if written == "" {
 		c.fail(words.Wrong("limit", "", "is missing; write one such as 100/1m"))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 func TestCompileSaysAllThatIsWrongWithTheOverflowPolicy(t *testing.T) {
@@ -155,19 +156,19 @@ func TestOverflowPolicyIsWhatTheFieldsSay(t *testing.T) {
 		t.Fatalf("%v", delaying.Limits.Rules())
 	}
 	for _, r := range delaying.Limits.Rules() {
-		if !r.Limit().Delays() || r.Limit().MaxDelay() != 3_000_000 {
-			t.Errorf("%s: %v, %d µs", r.Limit(), r.Limit().Delays(), r.Limit().MaxDelay())
+		if !r.Limit.Delays || r.Limit.MaxDelay != 3_000_000 {
+			t.Errorf("%s: %v, %d µs", r.Limit, r.Limit.Delays, r.Limit.MaxDelay)
 		}
 	}
-	if l := mustCompile(t, written{OnLimit: "delay", Limit: "5/day"}).Limits.Own().Limit(); !l.Delays() || l.MaxDelay() != 10_000_000 {
-		t.Errorf("%s: %v, %d µs", l, l.Delays(), l.MaxDelay())
+	if l := mustCompile(t, written{OnLimit: "delay", Limit: "5/day"}).Limits.Own().Limit; !l.Delays || l.MaxDelay != 10_000_000 {
+		t.Errorf("%s: %v, %d µs", l, l.Delays, l.MaxDelay)
 	}
 }
 
 func TestConcurrencyStandsAloneOrBesideALimit(t *testing.T) {
 	alone := mustCompile(t, written{Limit: " ", Concurrency: "5", Enforcement: "shadow", OnLimit: "reject", CountRejected: "false", OnMissingKey: "reject"})
 	own := alone.Limits.Own()
-	if own == nil || !own.Limit().InFlight() || own.Limit().Requests() != 5 || len(own.Beside()) != 0 || !alone.Shadow {
+	if own == nil || !own.Limit.InFlight || own.Limit.Requests != 5 || len(own.Beside()) != 0 || !alone.Shadow {
 		t.Errorf("%+v", own)
 	}
 	beside := mustCompile(t, written{Concurrency: "5", Tiers: tiers("path", "/a", "9/1m", "/b", "unlimited", "*", "5/1m")})
@@ -175,8 +176,8 @@ func TestConcurrencyStandsAloneOrBesideALimit(t *testing.T) {
 		t.Fatalf("%v", beside.Limits.Rules())
 	}
 	for _, r := range beside.Limits.Rules() {
-		if len(r.Beside()) != 1 || !r.Beside()[0].Limit().InFlight() || r.Beside()[0].Limit().Requests() != 5 {
-			t.Errorf("%s: %v", r.Limit(), r.Beside())
+		if len(r.Beside()) != 1 || !r.Beside()[0].Limit.InFlight || r.Beside()[0].Limit.Requests != 5 {
+			t.Errorf("%s: %v", r.Limit, r.Beside())
 		}
 	}
 }
@@ -196,18 +197,18 @@ func TestACandidateHasTheRulesAlgorithmUnlessItSaysOne(t *testing.T) {
 		{written{Candidate: &candidate{Limit: "50/1m", Algorithm: "leaky_bucket", Burst: "3"}}, "50/1m leaky_bucket burst 3"},
 	} {
 		beside := mustCompile(t, c.text).Limits.Own().Beside()
-		if len(beside) != 1 || !beside[0].IsCandidate() || beside[0].Limit().String() != c.want {
+		if len(beside) != 1 || !beside[0].IsCandidate() || beside[0].Limit.String() != c.want {
 			t.Errorf("%+v: %v, want %s", c.text, beside, c.want)
 			continue
 		}
 		want := int64(0)
-		if beside[0].Limit().Algorithm() == core.LeakyBucket {
+		if beside[0].Limit.Algorithm == rate.LeakyBucket {
 			want = 10_000_000
 			if c.text.MaxDelay != "" {
 				want = 2_000_000
 			}
 		}
-		if got := beside[0].Limit().MaxDelay(); got != want {
+		if got := beside[0].Limit.MaxDelay; got != want {
 			t.Errorf("%+v: waits %d µs, want %d", c.text, got, want)
 		}
 	}

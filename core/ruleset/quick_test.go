@@ -57,15 +57,15 @@ func wordsOf(s *Set) string {
 			}
 		}
 		for _, one := range r.Limits.Rules() {
-			fmt.Fprintln(&b, one.Identity(), one.Limit().String(), one.CountRejected(), one.Limit().Delays(), one.Limit().MaxDelay())
+			fmt.Fprintln(&b, one.Identity, one.Limit.String(), one.CountRejected, one.Limit.Delays, one.Limit.MaxDelay)
 			for _, beside := range one.Beside() {
-				fmt.Fprintln(&b, beside.Identity(), beside.Limit().String(), beside.IsCandidate())
+				fmt.Fprintln(&b, beside.Identity, beside.Limit.String(), beside.IsCandidate())
 			}
 		}
 	}
 	for _, d := range s.Domains {
 		for _, r := range d.Rules() {
-			fmt.Fprintln(&b, r.Identity(), r.Limit(), r.Shadow(), r.Blocks())
+			fmt.Fprintln(&b, r.Identity, r.Limit, r.Shadow, r.Blocks())
 		}
 	}
 	return b.String()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -79,8 +80,8 @@ type compiler struct {
 	text   *RuleText
 	rule   *Rule
 	in     Context
-	common core.LimitConfig // what all limits have in common
-	limits []*core.Limit    // the rule's limits, in any order
+	common rate.LimitConfig // what all limits have in common
+	limits []*rate.Limit    // the rule's limits, in any order
 	errors []*words.Mistake
 }
 
@@ -163,7 +164,7 @@ func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*words.
 		}
 	}
 	if r.Adapt != nil {
-		if r.Limits, err = LimitsWith(r.Adapt, config.Limit.Requests(), r.Adapt.common.Burst, config.Limit.Algorithm()); !c.check(err) { // not reached: they are those
+		if r.Limits, err = LimitsWith(r.Adapt, config.Limit.Requests, r.Adapt.common.Burst, config.Limit.Algorithm); !c.check(err) { // not reached: they are those
 			return nil, c.errors
 		}
 	}
@@ -222,7 +223,7 @@ func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 	if len(c.errors) > wrong { // whether the limits agree with it cannot be said; but whether one can be read
 		if text := strings.TrimSpace(t.Texts["limit"]); text != "" && text != Unlimited {
 			read := c.common
-			c.check(core.ParseLimit(text, &read))
+			c.check(rate.ParseLimit(text, &read))
 		}
 		return more
 	}
@@ -251,7 +252,7 @@ func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 }
 
 // followsCalendar reports whether any of the limits follows the calendar.
-func followsCalendar(limits []*core.Limit) bool {
+func followsCalendar(limits []*rate.Limit) bool {
 	for _, l := range limits {
 		if l.Windows(0) != nil {
 			return true
@@ -284,24 +285,24 @@ func (c *compiler) checkOverrides() {
 }
 
 // setCommon reads the settings that all limits of the rule have in common. algorithm is the default.
-func (c *compiler) setCommon(algorithm core.Algorithm) {
+func (c *compiler) setCommon(algorithm rate.Algorithm) {
 	t := c.text
 	common := &c.common
 	common.Algorithm = algorithm
 	if text := strings.TrimSpace(t.Texts["algorithm"]); text != "" {
-		a, err := core.ParseAlgorithm(text)
+		a, err := rate.ParseAlgorithm(text)
 		c.check(err)
 		common.Algorithm = a
 	}
 	common.Burst = c.number("burst", 0)
 	refill, right := c.word("refill")
-	if right && refill != "" && common.Algorithm != core.TokenBucket {
+	if right && refill != "" && common.Algorithm != rate.TokenBucket {
 		c.fail(words.Wrong("refill", strconv.Quote(refill), "only token_bucket is refilled"))
 	}
 	common.Interval = refill == "interval"
 	onLimit, _ := c.word("on_limit")
 	common.Delays = onLimit == "delay"
-	if onLimit == "reject" && common.Algorithm == core.LeakyBucket {
+	if onLimit == "reject" && common.Algorithm == rate.LeakyBucket {
 		c.fail(words.Wrong("on_limit", `"reject"`, "leaky_bucket makes requests wait, and rejects those that do not fit in its burst; choose another algorithm, or leave it out"))
 	}
 	common.MaxDelay = c.duration("max_delay")
@@ -328,20 +329,20 @@ func locationOf(name string, load func(name string) (*time.Location, error)) (*t
 
 // limit reads one limit. It returns nil for Unlimited, and after an error, which it reports at path. object and member are where the limit is that is not
 // the rule's own.
-func (c *compiler) limit(text, object, member string, path ...string) *core.Limit {
+func (c *compiler) limit(text, object, member string, path ...string) *rate.Limit {
 	common := c.common
 	text = strings.TrimSpace(text)
 	if text == Unlimited {
 		return nil
 	}
-	if err := core.ParseLimit(text, &common); err != nil {
+	if err := rate.ParseLimit(text, &common); err != nil {
 		c.failIn(object, member, words.Of(err).Guess(words.Nearest(text, []string{Unlimited})), path...)
 		return nil
 	}
-	if common.Calendar == core.Epoch && object != "" { // which has a time zone only where it is a calendar's
+	if common.Calendar == rate.Epoch && object != "" { // which has a time zone only where it is a calendar's
 		common.Location = nil
 	}
-	limit, err := core.NewLimit(common)
+	limit, err := rate.NewLimit(common)
 	if err == nil {
 		c.limits = append(c.limits, limit)
 		return limit
@@ -394,12 +395,12 @@ func (c *compiler) setTier() {
 }
 
 // tiers reads the limits by tier. It also returns the rule's own limit, which AnyTier may set.
-func (c *compiler) tiers(own *core.Limit, hasOwn bool) (*core.Limit, map[string]*core.Limit) {
+func (c *compiler) tiers(own *rate.Limit, hasOwn bool) (*rate.Limit, map[string]*rate.Limit) {
 	t := One(c.text, "tiers")
 	if strings.TrimSpace(t.Texts["source"]) == "" {
 		c.failIn("tiers", "", words.Wrong("source", "", "is missing; write what the tier is read from, such as header:X-Plan"), "tiers")
 	}
-	limits := make(map[string]*core.Limit, len(t.Pairs["limits"]))
+	limits := make(map[string]*rate.Limit, len(t.Pairs["limits"]))
 	for _, tier := range t.Pairs["limits"] {
 		name := strconv.Quote(tier.Name)
 		limit := c.limit(tier.Value, "tiers", name, "tiers", "limits", tier.Name)
@@ -430,8 +431,8 @@ func (c *compiler) tiers(own *core.Limit, hasOwn bool) (*core.Limit, map[string]
 }
 
 // overrides reads the limits of single keys.
-func (c *compiler) overrides() map[string]*core.Limit {
-	limits := make(map[string]*core.Limit, len(c.text.Objects["overrides"]))
+func (c *compiler) overrides() map[string]*rate.Limit {
+	limits := make(map[string]*rate.Limit, len(c.text.Objects["overrides"]))
 	for i, o := range c.text.Objects["overrides"] {
 		values := o.Lists["key"]
 		place := strconv.Itoa(i)
@@ -467,7 +468,7 @@ func (c *compiler) setCost(config *core.RuleConfig) {
 	if c.in.Template != nil && strings.HasPrefix(text, "{") {
 		made, err := c.in.Template(text)
 		if err == nil && len(made.Sources) != 1 {
-			err = words.Wrong("", "", "must be a whole number from 1 to %d, or one placeholder", core.MaxRequests)
+			err = words.Wrong("", "", "must be a whole number from 1 to %d, or one placeholder", rate.MaxRequests)
 		}
 		if err != nil {
 			c.fail(words.Of(err).Within("cost", strconv.Quote(text)))
@@ -485,7 +486,7 @@ func (c *compiler) setCost(config *core.RuleConfig) {
 		c.rule.CostFrom = &source
 		return
 	}
-	n, err := words.ParseCount(text, core.MaxRequests)
+	n, err := words.ParseCount(text, rate.MaxRequests)
 	if err != nil {
 		or := "header:NAME, query:NAME or cookie:NAME that has one"
 		if c.in.Template != nil {
@@ -494,22 +495,22 @@ func (c *compiler) setCost(config *core.RuleConfig) {
 		c.fail(words.Of(err).Named("cost").And(", or " + or))
 		return
 	}
-	var smallest *core.Limit
+	var smallest *rate.Limit
 	for _, l := range c.limits {
 		smallest = smaller(smallest, l)
 	}
-	if smallest != nil && n > smallest.Capacity() {
-		c.fail(words.Wrong("cost", fmt.Sprint(n), "is more than the limit %s can ever hold, which is %d, so that every request would be rejected", smallest.String(), smallest.Capacity()))
+	if smallest != nil && n > smallest.Capacity {
+		c.fail(words.Wrong("cost", fmt.Sprint(n), "is more than the limit %s can ever hold, which is %d, so that every request would be rejected", smallest.String(), smallest.Capacity))
 	}
-	if l := config.Candidate; l != nil && n > l.Capacity() {
-		c.fail(words.Wrong("cost", fmt.Sprint(n), "is more than the candidate %s can ever hold, which is %d, so that it would reject every request", l.String(), l.Capacity()))
+	if l := config.Candidate; l != nil && n > l.Capacity {
+		c.fail(words.Wrong("cost", fmt.Sprint(n), "is more than the candidate %s can ever hold, which is %d, so that it would reject every request", l.String(), l.Capacity))
 	}
 	c.rule.Cost = n
 }
 
 // smaller returns the limit that can hold less; if two hold the same, the first by name. a may be nil.
-func smaller(a, b *core.Limit) *core.Limit {
-	if a == nil || b.Capacity() < a.Capacity() || b.Capacity() == a.Capacity() && b.String() < a.String() {
+func smaller(a, b *rate.Limit) *rate.Limit {
+	if a == nil || b.Capacity < a.Capacity || b.Capacity == a.Capacity && b.String() < a.String() {
 		return b
 	}
 	return a

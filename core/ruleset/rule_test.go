@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // compiledRule compiles a rule, whose name and limit are there unless they are said, and returns what is wrong with it as
@@ -207,29 +207,29 @@ func TestARuleIsWhatItsFieldsSay(t *testing.T) {
 		t.Errorf("%+v, %s", plain, plain.spec)
 	}
 	own := plain.Limits.Own()
-	if own.Name() != "r" || own.Limit().String() != "100/1m sliding_window_counter" || own.Shadow() || own.CountRejected() || own.Namespace() != "" {
+	if own.Name() != "r" || own.Limit.String() != "100/1m sliding_window_counter" || own.Shadow || own.CountRejected || own.Namespace != "" {
 		t.Errorf("%+v", own)
 	}
 	full := mustCompile(t, written{
 		Match: &match.Match{Paths: []string{"/a"}, ExceptIPs: []string{"10.0.0.0/8"}}, Key: []string{" host ", "cookie:id"}, Limit: " 5/10s ", Algorithm: "token_bucket", Burst: " 7 ", Refill: "interval",
 		Cost: "7", IPv4Prefix: "24", IPv6Prefix: "48", Enforcement: "shadow", OnLimit: "reject", OnError: "closed", OnMissingKey: "reject", CountRejected: "true",
 	})
-	l := full.Limits.Own().Limit()
+	l := full.Limits.Own().Limit
 	if full.Matcher == nil || !full.Excepts || !full.Shadow || full.Cost != 7 || !full.RejectMissing || full.SkipMissing || Plain(full) || Whole(full) || !NeedsAddress(full) || full.spec != "host cookie:id" {
 		t.Errorf("%+v, %s", full, full.spec)
 	}
-	if l.Requests() != 5 || l.Period() != 10_000_000 || l.Quota() != 7 || !l.Interval() || !full.Limits.Own().CountRejected() || !full.Limits.Own().Shadow() {
+	if l.Requests != 5 || l.Period != 10_000_000 || l.Quota != 7 || !l.Interval() || !full.Limits.Own().CountRejected || !full.Limits.Own().Shadow {
 		t.Errorf("%+v", l)
 	}
 	named, errors := Compile(textOf(written{Limit: "5/1m"}), Context{Name: "from-the-handler", Namespace: "n", Prefixes: match.Prefixes{}})
-	if len(errors) > 0 || named.Name != "from-the-handler" || named.Limits.Own().Namespace() != "n" || named.spec != "client_ip" {
+	if len(errors) > 0 || named.Name != "from-the-handler" || named.Limits.Own().Namespace != "n" || named.spec != "client_ip" {
 		t.Errorf("%v, %+v", errors, named)
 	}
-	if r := mustCompile(t, written{OnMissingKey: "skip", Enforcement: "hard", Match: &match.Match{}, TimeZone: "UTC", Limit: "5/month"}); !r.SkipMissing || r.Matcher != nil || r.Limits.Own().Limit().Windows(0) == nil {
+	if r := mustCompile(t, written{OnMissingKey: "skip", Enforcement: "hard", Match: &match.Match{}, TimeZone: "UTC", Limit: "5/month"}); !r.SkipMissing || r.Matcher != nil || r.Limits.Own().Limit.Windows(0) == nil {
 		t.Errorf("%+v", r)
 	}
 	for _, text := range []string{"false", "0", "", "False"} {
-		if r := mustCompile(t, written{CountRejected: text}); r.Limits.Own().CountRejected() {
+		if r := mustCompile(t, written{CountRejected: text}); r.Limits.Own().CountRejected {
 			t.Errorf("%q counts rejected requests", text)
 		}
 	}
@@ -319,7 +319,7 @@ func TestALimitIsChosenByKeyThenTier(t *testing.T) {
 		}
 		key, _ := KeyOf(rule, r, c.address, nil)
 		limit := LimitOf(rule, r, c.address, key)
-		if c.want == 0 && limit != nil || c.want > 0 && (limit == nil || limit.Limit().Requests() != c.want) {
+		if c.want == 0 && limit != nil || c.want > 0 && (limit == nil || limit.Limit.Requests != c.want) {
 			t.Errorf("%q from %s: %v, want %d", c.plan, c.address, limit, c.want)
 		}
 	}
@@ -330,7 +330,7 @@ func TestALimitIsChosenByKeyThenTier(t *testing.T) {
 			r.Header["X-User"] = []string{user}
 		}
 		key, _ := KeyOf(pair, r, "192.0.2.1", nil)
-		if got := LimitOf(pair, r, "192.0.2.1", key).Limit().Requests(); got != want {
+		if got := LimitOf(pair, r, "192.0.2.1", key).Limit.Requests; got != want {
 			t.Errorf("%q: %d, want %d", user, got, want)
 		}
 	}
@@ -385,11 +385,11 @@ func TestTiersTakeTheSpellingsOfOneValueForTheSame(t *testing.T) {
 	for source, value := range map[string]string{"host": "Shop.TEST.", "method": "post", "path": "/A/b"} {
 		rule := mustCompile(t, written{Tiers: tiers(source, value, "9/1m", "*", "5/1m")})
 		r := &http.Request{Method: "pOST", Host: "SHOP.test:80", URL: &url.URL{Path: "//a/./B"}}
-		if got := LimitOf(rule, r, "192.0.2.1", "192.0.2.1").Limit().Requests(); got != 9 {
+		if got := LimitOf(rule, r, "192.0.2.1", "192.0.2.1").Limit.Requests; got != 9 {
 			t.Errorf("%s: %d, want 9", source, got)
 		}
-		if l := rule.Limits.Of(TierFor(rule, value), ""); l.Limit().Requests() != 9 {
-			t.Errorf("%s: %s, want 9", source, l.Limit())
+		if l := rule.Limits.Of(TierFor(rule, value), ""); l.Limit.Requests != 9 {
+			t.Errorf("%s: %s, want 9", source, l.Limit)
 		}
 	}
 }
@@ -419,7 +419,7 @@ func TestTiersThatAClientChoosesAreAdvisedOf(t *testing.T) {
 	if !NeedsAddress(byAddress) || NeedsAddress(mustCompile(t, written{Key: []string{"path"}})) {
 		t.Error("which rules need the client's address")
 	}
-	if got := LimitOf(byAddress, request(nil), "192.0.2.1", "/a").Limit().Requests(); got != 9 {
+	if got := LimitOf(byAddress, request(nil), "192.0.2.1", "/a").Limit.Requests; got != 9 {
 		t.Errorf("by address: %d", got)
 	}
 }
@@ -455,7 +455,7 @@ func TestUnlimitedIsNoLimit(t *testing.T) {
 		}
 	}
 	r := mustCompile(t, written{Limit: "unlimited", Cost: "5", Overrides: []override{{[]string{"192.0.2.1"}, "5/1m"}}})
-	if got := LimitOf(r, request(nil), "192.0.2.1", "192.0.2.1"); got == nil || got.Limit().Requests() != 5 || LimitOf(r, request(nil), "192.0.2.2", "192.0.2.2") != nil {
+	if got := LimitOf(r, request(nil), "192.0.2.1", "192.0.2.1"); got == nil || got.Limit.Requests != 5 || LimitOf(r, request(nil), "192.0.2.2", "192.0.2.2") != nil {
 		t.Errorf("beside an override: %v", got)
 	}
 }
@@ -473,12 +473,12 @@ func TestCostsAreReadFromRequests(t *testing.T) {
 		cost string
 		want int64
 	}{
-		{"", 1}, {"5", 5}, {"header:X-Cost", 7}, {"header:X-None", 1}, {"header:X-Bad", 1}, {"header:X-Less", -3}, {"header:X-Huge", core.Unaffordable}, {"header:X-Tiny", 1}, {"query:q", 5}, {"query:n", 1}, {"cookie:c", 1},
+		{"", 1}, {"5", 5}, {"header:X-Cost", 7}, {"header:X-None", 1}, {"header:X-Bad", 1}, {"header:X-Less", -3}, {"header:X-Huge", rate.Unaffordable}, {"header:X-Tiny", 1}, {"query:q", 5}, {"query:n", 1}, {"cookie:c", 1},
 	} {
 		rule := mustCompile(t, written{Cost: c.cost})
 		got := rule.Cost
 		if rule.CostFrom != nil {
-			got = core.ReadCost(rule.CostFrom.Value(r, ""))
+			got = rate.ReadCost(rule.CostFrom.Value(r, ""))
 		}
 		if got != c.want {
 			t.Errorf("%s: %d, want %d", c.cost, got, c.want)

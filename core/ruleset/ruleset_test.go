@@ -24,7 +24,7 @@ func TestADescriptorIsFound(t *testing.T) {
 	l.Begin()
 	l.Add(s.Domains[0], []Entry{{Key: "message_type", Value: "marketing"}})
 	l.Finish()
-	if len(l.Found) != 1 || l.Found[0].Rule.Name() != "messaging.message_type_marketing" || l.Found[0].Rule.Limit().Requests() != 5 {
+	if len(l.Found) != 1 || l.Found[0].Rule.Name() != "messaging.message_type_marketing" || l.Found[0].Rule.Limit.Requests != 5 {
 		t.Fatalf("found %v", l.Found)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // Field is a row of the Schema: one field of a rule, or of an object in one.
@@ -69,9 +70,9 @@ var Schema = map[string][]Field{
 			Doc: "Limits of single keys. They take precedence over the rule's limit and over tiers."},
 		{Name: "time_zone", Kind: OneText, Needs: withLimit,
 			Doc: "The time zone of a calendar period: a name of the time zone database. The default is UTC."},
-		{Name: "algorithm", Kind: OneWord, Words: core.AlgorithmNames, Needs: withLimit,
+		{Name: "algorithm", Kind: OneWord, Words: rate.AlgorithmNames, Needs: withLimit,
 			Doc: "How requests are counted. token_bucket: bursts up to a size, refilled steadily. leaky_bucket: requests wait and leave one at a time. fixed_window: a count that starts afresh with each period. sliding_window_log: exact, with the time of every request. sliding_window_counter: nearly exact, with two counts. The default is sliding_window_counter; for a calendar period it is fixed_window."},
-		{Name: "burst", Kind: OneNumber, Least: 1, Most: core.MaxRequests, Needs: withLimit,
+		{Name: "burst", Kind: OneNumber, Least: 1, Most: rate.MaxRequests, Needs: withLimit,
 			Doc: "How many tokens a token bucket has, or how many requests may wait in a leaky bucket. The default is the limit's requests."},
 		{Name: "refill", Kind: OneWord, Words: []string{"continuous", "interval"}, Needs: withLimit,
 			Doc: "How a token bucket is refilled: continuous, the default, or interval, which adds all of the limit's requests at each whole period of the Unix epoch."},
@@ -95,7 +96,7 @@ var Schema = map[string][]Field{
 			Doc: "The statuses of the responses whose requests count: codes and classes, such as 401 and 4xx. A request reserves its cost until its response's status is known. Then it is charged, or the reservation is released. By default all requests count. Traefik cannot see statuses, and refuses a file that has this field."},
 		{Name: "penalty", Kind: ManyTexts, Needs: withLimit,
 			Doc: "How long a key that exceeds the limit is blocked: the first time, the second and so on. The last duration is for all further times. The durations start over when the key has not exceeded the limit for as long as the longest of them, since it was last unblocked. Up to 16 durations from 1ms to 366d. The default is none."},
-		{Name: "concurrency", Kind: OneNumber, Least: 1, Most: core.MaxRequests,
+		{Name: "concurrency", Kind: OneNumber, Least: 1, Most: rate.MaxRequests,
 			Doc: "How many requests of a key may be under way at a time, in addition to the limit or in place of it. A request is under way until its response has ended. The default is any number."},
 		{Name: "candidate", Kind: OneObject, Needs: withLimit, Of: "candidate",
 			Doc: "A limit to try out on the same requests. Its decisions are counted and compared with those of the rule's limit, and change nothing."},
@@ -151,9 +152,9 @@ var Schema = map[string][]Field{
 	"candidate": {
 		{Name: "limit", Kind: OneText, Needed: true,
 			Doc: "The requests that a key may make in a period, as in a rule: 100/1m."},
-		{Name: "algorithm", Kind: OneWord, Words: core.AlgorithmNames,
+		{Name: "algorithm", Kind: OneWord, Words: rate.AlgorithmNames,
 			Doc: "How requests are counted. The default is the rule's algorithm, if the rule sets one, and otherwise the default of rules."},
-		{Name: "burst", Kind: OneNumber, Least: 1, Most: core.MaxRequests,
+		{Name: "burst", Kind: OneNumber, Least: 1, Most: rate.MaxRequests,
 			Doc: "How many tokens a token bucket has, or how many requests may wait in a leaky bucket. The default is the candidate's requests, whatever the rule's burst is."},
 		{Name: "refill", Kind: OneWord, Words: []string{"continuous", "interval"},
 			Doc: "How a token bucket is refilled: continuous, the default, or interval."},

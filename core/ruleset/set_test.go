@@ -53,8 +53,8 @@ func TestASetHasTheRulesOfAllFiles(t *testing.T) {
 	}
 	names := ""
 	for _, r := range s.All() {
-		if r.Namespace() != "space" {
-			t.Errorf("%s is in %q", r.Name(), r.Namespace())
+		if r.Namespace != "space" {
+			t.Errorf("%s is in %q", r.Name(), r.Namespace)
 		}
 		names += r.Name() + " "
 	}

@@ -205,7 +205,7 @@ func TestFieldsWithoutEffectAreAdvisedOf(t *testing.T) {
 func TestQuotaModeLeavesALimitInForce(t *testing.T) {
 	d := domainOf(t, `{"domain": "d", "descriptors": [{"key": "a", "quota_mode": true, `+perMinute+`}]}`)
 	rules := d.Rules()
-	if len(rules) != 1 || rules[0].Shadow() || rules[0].Limit().Requests() != 5 {
+	if len(rules) != 1 || rules[0].Shadow || rules[0].Limit.Requests != 5 {
 		t.Errorf("%v", rules)
 	}
 }

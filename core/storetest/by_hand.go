@@ -5,15 +5,16 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // testByHand: keys of every rule can be blocked, unblocked and reset by hand.
 func testByHand(t *testing.T, newStore NewStore) {
 	each(t, newStore, "", variants(), everyRuleCanBeBlockedAndReset, aRejectionDoesNotEndABlock, aShadowOnlyReportsABlock, aReloadDoesNotEndABlock,
 		aBlockIsNoOffenceAndTakesThePlaceOfAPenalty, severalRulesOfWhichOneHasBlockedAKey, aResetForgetsOffences)
-	each(t, newStore, "of requests counted by status, ", but(core.LeakyBucket), whatIsCountedByStatusSurvivesAReset, aRequestThatEndsHasABlockStepBack)
+	each(t, newStore, "of requests counted by status, ", but(rate.LeakyBucket), whatIsCountedByStatusSurvivesAReset, aRequestThatEndsHasABlockStepBack)
 	each(t, newStore, "of requests that wait, ", waiters(), aBlockIsNoDeparture, departuresSurviveAReset)
-	eachPair(t, newStore, waiters(), but(core.LeakyBucket), chargesToComeSurviveAReset, whoDepartsBeforeABlockEndsIsNotCharged)
+	eachPair(t, newStore, waiters(), but(rate.LeakyBucket), chargesToComeSurviveAReset, whoDepartsBeforeABlockEndsIsNotCharged)
 	t.Run("of requests in flight", func(t *testing.T) { placesSurviveBlocksAndResets(newScene(t, newStore)) })
 }
 
@@ -60,7 +61,7 @@ func (s *scene) rulesOfAllPolicies(v variant) []policed {
 	add("soft", core.RuleConfig{OverflowPolicy: core.OverflowPolicy{SoftPercent: 100, SoftFor: time.Minute}})
 	add("counts", core.RuleConfig{OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
 	add("accompanied", core.RuleConfig{})
-	if v.algorithm != core.SlidingWindowCounter {
+	if v.algorithm != rate.SlidingWindowCounter {
 		add("delays", core.RuleConfig{Limit: v.delaying(s.t, 3, hour, hour)})
 	}
 	add("in-flight", core.RuleConfig{Limit: s.inFlight(3)})
@@ -81,7 +82,7 @@ func (s *scene) isFresh(what string, c policed, key string) {
 	for cost := int64(1); cost <= 4; cost++ {
 		want := s.peek(c.rule, "never seen", cost)
 		if got := s.peek(c.rule, key, cost); got != want {
-			s.t.Fatalf("%s, %s, cost %d: got %+v, want what a new key has, %+v", c.rule.Identity(), what, cost, got, want)
+			s.t.Fatalf("%s, %s, cost %d: got %+v, want what a new key has, %+v", c.rule.Identity, what, cost, got, want)
 		}
 	}
 }
@@ -103,7 +104,7 @@ func aKeyBlockedByHandIsRejected(s *scene, c policed) {
 		}
 		s.is(c.name+", a cost of 2", d, blockedFor(r, 40*second))
 	}
-	s.never(c.name+", a cost that can never be allowed", s.take(r, "alice", core.Unaffordable))
+	s.never(c.name+", a cost that can never be allowed", s.take(r, "alice", rate.Unaffordable))
 	s.yes(c.name+", another key", s.peek(r, "bob", 1), whatever)
 	s.clock.Add(40*second - 1)
 	s.is(c.name+", shortly before the end", s.take(r, "alice", 1), blockedFor(r, 1))
@@ -146,7 +147,7 @@ func aBlockLastsNoLongerThanItWasTo(s *scene, c policed) {
 	s.clock.Add(1)
 	s.yes(c.name+", at the end", s.peek(c.rule, "dave", 1), whatever)
 	s.block(c.rule, "dave", minute)
-	other := s.open(core.RuleConfig{Name: "beside", Limit: limit(s.t, core.LimitConfig{Requests: 100, Period: time.Hour})})
+	other := s.open(core.RuleConfig{Name: "beside", Limit: limit(s.t, rate.LimitConfig{Requests: 100, Period: time.Hour})})
 	s.clock.Add(-10 * second)
 	d, _ := s.both(c.rule, other, "dave", false, false)
 	s.is(c.name+", beside another rule, the clock has stepped back", d, blockedFor(c.rule, minute))
@@ -217,10 +218,10 @@ func aReloadDoesNotEndABlock(s *scene, v variant) {
 		{Limit: v.limit(s.t, 3, hour), OverflowPolicy: core.OverflowPolicy{Penalties: []time.Duration{2 * time.Hour}}},
 		{Limit: v.limit(s.t, 3, hour), Shadow: true},
 	}
-	if v.algorithm != core.LeakyBucket {
+	if v.algorithm != rate.LeakyBucket {
 		configs = append(configs, core.RuleConfig{Limit: v.limit(s.t, 3, hour), OverflowPolicy: core.OverflowPolicy{SoftPercent: 100, SoftFor: time.Hour}})
 	}
-	if v.algorithm != core.SlidingWindowCounter {
+	if v.algorithm != rate.SlidingWindowCounter {
 		configs = append(configs, core.RuleConfig{Limit: v.delaying(s.t, 3, hour, hour)})
 	}
 	open := func(c core.RuleConfig) *core.Rule {
@@ -273,7 +274,7 @@ func severalRulesOfWhichOneHasBlockedAKey(s *scene, v variant) {
 		for i := 0; i < 4; i++ {
 			d, o := s.both(r, other, key, i%2 == 1, false)
 			s.is("a blocked key", d, blockedFor(r, minute))
-			s.is("the other rule", o, core.Decision{Allowed: true, Limit: other.Limit().Quota(), Remaining: other.Limit().Quota()})
+			s.is("the other rule", o, rate.Decision{Allowed: true, Limit: other.Limit.Quota, Remaining: other.Limit.Quota})
 		}
 		s.reset(r, key)
 		s.exhaust(other, key, 2)
@@ -282,11 +283,11 @@ func severalRulesOfWhichOneHasBlockedAKey(s *scene, v variant) {
 			s.t.Fatalf("beside a rule that rejects: %+v, %+v", d, o)
 		}
 	}
-	daily := s.open(core.RuleConfig{Name: "daily", Limit: limit(s.t, core.LimitConfig{Requests: 5, Calendar: core.Day})})
+	daily := s.open(core.RuleConfig{Name: "daily", Limit: limit(s.t, rate.LimitConfig{Requests: 5, Calendar: rate.Day})})
 	s.block(daily, "alice", minute)
 	d, o := s.both(daily, r, "alice", false, false)
 	s.is("a rule of the calendar", d, blockedFor(daily, minute))
-	s.is("the rule behind it", o, core.Decision{Allowed: true, Limit: r.Limit().Quota(), Remaining: r.Limit().Quota()})
+	s.is("the rule behind it", o, rate.Decision{Allowed: true, Limit: r.Limit.Quota, Remaining: r.Limit.Quota})
 }
 
 func aResetForgetsOffences(s *scene, v variant) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // testCandidate: a candidate is decided in place of its rule, on the same requests, and rejects none.
@@ -13,17 +14,17 @@ func testCandidate(t *testing.T, newStore NewStore) {
 }
 
 // candidate opens a rule with a candidate.
-func (s *scene) candidate(name string, limit, other *core.Limit) (r, candidate *core.Rule) {
+func (s *scene) candidate(name string, limit, other *rate.Limit) (r, candidate *core.Rule) {
 	s.t.Helper()
 	r = s.open(core.RuleConfig{Name: name, Limit: limit, Candidate: other})
-	if len(r.Beside()) != 1 || !r.Beside()[0].IsCandidate() || r.IsCandidate() || !r.Beside()[0].Shadow() {
+	if len(r.Beside()) != 1 || !r.Beside()[0].IsCandidate() || r.IsCandidate() || !r.Beside()[0].Shadow {
 		s.t.Fatalf("the rules beside it are %v", r.Beside())
 	}
 	return r, r.Beside()[0]
 }
 
 // pair asks for a unit of both, in the required order.
-func (s *scene) pair(r, candidate *core.Rule) (core.Decision, core.Decision) {
+func (s *scene) pair(r, candidate *core.Rule) (rate.Decision, rate.Decision) {
 	s.t.Helper()
 	a, b := s.ask(one(r, "alice"), one(candidate, "alice"), false)
 	return a.Decision, b.Decision

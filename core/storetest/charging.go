@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // testCharging: one decision for all rules of a request, for every pair of algorithms.
@@ -49,7 +50,7 @@ func rejectionIsCountedWhereAsked(s *scene, x, y variant) {
 	s.exhaust(plain, "alice", 3)
 	s.clock.Add(10 * second)
 	before := s.peek(wide, "alice", 1)
-	var d core.Decision
+	var d rate.Decision
 	for i := 0; i < 6; i++ {
 		d, _ = s.both(tight, wide, "alice", i%2 == 1, false)
 		s.no("tight", d, whatever)
@@ -141,7 +142,7 @@ func countRejectedSaturates(s *scene, v variant) {
 			s.t.Fatalf("request %d past the limit: %+v", i+1, d)
 		}
 	}
-	s.never("a cost that no limit can hold", s.take(r, "alice", core.Unaffordable))
+	s.never("a cost that no limit can hold", s.take(r, "alice", rate.Unaffordable))
 	d := s.peek(r, "alice", 1)
 	s.no("after the flood", d, 0)
 	if d.RetryAfter > 2*minute || d.ResetAfter > 2*minute {

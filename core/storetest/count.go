@@ -6,36 +6,37 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // testCount: under a rule that counts by status, a request reserves its charge, which is charged or given back when the status is
 // known.
 func testCount(t *testing.T, newStore NewStore) {
-	each(t, newStore, "", but(core.LeakyBucket), reservationsCountAgainstTheRoom, whatIsGivenBackWasNeverThere, reservationsOfCostsAboveOne,
+	each(t, newStore, "", but(rate.LeakyBucket), reservationsCountAgainstTheRoom, whatIsGivenBackWasNeverThere, reservationsOfCostsAboveOne,
 		anotherRulesRejectionReservesNothing, peeksReserveNothing, reservationsAreNoOffence)
-	each(t, newStore, "all at once, ", but(core.LeakyBucket), guessesAtOnce)
+	each(t, newStore, "all at once, ", but(rate.LeakyBucket), guessesAtOnce)
 	each(t, newStore, "charged when it ends, ", variants(), theTimeOfTheEndIsCharged)
 }
 
 // theTimeOfTheEndIsCharged: the window in which a request ends is charged, and a unit in a log counts for a minute from then on.
 func theTimeOfTheEndIsCharged(s *scene, v variant) {
-	if v.algorithm != core.FixedWindow && v.algorithm != core.SlidingWindowLog {
+	if v.algorithm != rate.FixedWindow && v.algorithm != rate.SlidingWindowLog {
 		return
 	}
 	r := s.counting(v, "ends", 1, minute)
 	reservations := s.mustReserve(r, "alice", 1)
 	s.clock.Add(50 * second) // the next minute
-	s.is("one, another being under way", s.take(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: second})
+	s.is("one, another being under way", s.take(r, "alice", 1), rate.Decision{Limit: 1, RetryAfter: second})
 	s.settle(reservations, true)
 	left := 50 * second // of that minute
-	if v.algorithm == core.SlidingWindowLog {
+	if v.algorithm == rate.SlidingWindowLog {
 		left = minute
 	}
-	s.is("one, another being charged", s.take(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: left})
+	s.is("one, another being charged", s.take(r, "alice", 1), rate.Decision{Limit: 1, RetryAfter: left})
 	s.clock.Add(left - 1)
-	s.is("a microsecond before", s.take(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: 1})
+	s.is("a microsecond before", s.take(r, "alice", 1), rate.Decision{Limit: 1, RetryAfter: 1})
 	s.clock.Add(1)
-	s.is("then", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1})
+	s.is("then", s.take(r, "alice", 1), rate.Decision{Allowed: true, Limit: 1})
 }
 
 // counting opens a rule that counts by status.
@@ -50,13 +51,13 @@ func reservationsCountAgainstTheRoom(s *scene, v variant) {
 	var reservations [][]core.Reservation
 	for i := int64(0); i < 3; i++ {
 		d, h := s.reserve(r, "alice", 1)
-		s.is("within the limit", d, core.Decision{Allowed: true, Limit: 3, Remaining: 2 - i})
+		s.is("within the limit", d, rate.Decision{Allowed: true, Limit: 3, Remaining: 2 - i})
 		if len(h) != 1 || h[0].Rule != r || h[0].Key != "alice" || h[0].Cost != 1 || h[0].Ticket == 0 {
 			s.t.Fatalf("request %d has the reservations %+v", i+1, h)
 		}
 		reservations = append(reservations, h)
 	}
-	full := core.Decision{Limit: 3, RetryAfter: second}
+	full := rate.Decision{Limit: 3, RetryAfter: second}
 	d, none := s.reserve(r, "alice", 1)
 	s.is("where all is reserved", d, full)
 	if len(none) > 0 {
@@ -67,9 +68,9 @@ func reservationsCountAgainstTheRoom(s *scene, v variant) {
 	s.settle(reservations[1], true)
 	s.is("where one is charged, and two are reserved", s.take(r, "alice", 1), full)
 	s.settle(reservations[0], false)
-	s.is("where one was given back", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 3})
+	s.is("where one was given back", s.peek(r, "alice", 1), rate.Decision{Allowed: true, Limit: 3})
 	s.settle(reservations[2], true)
-	s.is("where two are charged, and none is reserved", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 3})
+	s.is("where two are charged, and none is reserved", s.peek(r, "alice", 1), rate.Decision{Allowed: true, Limit: 3})
 	s.settle(s.mustReserve(r, "alice", 1), true)
 	if d = s.take(r, "alice", 1); d.Allowed || d.RetryAfter <= second || d.Remaining != 0 { // longer than the RetryAfter for reservations
 		s.t.Fatalf("where all is charged: %+v; want no, for as long as the limit says", d)
@@ -84,22 +85,22 @@ func whatIsGivenBackWasNeverThere(s *scene, v variant) {
 		s.settle(s.mustReserve(r, "alice", 2), false)
 	}
 	s.asBefore("after ten that were given back", before, s.peek(r, "alice", 1))
-	s.is("a new key", s.peek(r, "bob", 1), core.Decision{Allowed: true, Limit: 3, Remaining: 2})
+	s.is("a new key", s.peek(r, "bob", 1), rate.Decision{Allowed: true, Limit: 3, Remaining: 2})
 }
 
 func reservationsOfCostsAboveOne(s *scene, v variant) {
 	r := s.counting(v, "cost", 10, hour)
 	seven := s.mustReserve(r, "alice", 7)
-	s.is("4 of 10, 7 being reserved", s.take(r, "alice", 4), core.Decision{Limit: 10, RetryAfter: second})
+	s.is("4 of 10, 7 being reserved", s.take(r, "alice", 4), rate.Decision{Limit: 10, RetryAfter: second})
 	three := s.mustReserve(r, "alice", 3)
-	s.is("1 of 10, all being reserved", s.take(r, "alice", 1), core.Decision{Limit: 10, RetryAfter: second})
+	s.is("1 of 10, all being reserved", s.take(r, "alice", 1), rate.Decision{Limit: 10, RetryAfter: second})
 	s.settle(seven, false)
-	s.is("1 of 10, 3 being reserved", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 10, Remaining: 6})
+	s.is("1 of 10, 3 being reserved", s.peek(r, "alice", 1), rate.Decision{Allowed: true, Limit: 10, Remaining: 6})
 	s.settle(three, true)
-	s.is("1 of 10, 3 being charged", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 10, Remaining: 6})
+	s.is("1 of 10, 3 being charged", s.peek(r, "alice", 1), rate.Decision{Allowed: true, Limit: 10, Remaining: 6})
 	s.mustReserve(r, "alice", 2)
-	s.is("8 of 10, 3 being charged, 2 reserved", s.take(r, "alice", 8), core.Decision{Limit: 10, Remaining: 5, RetryAfter: some})
-	s.is("11 of 10", s.take(r, "alice", 11), core.Decision{Limit: 10, Remaining: 5, RetryAfter: core.Never})
+	s.is("8 of 10, 3 being charged, 2 reserved", s.take(r, "alice", 8), rate.Decision{Limit: 10, Remaining: 5, RetryAfter: some})
+	s.is("11 of 10", s.take(r, "alice", 11), rate.Decision{Limit: 10, Remaining: 5, RetryAfter: rate.Never})
 }
 
 func anotherRulesRejectionReservesNothing(s *scene, v variant) {
@@ -110,7 +111,7 @@ func anotherRulesRejectionReservesNothing(s *scene, v variant) {
 	before := s.peek(r, "alice", 1)
 	for i := 0; i < 6; i++ {
 		a, b := s.ask(one(r, "alice"), one(other, "alice"), false)
-		s.is("beside a rule that rejects", a.Decision, core.Decision{Allowed: true, Limit: 3, Remaining: 2})
+		s.is("beside a rule that rejects", a.Decision, rate.Decision{Allowed: true, Limit: 3, Remaining: 2})
 		if b.Decision.Allowed || a.Ticket != 0 || b.Ticket != 0 {
 			s.t.Fatalf("%+v and %+v; want the second to reject, and no tickets", a, b)
 		}
@@ -122,7 +123,7 @@ func anotherRulesRejectionReservesNothing(s *scene, v variant) {
 	before = s.peek(other, "bob", 1)
 	for i := 0; i < 3; i++ {
 		a, _ := s.ask(one(r, "alice"), one(other, "bob"), false)
-		s.is("where all is reserved", a.Decision, core.Decision{Limit: 3, RetryAfter: second})
+		s.is("where all is reserved", a.Decision, rate.Decision{Limit: 3, RetryAfter: second})
 	}
 	s.asBefore("the other rule", before, s.peek(other, "bob", 1))
 }
@@ -131,7 +132,7 @@ func peeksReserveNothing(s *scene, v variant) {
 	r := s.counting(v, "peeks", 3, hour)
 	s.mustReserve(r, "alice", 1)
 	for i := 0; i < 5; i++ {
-		s.is("a peek", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 3, Remaining: 1})
+		s.is("a peek", s.peek(r, "alice", 1), rate.Decision{Allowed: true, Limit: 3, Remaining: 1})
 	}
 }
 
@@ -141,9 +142,9 @@ func reservationsAreNoOffence(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "penal", Limit: v.limit(s.t, 2, second), OverflowPolicy: c})
 	first := s.mustReserve(r, "alice", 1)
 	second1 := s.mustReserve(r, "alice", 1)
-	s.is("where all is reserved", s.take(r, "alice", 1), core.Decision{Limit: 2, RetryAfter: second})
+	s.is("where all is reserved", s.take(r, "alice", 1), rate.Decision{Limit: 2, RetryAfter: second})
 	s.settle(first, true)
-	s.is("where one is reserved", s.take(r, "alice", 1), core.Decision{Limit: 2, RetryAfter: second})
+	s.is("where one is reserved", s.take(r, "alice", 1), rate.Decision{Limit: 2, RetryAfter: second})
 	s.settle(second1, true)
 	s.is("where all is charged", s.take(r, "alice", 1), offence(r, 10*second))
 	s.clock.Add(10 * second)
@@ -168,16 +169,16 @@ func guessesAtOnce(s *scene, v variant) {
 	}
 	s.settle(c.reservations[:7], true)
 	s.settle(c.reservations[7:], false)
-	s.is("after 7 wrong guesses", s.peek(r, "everybody", 1), core.Decision{Allowed: true, Limit: units, Remaining: units - 8})
+	s.is("after 7 wrong guesses", s.peek(r, "everybody", 1), rate.Decision{Allowed: true, Limit: units, Remaining: units - 8})
 
 	// If guesses end at once, right or wrong, as many pass as the limit has room for.
 	c.ends = true
 	c.keeps = true
 	c.ask(r)
 	wrong := c.kept.Load()
-	want := core.Decision{Allowed: true, Limit: units, Remaining: units - 8 - wrong}
+	want := rate.Decision{Allowed: true, Limit: units, Remaining: units - 8 - wrong}
 	if wrong == units-7 {
-		want = core.Decision{Limit: units, RetryAfter: some}
+		want = rate.Decision{Limit: units, RetryAfter: some}
 	}
 	if wrong > units-7 {
 		s.t.Fatalf("%d wrong guesses; want at most %d", wrong, units-7)

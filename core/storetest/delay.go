@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // testDelay: requests over a limit that delays wait until they are within it, depart in the order in which they came, and are
@@ -15,21 +16,21 @@ func testDelay(t *testing.T, newStore NewStore) {
 	for _, departures := range departureTable() {
 		for _, v := range departures.variants {
 			t.Run(departures.name+", "+v.name, func(t *testing.T) { requestsDepartWhenTheyMust(newScene(t, newStore), departures, v) })
-			if v.algorithm != core.SlidingWindowLog {
+			if v.algorithm != rate.SlidingWindowLog {
 				t.Run("a shadow, "+departures.name+", "+v.name, func(t *testing.T) { aShadowSaysWhenRequestsWouldDepart(newScene(t, newStore), departures, v) })
 			}
 		}
 	}
-	each(t, newStore, "a leaky bucket alone, beside ", but(core.LeakyBucket), aLeakyBucketReservesNothing)
+	each(t, newStore, "a leaky bucket alone, beside ", but(rate.LeakyBucket), aLeakyBucketReservesNothing)
 	each(t, newStore, "", waiters(), aCostlyRequestIsNotOvertaken, peeksTakeNoTurn, theLatestDepartureCounts, theLastPlaceInTheQueueIsGivenBack,
 		whoHasDepartedGivesNothingBack, whoLeavesAfterTheClockWasSetBackDelaysNobody, aPlaceInTheMiddleIsLost, aCrowdWaits)
 	eachPair(t, newStore, waiters(), variants(), anotherRulesRejectionTakesNoTurn, theCandidateOfARejectionDelaysNobody)
-	eachPair(t, newStore, waiters(), but(core.LeakyBucket), otherRulesKeepTheirUnitsReserved, whatIsReservedComesBack)
+	eachPair(t, newStore, waiters(), but(rate.LeakyBucket), otherRulesKeepTheirUnitsReserved, whatIsReservedComesBack)
 	each(t, newStore, "at random, ", waiters(), departuresKeepToTheLimit)
 }
 
 // delaying returns a limit that delays requests.
-func (v variant) delaying(t *testing.T, requests, period, longest int64) *core.Limit {
+func (v variant) delaying(t *testing.T, requests, period, longest int64) *rate.Limit {
 	t.Helper()
 	c := v.config(requests, period)
 	c.Delays = true
@@ -41,13 +42,13 @@ func (v variant) delaying(t *testing.T, requests, period, longest int64) *core.L
 // microseconds.
 func (s *scene) slow(name string, period, longest int64) *core.Rule {
 	s.t.Helper()
-	return s.open(core.RuleConfig{Name: name, Limit: variant{algorithm: core.TokenBucket}.delaying(s.t, 1, period, longest)})
+	return s.open(core.RuleConfig{Name: name, Limit: variant{algorithm: rate.TokenBucket}.delaying(s.t, 1, period, longest)})
 }
 
 // waiters returns the variants that on_limit delay can make requests wait for. (Requests in a leaky bucket wait anyway, and have
 // departures of their own: it is in the table.)
 func waiters() []variant {
-	return but(core.LeakyBucket, core.SlidingWindowCounter)
+	return but(rate.LeakyBucket, rate.SlidingWindowCounter)
 }
 
 // departures is a history of one key: requests, their times, and when they depart.
@@ -113,12 +114,12 @@ func requestsDepartWhenTheyMust(s *scene, departures departures, v variant) {
 			d, reservations := s.reserve(r, "alice", e.cost)
 			wait := int64(e.rejectedUntil * float64(second))
 			if e.rejectedUntil < 0 {
-				wait = core.Never
+				wait = rate.Never
 			}
 			if d.Allowed || d.RetryAfter != wait || d.Delay != 0 || len(reservations) > 0 {
 				s.t.Fatalf("%s: %+v; want it rejected for %d", what, d, wait)
 			}
-			if wait != core.Never {
+			if wait != rate.Never {
 				if late := s.comesTrue(r, "alice", e.cost, d, wait); late.Delay > departures.longest*second {
 					s.t.Fatalf("%s: %+v; yet then %+v", what, d, late)
 				}
@@ -130,7 +131,7 @@ func requestsDepartWhenTheyMust(s *scene, departures departures, v variant) {
 		if !d.Allowed || d.Delay != delay || d.RetryAfter != 0 || (delay > 0) != (len(reservations) == 1) {
 			s.t.Fatalf("%s: %+v, %d reservations; want it to depart in %d", what, d, len(reservations), delay)
 		}
-		if v.algorithm != core.LeakyBucket && delay > 0 && d.Remaining != 0 {
+		if v.algorithm != rate.LeakyBucket && delay > 0 && d.Remaining != 0 {
 			s.t.Fatalf("%s: %+v; it waits, and yet there is more", what, d)
 		}
 	}
@@ -143,7 +144,7 @@ func requestsDepartWhenTheyMust(s *scene, departures departures, v variant) {
 // aShadowSaysWhenRequestsWouldDepart, makes none wait, and leaves nothing that somebody would have to give back.
 func aShadowSaysWhenRequestsWouldDepart(s *scene, departures departures, v variant) {
 	r := s.open(core.RuleConfig{Name: "shadow", Limit: v.delaying(s.t, departures.requests, departures.period*second, departures.longest*second), Shadow: true})
-	other := s.open(core.RuleConfig{Name: "enforced", Limit: variant{algorithm: core.FixedWindow}.limit(s.t, 1000, 1000*hour)})
+	other := s.open(core.RuleConfig{Name: "enforced", Limit: variant{algorithm: rate.FixedWindow}.limit(s.t, 1000, 1000*hour)})
 	limiter := core.NewLimiter(s.store)
 	for i, e := range departures.events {
 		s.clock.Set(start() + e.at*second)
@@ -162,7 +163,7 @@ func aShadowSaysWhenRequestsWouldDepart(s *scene, departures departures, v varia
 			delay, retry = 0, int64(e.rejectedUntil*float64(second))
 		}
 		if e.rejectedUntil < 0 {
-			retry = core.Never
+			retry = rate.Never
 		}
 		if d.Allowed != (retry == 0) || d.Delay != delay || d.RetryAfter != retry {
 			s.t.Fatalf("request %d, at %d s: the shadow says %+v; want a delay of %d, or a retry after %d", i+1, e.at, d, delay, retry)
@@ -182,18 +183,18 @@ func aCostlyRequestIsNotOvertaken(s *scene, v variant) {
 		want = 5 * second
 		cheapest = 7500 * second / 1000
 	}
-	s.is("3 of 4, 3 being used", costly, core.Decision{Allowed: true, Limit: 4, Delay: want})
-	s.is("1 behind it", cheap, core.Decision{Allowed: true, Limit: 4, Delay: cheapest})
+	s.is("3 of 4, 3 being used", costly, rate.Decision{Allowed: true, Limit: 4, Delay: want})
+	s.is("1 behind it", cheap, rate.Decision{Allowed: true, Limit: 4, Delay: cheapest})
 }
 
 func peeksTakeNoTurn(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "peeks", Limit: v.delaying(s.t, 1, 10*second, 15*second)})
 	s.take(r, "alice", 1)
 	for i := 0; i < 4; i++ {
-		s.is("a peek", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
+		s.is("a peek", s.peek(r, "alice", 1), rate.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
 	}
-	s.is("the second", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
-	s.is("a peek behind it", s.peek(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: 5 * second})
+	s.is("the second", s.take(r, "alice", 1), rate.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
+	s.is("a peek behind it", s.peek(r, "alice", 1), rate.Decision{Limit: 1, RetryAfter: 5 * second})
 }
 
 func anotherRulesRejectionTakesNoTurn(s *scene, v, w variant) {
@@ -207,7 +208,7 @@ func anotherRulesRejectionTakesNoTurn(s *scene, v, w variant) {
 			s.t.Fatalf("beside a rule that rejects: %+v, %+v", checks[0], checks[1])
 		}
 	}
-	s.is("the next", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
+	s.is("the next", s.take(r, "alice", 1), rate.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
 }
 
 // otherRulesKeepTheirUnitsReserved from the decision until the departure, when they are charged.
@@ -216,28 +217,28 @@ func otherRulesKeepTheirUnitsReserved(s *scene, v, w variant) {
 	wide := s.accompany(core.RuleConfig{Name: "wide", Limit: w.limit(s.t, 3, hour)})
 	s.take(slow, "alice", 1)
 	checks := s.request(one(wide, "carol"), one(slow, "alice"))
-	s.is("the rule that delays it", checks[1].Decision, core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
-	s.is("the one that does not", checks[0].Decision, core.Decision{Allowed: true, Limit: 3, Remaining: 2})
+	s.is("the rule that delays it", checks[1].Decision, rate.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
+	s.is("the one that does not", checks[0].Decision, rate.Decision{Allowed: true, Limit: 3, Remaining: 2})
 	if reservations := core.AppendReservations(nil, checks); len(reservations) != 2 || reservations[0].Cost != 1 || reservations[0].Key != "carol" {
 		s.t.Fatalf("a waiting request has the reservations %+v; want a unit of one rule and a place of the other", reservations)
 	}
-	s.is("beside what is reserved", s.take(wide, "carol", 1), core.Decision{Allowed: true, Limit: 3, Remaining: 1})
-	s.is("beside what is reserved", s.take(wide, "carol", 1), core.Decision{Allowed: true, Limit: 3})
-	full := core.Decision{Limit: 3, RetryAfter: 10 * second}
+	s.is("beside what is reserved", s.take(wide, "carol", 1), rate.Decision{Allowed: true, Limit: 3, Remaining: 1})
+	s.is("beside what is reserved", s.take(wide, "carol", 1), rate.Decision{Allowed: true, Limit: 3})
+	full := rate.Decision{Limit: 3, RetryAfter: 10 * second}
 	s.is("where the last is reserved", s.take(wide, "carol", 1), full)
 	s.clock.Add(10*second - 1)
 	full.RetryAfter = 1
 	s.is("a microsecond before it departs", s.take(wide, "carol", 1), full)
-	s.is("another key of the rule that delays it", s.take(slow, "bob", 1), core.Decision{Allowed: true, Limit: 1})
+	s.is("another key of the rule that delays it", s.take(slow, "bob", 1), rate.Decision{Allowed: true, Limit: 1})
 	s.clock.Add(1)
 	d := s.take(wide, "carol", 1)
 	if d.Allowed || d.RetryAfter < minute {
 		s.t.Fatalf("when it has departed: %+v; want it charged", d)
 	}
-	if w.algorithm == core.SlidingWindowLog { // the unit counts from the departure on
+	if w.algorithm == rate.SlidingWindowLog { // the unit counts from the departure on
 		s.clock.Set(start() + hour)
-		s.is("when the two others have gone", s.take(wide, "carol", 2), core.Decision{Allowed: true, Limit: 3})
-		s.is("and the third has not", s.take(wide, "carol", 1), core.Decision{Limit: 3, RetryAfter: 10 * second})
+		s.is("when the two others have gone", s.take(wide, "carol", 2), rate.Decision{Allowed: true, Limit: 3})
+		s.is("and the third has not", s.take(wide, "carol", 1), rate.Decision{Limit: 3, RetryAfter: 10 * second})
 	}
 }
 
@@ -254,14 +255,14 @@ func theLatestDepartureCounts(s *scene, v variant) {
 		mine = 3 * second
 	}
 	a, b := s.ask(one(quick, "alice"), one(slow, "bob"), false)
-	s.is("the quick rule", a.Decision, core.Decision{Allowed: true, Limit: 2, Delay: mine})
-	s.is("the slow one", b.Decision, core.Decision{Allowed: true, Limit: 1, Delay: 20 * second})
-	s.is("another of the quick rule", s.take(quick, "alice", 1), core.Decision{Allowed: true, Limit: 2, Delay: 6 * second})
-	s.is("a key of the slow rule", s.take(slow, "carol", 1), core.Decision{Allowed: true, Limit: 1})
+	s.is("the quick rule", a.Decision, rate.Decision{Allowed: true, Limit: 2, Delay: mine})
+	s.is("the slow one", b.Decision, rate.Decision{Allowed: true, Limit: 1, Delay: 20 * second})
+	s.is("another of the quick rule", s.take(quick, "alice", 1), rate.Decision{Allowed: true, Limit: 2, Delay: 6 * second})
+	s.is("a key of the slow rule", s.take(slow, "carol", 1), rate.Decision{Allowed: true, Limit: 1})
 	s.clock.Add(20 * second) // it departs, and is charged to both
-	s.is("one beside it", s.take(quick, "alice", 1), core.Decision{Allowed: true, Limit: 2})
+	s.is("one beside it", s.take(quick, "alice", 1), rate.Decision{Allowed: true, Limit: 2})
 	s.waits("one more", s.take(quick, "alice", 1))
-	s.is("the slow rule", s.take(slow, "bob", 1), core.Decision{Allowed: true, Limit: 1, Delay: 20 * second})
+	s.is("the slow rule", s.take(slow, "bob", 1), rate.Decision{Allowed: true, Limit: 1, Delay: 20 * second})
 }
 
 func theLastPlaceInTheQueueIsGivenBack(s *scene, v variant) {
@@ -272,24 +273,24 @@ func theLastPlaceInTheQueueIsGivenBack(s *scene, v variant) {
 		var queue [][]core.Reservation
 		for i := int64(1); i <= 3; i++ {
 			d, h := s.reserve(r, "alice", 1)
-			s.is("in the queue", d, core.Decision{Allowed: true, Limit: 1, Delay: 10 * i * second})
+			s.is("in the queue", d, rate.Decision{Allowed: true, Limit: 1, Delay: 10 * i * second})
 			queue = append(queue, h)
 		}
 		s.clock.Add(patience)
 		s.settle(queue[2], false)
-		s.is("in place of the last", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 30*second - patience})
+		s.is("in place of the last", s.peek(r, "alice", 1), rate.Decision{Allowed: true, Limit: 1, Delay: 30*second - patience})
 		s.settle(queue[1], false)
 		d, h := s.reserve(r, "alice", 1)
-		s.is("in place of the last but one", d, core.Decision{Allowed: true, Limit: 1, Delay: 20*second - patience})
+		s.is("in place of the last but one", d, rate.Decision{Allowed: true, Limit: 1, Delay: 20*second - patience})
 		s.settle(h, false)
 		s.settle(queue[0], false)
-		s.is("in place of the first", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 10*second - patience})
+		s.is("in place of the first", s.take(r, "alice", 1), rate.Decision{Allowed: true, Limit: 1, Delay: 10*second - patience})
 	}
 }
 
 // aPlaceInTheMiddleIsLost, except in a log, which always gives back places.
 func aPlaceInTheMiddleIsLost(s *scene, v variant) {
-	if v.algorithm == core.SlidingWindowLog {
+	if v.algorithm == rate.SlidingWindowLog {
 		return
 	}
 	r := s.open(core.RuleConfig{Name: "middle", Limit: v.delaying(s.t, 1, 10*second, minute)})
@@ -299,11 +300,11 @@ func aPlaceInTheMiddleIsLost(s *scene, v variant) {
 		queue = append(queue, s.mustReserve(r, "alice", 1))
 	}
 	s.settle(queue[1], false)
-	s.is("behind the last", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 40 * second})
+	s.is("behind the last", s.peek(r, "alice", 1), rate.Decision{Allowed: true, Limit: 1, Delay: 40 * second})
 	s.settle(queue[2], false)
-	s.is("in place of the middle, with the last", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 20 * second})
+	s.is("in place of the middle, with the last", s.take(r, "alice", 1), rate.Decision{Allowed: true, Limit: 1, Delay: 20 * second})
 	s.settle(queue[0], false)
-	s.is("behind it", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 30 * second})
+	s.is("behind it", s.take(r, "alice", 1), rate.Decision{Allowed: true, Limit: 1, Delay: 30 * second})
 }
 
 func whatIsReservedComesBack(s *scene, v, w variant) {
@@ -313,10 +314,10 @@ func whatIsReservedComesBack(s *scene, v, w variant) {
 	before := s.peek(wide, "carol", 1)
 	first := s.request(core.Check{Rule: wide, Key: "carol", Cost: 2}, one(slow, "alice"))
 	next := s.request(core.Check{Rule: wide, Key: "carol", Cost: 3}, one(slow, "alice"))
-	s.is("where all is reserved", s.take(wide, "carol", 1), core.Decision{Limit: 5, RetryAfter: 10 * second})
+	s.is("where all is reserved", s.take(wide, "carol", 1), rate.Decision{Limit: 5, RetryAfter: 10 * second})
 	s.clock.Add(second)
 	s.settle(core.AppendReservations(nil, first), false) // not the last request that waits, but the queue is that of the other rule
-	s.is("where 2 came back", s.peek(wide, "carol", 1), core.Decision{Allowed: true, Limit: 5, Remaining: 1})
+	s.is("where 2 came back", s.peek(wide, "carol", 1), rate.Decision{Allowed: true, Limit: 5, Remaining: 1})
 	s.settle(core.AppendReservations(nil, next), false)
 	s.asBefore("where all came back", before, s.peek(wide, "carol", 1))
 	s.clock.Add(hour / 60)
@@ -343,8 +344,8 @@ func whoHasDepartedGivesNothingBack(s *scene, v variant) {
 	checks := s.request(one(r, "alice"), one(wide, v.name))
 	s.clock.Add(10 * second)
 	s.settle(core.AppendReservations(nil, checks), false)
-	s.is("the next", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
-	s.is("the rule beside it", s.peek(wide, v.name, 1), core.Decision{Allowed: true, Limit: 5, Remaining: 3})
+	s.is("the next", s.peek(r, "alice", 1), rate.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
+	s.is("the rule beside it", s.peek(wide, v.name, 1), rate.Decision{Allowed: true, Limit: 5, Remaining: 3})
 }
 
 // theCandidateOfARejectionDelaysNobody: it is charged at once, and nothing is reserved.
@@ -366,7 +367,7 @@ func theCandidateOfARejectionDelaysNobody(s *scene, v, w variant) {
 // aLeakyBucketReservesNothing: requests wait in it, but those that leave give nothing back, and rules beside it are charged on
 // arrival.
 func aLeakyBucketReservesNothing(s *scene, v variant) {
-	queue := s.open(core.RuleConfig{Name: "queue", Limit: variant{algorithm: core.LeakyBucket}.limit(s.t, 4, minute)})
+	queue := s.open(core.RuleConfig{Name: "queue", Limit: variant{algorithm: rate.LeakyBucket}.limit(s.t, 4, minute)})
 	r := s.open(core.RuleConfig{Name: "charged", Limit: v.limit(s.t, 3, hour), OverflowPolicy: penalized()})
 	s.take(queue, "alice", 1)
 	for i := int64(0); i < 3; i++ {
@@ -375,7 +376,7 @@ func aLeakyBucketReservesNothing(s *scene, v variant) {
 		if reservations := core.AppendReservations(nil, checks); len(reservations) > 0 {
 			s.t.Fatalf("it has the reservations %+v", reservations)
 		}
-		s.is("the rule beside it", checks[1].Decision, core.Decision{Allowed: true, Limit: 3, Remaining: 2 - i})
+		s.is("the rule beside it", checks[1].Decision, rate.Decision{Allowed: true, Limit: 3, Remaining: 2 - i})
 	}
 	if d := s.take(r, "alice", 1); d.Allowed || d.RetryAfter < minute {
 		s.t.Fatalf("the fourth of 3: %+v; want all three charged", d)
@@ -416,7 +417,7 @@ func departuresKeepToTheLimit(s *scene, v variant) {
 		s.clock.Set(start())
 		name := "random" + strconv.Itoa(i)
 		r := s.open(core.RuleConfig{Name: name, Limit: v.delaying(s.t, size.units, size.period, size.longest)})
-		wide := s.accompany(core.RuleConfig{Name: name + "wide", Limit: variant{algorithm: core.SlidingWindowLog}.limit(s.t, 2*size.units, 2*size.period)})
+		wide := s.accompany(core.RuleConfig{Name: name + "wide", Limit: variant{algorithm: rate.SlidingWindowLog}.limit(s.t, 2*size.units, 2*size.period)})
 		own := passages{fastest: size.units}
 		var all passages
 		last, passed := int64(0), 0 // when the last of them departs, and how many do
@@ -441,15 +442,15 @@ func departuresKeepToTheLimit(s *scene, v variant) {
 			d := checks[0].Decision
 			if !d.Allowed {
 				if d.RetryAfter <= 0 || d.Delay != 0 {
-					s.t.Fatalf("%s at %d: %+v", r.Limit(), now, d)
+					s.t.Fatalf("%s at %d: %+v", r.Limit, now, d)
 				}
 				continue
 			}
 			if d.Delay < 0 || d.Delay > size.longest {
-				s.t.Fatalf("%s at %d: %+v; it waits for longer than %d", r.Limit(), now, d, size.longest)
+				s.t.Fatalf("%s at %d: %+v; it waits for longer than %d", r.Limit, now, d, size.longest)
 			}
 			if last > now+d.Delay {
-				s.t.Fatalf("%s at %d: %+v; the one before it departs at %d", r.Limit(), now, d, last)
+				s.t.Fatalf("%s at %d: %+v; the one before it departs at %d", r.Limit, now, d, last)
 			}
 			if h.below(8) == 0 && d.Delay > 0 { // the client leaves at once
 				s.settle(core.AppendReservations(nil, checks), false)
@@ -457,13 +458,13 @@ func departuresKeepToTheLimit(s *scene, v variant) {
 			}
 			last = now + d.Delay
 			passed++
-			own.add(s.t, r.Limit(), size.units, last, cost)
+			own.add(s.t, r.Limit, size.units, last, cost)
 			if len(checks) == 2 {
-				all.add(s.t, wide.Limit(), 2*size.units, last, cost)
+				all.add(s.t, wide.Limit, 2*size.units, last, cost)
 			}
 		}
 		if passed < steps/4 {
-			s.t.Fatalf("%s: only %d of %d were allowed", r.Limit(), passed, steps)
+			s.t.Fatalf("%s: only %d of %d were allowed", r.Limit, passed, steps)
 		}
 	}
 }

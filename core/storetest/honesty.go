@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // testHonesty: the numbers of a decision are right to the microsecond. On random histories without further requests: a rejected
@@ -31,7 +32,7 @@ func testHonesty(t *testing.T, newStore NewStore) {
 	}
 	t.Run("leaky_bucket with a short max_delay", func(t *testing.T) {
 		s := newScene(t, newStore)
-		l := limit(t, core.LimitConfig{Algorithm: core.LeakyBucket, Requests: 7, Period: time.Second, Burst: 20, MaxDelay: 1234567 * time.Microsecond})
+		l := limit(t, rate.LimitConfig{Algorithm: rate.LeakyBucket, Requests: 7, Period: time.Second, Burst: 20, MaxDelay: 1234567 * time.Microsecond})
 		h := history{scene: s, units: 21, period: second, impatient: true}
 		h.rule = s.open(core.RuleConfig{Name: "impatient", Limit: l})
 		h.run(4 * steps)
@@ -55,18 +56,18 @@ func (h *history) below(n int64) int64 {
 
 // wantMore compares MoreAfter with what is available after it. It does so only half of the time, so that histories without that
 // check occur, too.
-func (h *history) wantMore(now int64, d *core.Decision) {
+func (h *history) wantMore(now int64, d *rate.Decision) {
 	s := h.scene
 	t := s.t
 	t.Helper()
 	if d.MoreAfter == 0 {
 		if d.Remaining != d.Limit {
-			t.Fatalf("%s at %d: %+v; some is used, and MoreAfter is 0", h.rule.Limit(), now, *d)
+			t.Fatalf("%s at %d: %+v; some is used, and MoreAfter is 0", h.rule.Limit, now, *d)
 		}
 		return
 	}
 	if d.MoreAfter > d.ResetAfter {
-		t.Fatalf("%s at %d: %+v; ResetAfter is before MoreAfter", h.rule.Limit(), now, *d)
+		t.Fatalf("%s at %d: %+v; ResetAfter is before MoreAfter", h.rule.Limit, now, *d)
 	}
 	if h.impatient || h.below(2) == 0 {
 		return
@@ -90,24 +91,24 @@ func (h *history) run(steps int) {
 		now := s.clock.Now()
 		d := s.take(h.rule, "alice", cost)
 		if d.Remaining < 0 || d.Remaining > d.Limit || d.ResetAfter < 0 || d.Delay < 0 {
-			t.Fatalf("%s at %d: cost %d: %+v; something is negative, or more than the limit", h.rule.Limit(), now, cost, d)
+			t.Fatalf("%s at %d: cost %d: %+v; something is negative, or more than the limit", h.rule.Limit, now, cost, d)
 		}
 		if d.Allowed {
 			if d.RetryAfter != 0 {
-				t.Fatalf("%s at %d: cost %d: %+v; allowed, with a RetryAfter", h.rule.Limit(), now, cost, d)
+				t.Fatalf("%s at %d: cost %d: %+v; allowed, with a RetryAfter", h.rule.Limit, now, cost, d)
 			}
 			if more := s.peek(h.rule, "alice", d.Remaining+1); more.Allowed {
-				t.Fatalf("%s at %d: %+v; yet %d are available", h.rule.Limit(), now, d, d.Remaining+1)
+				t.Fatalf("%s at %d: %+v; yet %d are available", h.rule.Limit, now, d, d.Remaining+1)
 			}
 			if d.Remaining > 0 && !h.impatient {
 				if rest := s.peek(h.rule, "alice", d.Remaining); !rest.Allowed {
-					t.Fatalf("%s at %d: %+v; yet these are not available: %+v", h.rule.Limit(), now, d, rest)
+					t.Fatalf("%s at %d: %+v; yet these are not available: %+v", h.rule.Limit, now, d, rest)
 				}
 			}
 			h.wantMore(now, &d)
 		} else {
 			if d.RetryAfter <= 0 {
-				t.Fatalf("%s at %d: cost %d: %+v; rejected, without a RetryAfter", h.rule.Limit(), now, cost, d)
+				t.Fatalf("%s at %d: cost %d: %+v; rejected, without a RetryAfter", h.rule.Limit, now, cost, d)
 			}
 			s.comesTrue(h.rule, "alice", cost, d, d.RetryAfter)
 			s.yes("then", s.take(h.rule, "alice", cost), whatever)
@@ -116,7 +117,7 @@ func (h *history) run(steps int) {
 			d = s.take(h.rule, "alice", 1)
 			s.clock.Add(d.ResetAfter)
 			if d.Allowed {
-				s.unchanged(h.rule.Limit().String()+" after ResetAfter, beside a new key", s.peek(h.rule, "new", 1), s.peek(h.rule, "alice", 1))
+				s.unchanged(h.rule.Limit.String()+" after ResetAfter, beside a new key", s.peek(h.rule, "new", 1), s.peek(h.rule, "alice", 1))
 			}
 		}
 	}

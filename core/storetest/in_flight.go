@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // testInFlight: a limit of requests in flight bounds how many requests of each key are under way, from the decision until they
@@ -18,9 +19,9 @@ func testInFlight(t *testing.T, newStore NewStore) {
 	each(t, newStore, "beside ", variants(), placesBesideALimit, anotherRulesRejectionTakesNoPlace)
 }
 
-func (s *scene) inFlight(n int64) *core.Limit {
+func (s *scene) inFlight(n int64) *rate.Limit {
 	s.t.Helper()
-	l, err := core.NewConcurrency(n)
+	l, err := rate.NewConcurrency(n)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -29,11 +30,11 @@ func (s *scene) inFlight(n int64) *core.Limit {
 
 func placesAreFreeWhenRequestsEnd(s *scene) {
 	r := s.open(core.RuleConfig{Name: "places", Limit: s.inFlight(3)})
-	full := core.Decision{Limit: 3, RetryAfter: second}
+	full := rate.Decision{Limit: 3, RetryAfter: second}
 	var reservations [][]core.Reservation
 	for i := int64(0); i < 3; i++ {
 		d, h := s.reserve(r, "alice", 1)
-		s.is("a place", d, core.Decision{Allowed: true, Limit: 3, Remaining: 2 - i})
+		s.is("a place", d, rate.Decision{Allowed: true, Limit: 3, Remaining: 2 - i})
 		if len(h) != 1 || h[0].Ticket == 0 {
 			s.t.Fatalf("it has the reservations %+v", h)
 		}
@@ -52,18 +53,18 @@ func placesAreFreeWhenRequestsEnd(s *scene) {
 	s.is("a place taken again", s.take(r, "alice", 1), full)
 	for i := int64(0); i < 3; i++ {
 		s.settle(reservations[i], false)
-		s.is("a place given back", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 3, Remaining: i})
+		s.is("a place given back", s.peek(r, "alice", 1), rate.Decision{Allowed: true, Limit: 3, Remaining: i})
 	}
-	s.is("where none is under way, of another key", s.peek(r, "bob", 1), core.Decision{Allowed: true, Limit: 3, Remaining: 1})
+	s.is("where none is under way, of another key", s.peek(r, "bob", 1), rate.Decision{Allowed: true, Limit: 3, Remaining: 1})
 }
 
 func costsTakeOnePlace(s *scene) {
 	r := s.open(core.RuleConfig{Name: "cost", Limit: s.inFlight(2)})
 	costly := s.mustReserve(r, "alice", 100)
-	s.is("beside a costly one", s.peek(r, "alice", 1_000_000), core.Decision{Allowed: true, Limit: 2})
+	s.is("beside a costly one", s.peek(r, "alice", 1_000_000), rate.Decision{Allowed: true, Limit: 2})
 	s.settle(costly, false)
-	s.is("after it", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 2, Remaining: 1})
-	s.is("what no limit can hold", s.take(r, "alice", core.Unaffordable), core.Decision{Limit: 2, RetryAfter: core.Never})
+	s.is("after it", s.peek(r, "alice", 1), rate.Decision{Allowed: true, Limit: 2, Remaining: 1})
+	s.is("what no limit can hold", s.take(r, "alice", rate.Unaffordable), rate.Decision{Limit: 2, RetryAfter: rate.Never})
 }
 
 func anotherRulesRejectionTakesNoPlace(s *scene, v variant) {
@@ -72,7 +73,7 @@ func anotherRulesRejectionTakesNoPlace(s *scene, v variant) {
 	s.exhaust(other, "alice", 2)
 	for i := 0; i < 4; i++ {
 		a, b := s.ask(one(r, "alice"), one(other, "alice"), false)
-		s.is("beside a rule that rejects", a.Decision, core.Decision{Allowed: true, Limit: 2, Remaining: 2})
+		s.is("beside a rule that rejects", a.Decision, rate.Decision{Allowed: true, Limit: 2, Remaining: 2})
 		if b.Decision.Allowed || a.Ticket != 0 {
 			s.t.Fatalf("%+v and %+v; want the second to reject, and no ticket", a, b)
 		}
@@ -90,7 +91,7 @@ func anotherRulesRejectionTakesNoPlace(s *scene, v variant) {
 func peeksTakeNoPlace(s *scene) {
 	r := s.open(core.RuleConfig{Name: "peeks", Limit: s.inFlight(2)})
 	for i := 0; i < 5; i++ {
-		s.is("a peek", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 2, Remaining: 1})
+		s.is("a peek", s.peek(r, "alice", 1), rate.Decision{Allowed: true, Limit: 2, Remaining: 1})
 	}
 }
 
@@ -106,17 +107,17 @@ func aShadowCountsPlacesAndRejectsNobody(s *scene) {
 		s.t.Fatalf("the second has the reservations %+v, and the shadow says %+v; want a place of the enforced rule", reservations, next[0].Decision)
 	}
 	s.settle(core.AppendReservations(nil, first), false)
-	s.is("the shadow", s.peek(shadow, "alice", 1), core.Decision{Allowed: true, Limit: 1})
+	s.is("the shadow", s.peek(shadow, "alice", 1), rate.Decision{Allowed: true, Limit: 1})
 }
 
 // placesBesideALimit: a rule's concurrency is a second rule, decided together with it.
 func placesBesideALimit(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "beside", KeySpec: v.name, Limit: v.limit(s.t, 5, hour), Concurrency: 2})
-	if len(r.Beside()) != 1 || !r.Beside()[0].Limit().InFlight() {
+	if len(r.Beside()) != 1 || !r.Beside()[0].Limit.InFlight {
 		s.t.Fatalf("the rules beside it are %v", r.Beside())
 	}
 	places := r.Beside()[0]
-	quota := r.Limit().Quota()
+	quota := r.Limit.Quota
 	var reservations []core.Reservation
 	for i := 0; i < 2; i++ {
 		reservations = core.AppendReservations(reservations, s.request(one(r, "alice"), one(places, "alice")))
@@ -126,7 +127,7 @@ func placesBesideALimit(s *scene, v variant) {
 	}
 	before := s.peek(r, "alice", 1)
 	a, b := s.ask(one(r, "alice"), one(places, "alice"), false)
-	s.is("the third at once", b.Decision, core.Decision{Limit: 2, RetryAfter: second})
+	s.is("the third at once", b.Decision, rate.Decision{Limit: 2, RetryAfter: second})
 	if !a.Decision.Allowed {
 		s.t.Fatalf("its limit says %+v; want yes", a.Decision)
 	}
@@ -134,12 +135,12 @@ func placesBesideALimit(s *scene, v variant) {
 	s.settle(reservations, false)
 	for i := 0; i < 3; i++ {
 		checks := s.request(one(r, "alice"), one(places, "alice"))
-		s.is("one after the other", checks[1].Decision, core.Decision{Allowed: true, Limit: 2, Remaining: 1})
+		s.is("one after the other", checks[1].Decision, rate.Decision{Allowed: true, Limit: 2, Remaining: 1})
 		s.settle(core.AppendReservations(nil, checks), false)
 	}
 	a, b = s.ask(one(r, "alice"), one(places, "alice"), false)
-	s.is("where the limit rejects, no place", b.Decision, core.Decision{Allowed: true, Limit: 2, Remaining: 2})
-	s.is("the limit", a.Decision, core.Decision{Limit: quota, RetryAfter: some})
+	s.is("where the limit rejects, no place", b.Decision, rate.Decision{Allowed: true, Limit: 2, Remaining: 2})
+	s.is("the limit", a.Decision, rate.Decision{Limit: quota, RetryAfter: some})
 }
 
 // aCrowdInFlight: of requests at the same time, exactly as many are allowed as the limit says; of those that come and go never
@@ -150,7 +151,7 @@ func aCrowdInFlight(s *scene) {
 	stay := newCrowd(s, 1, 1)
 	stay.ask(r)
 	stay.wants("the places that there are", places)
-	s.is("one more", s.take(r, "everybody", 1), core.Decision{Limit: places, RetryAfter: second})
+	s.is("one more", s.take(r, "everybody", 1), rate.Decision{Limit: places, RetryAfter: second})
 	s.settle(stay.reservations, false)
 
 	come := newCrowd(s, 40, 5)
@@ -159,5 +160,5 @@ func aCrowdInFlight(s *scene) {
 	if n := come.most.Load(); n > places {
 		s.t.Fatalf("%d were in flight at a time; want at most %d", n, places)
 	}
-	s.is("when all have landed", s.peek(r, "everybody", 1), core.Decision{Allowed: true, Limit: places, Remaining: places - 1})
+	s.is("when all have landed", s.peek(r, "everybody", 1), rate.Decision{Allowed: true, Limit: places, Remaining: places - 1})
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // testChangedLimits: a reload opens the new rule, and then releases the old one. Counters survive; from then on they are compared
@@ -96,7 +97,7 @@ func testCost(t *testing.T, newStore NewStore) {
 
 func unitsAreTakenAtOnce(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "cost", Limit: v.limit(s.t, 10, minute)})
-	for _, cost := range []int64{11, 1000, core.MaxRequests, core.Unaffordable} {
+	for _, cost := range []int64{11, 1000, rate.MaxRequests, rate.Unaffordable} {
 		s.never("more than 10, of 10", s.take(r, "alice", cost))
 	}
 	s.yes("7 of 10", s.take(r, "alice", 7), 3)
@@ -119,7 +120,7 @@ func costsBelowOneAreOne(s *scene, v variant) {
 			s.yes("a cost below 1", checks[0].Decision, 9-int64(i))
 		}
 	}
-	if verdict.Outcome != core.Reject || verdict.RetryAfter != core.Never {
+	if verdict.Outcome != core.Reject || verdict.RetryAfter != rate.Never {
 		s.t.Fatalf("a cost of 2⁶²: %+v; want it rejected for good", verdict)
 	}
 }

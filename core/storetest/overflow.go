@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // What tests of rules with an overflow policy share. They compare all of a decision but ResetAfter: nobody knows for how long
@@ -15,7 +16,7 @@ const some int64 = -2
 const hour = 60 * minute
 
 // is fails unless got is the decision that a test wants.
-func (s *scene) is(what string, got, want core.Decision) {
+func (s *scene) is(what string, got, want rate.Decision) {
 	s.t.Helper()
 	shown := got
 	got.ResetAfter = 0
@@ -29,7 +30,7 @@ func (s *scene) is(what string, got, want core.Decision) {
 }
 
 // asBefore is unchanged without ResetAfter.
-func (s *scene) asBefore(what string, before, after core.Decision) {
+func (s *scene) asBefore(what string, before, after rate.Decision) {
 	s.t.Helper()
 	before.ResetAfter = 0
 	before.MoreAfter = 0
@@ -50,7 +51,7 @@ func (s *scene) ask(x, y core.Check, peek bool) (core.Check, core.Check) {
 }
 
 // reserve takes units, and returns the decision and the request's reservations.
-func (s *scene) reserve(r *core.Rule, key string, cost int64) (core.Decision, []core.Reservation) {
+func (s *scene) reserve(r *core.Rule, key string, cost int64) (rate.Decision, []core.Reservation) {
 	s.t.Helper()
 	checks := s.request(core.Check{Rule: r, Key: key, Cost: cost})
 	return checks[0].Decision, core.AppendReservations(nil, checks)
@@ -61,7 +62,7 @@ func (s *scene) mustReserve(r *core.Rule, key string, cost int64) []core.Reserva
 	s.t.Helper()
 	d, reservations := s.reserve(r, key, cost)
 	if !d.Allowed || len(reservations) != 1 {
-		s.t.Fatalf("%s, %s: %+v with %d reservations; want it allowed, with one", r.Identity(), key, d, len(reservations))
+		s.t.Fatalf("%s, %s: %+v with %d reservations; want it allowed, with one", r.Identity, key, d, len(reservations))
 	}
 	return reservations
 }
@@ -110,7 +111,7 @@ func statuses(t *testing.T, words ...string) *core.Statuses {
 }
 
 // but returns the variants without those of some algorithms, which do not allow the overflow policy under test.
-func but(refuse ...core.Algorithm) []variant {
+func but(refuse ...rate.Algorithm) []variant {
 	var list []variant
 	for _, v := range variants() {
 		refuses := false

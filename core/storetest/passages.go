@@ -3,7 +3,7 @@ package storetest
 import (
 	"testing"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // passages is what limits have allowed for one key, in the order of time.
@@ -19,14 +19,14 @@ type passage struct {
 
 // add notes units that have passed a limit at a time. It fails unless they are within capacity, what the limit allows
 // at once, given all that passed before, in exact arithmetic.
-func (p *passages) add(t *testing.T, l *core.Limit, capacity, at, cost int64) {
+func (p *passages) add(t *testing.T, l *rate.Limit, capacity, at, cost int64) {
 	t.Helper()
 	p.list = append(p.list, passage{at, cost})
 	for i := len(p.list) - 1; i > 0 && p.list[i-1].at > at; i-- { // some waiting requests depart before others that came earlier
 		p.list[i] = p.list[i-1]
 		p.list[i-1] = passage{at, cost}
 	}
-	period := l.Period()
+	period := l.Period
 	sum, previous := int64(0), int64(0)
 	for i := len(p.list) - 1; i >= 0; i-- {
 		from := p.list[i].at
@@ -35,12 +35,12 @@ func (p *passages) add(t *testing.T, l *core.Limit, capacity, at, cost int64) {
 		}
 		counted := true
 		most := capacity
-		switch l.Algorithm() {
-		case core.FixedWindow:
+		switch l.Algorithm {
+		case rate.FixedWindow:
 			counted = from/period == at/period
-		case core.SlidingWindowLog:
+		case rate.SlidingWindowLog:
 			counted = from > at-period
-		case core.SlidingWindowCounter:
+		case rate.SlidingWindowCounter:
 			if from/period == at/period-1 {
 				previous += p.list[i].cost
 			}
@@ -58,9 +58,9 @@ func (p *passages) add(t *testing.T, l *core.Limit, capacity, at, cost int64) {
 }
 
 // drained returns the most that drains from a bucket between two times.
-func (p *passages) drained(l *core.Limit, from, to int64) int64 {
+func (p *passages) drained(l *rate.Limit, from, to int64) int64 {
 	if l.Interval() {
-		return (to/l.Period() - from/l.Period()) * p.fastest
+		return (to/l.Period - from/l.Period) * p.fastest
 	}
-	return (to - from) * p.fastest / l.Period()
+	return (to - from) * p.fastest / l.Period
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // testPenalty: a key that exceeds the limit of a rule with penalties is blocked, for longer each time.
@@ -12,7 +13,7 @@ func testPenalty(t *testing.T, newStore NewStore) {
 	each(t, newStore, "", variants(), offendersAreBlockedForLongerEachTime, offendersStartOverAfterAQuietTime, whoIsBlockedIsChargedNothing,
 		peeksAreNoOffence, onlyTheRulesOwnRejectionIsAnOffence, whatCanNeverBeAdmittedIsNoOffence, theLimitMayHaveOneWaitLonger,
 		keysAreBlockedAndUnblockedByHand, whereThereIsNoPenaltyAnyMoreNobodyIsBlocked)
-	each(t, newStore, "with tolerance, ", but(core.LeakyBucket), toleratedRequestsAreNoOffence)
+	each(t, newStore, "with tolerance, ", but(rate.LeakyBucket), toleratedRequestsAreNoOffence)
 	each(t, newStore, "all at once, ", variants(), aCrowdOffendsOnce)
 }
 
@@ -22,7 +23,7 @@ func aCrowdOffendsOnce(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "crowd", Limit: v.limit(s.t, c.quarter, second), OverflowPolicy: penalized()})
 	c.ask(r)
 	c.wants("the limit", c.quarter)
-	s.is("after the crowd", s.peek(r, "everybody", 1), core.Decision{Limit: r.Limit().Quota(), RetryAfter: 10 * second})
+	s.is("after the crowd", s.peek(r, "everybody", 1), rate.Decision{Limit: r.Limit.Quota, RetryAfter: 10 * second})
 	s.clock.Add(40 * second) // a leaky bucket's queue is empty by then, too
 	for i := int64(0); i < c.quarter; i++ {
 		s.take(r, "everybody", 1)
@@ -49,14 +50,14 @@ func (s *scene) offend(what string, r *core.Rule, key string, span int64) {
 
 // offence returns the decision that begins a penalty of that duration, and blockedFor the one during a block that lasts that much
 // longer.
-func offence(r *core.Rule, span int64) core.Decision {
+func offence(r *core.Rule, span int64) rate.Decision {
 	d := blockedFor(r, span)
 	d.Penalty = true
 	return d
 }
 
-func blockedFor(r *core.Rule, span int64) core.Decision {
-	return core.Decision{Limit: r.Limit().Quota(), RetryAfter: span}
+func blockedFor(r *core.Rule, span int64) rate.Decision {
+	return rate.Decision{Limit: r.Limit.Quota, RetryAfter: span}
 }
 
 func offendersAreBlockedForLongerEachTime(s *scene, v variant) {
@@ -113,7 +114,7 @@ func whoIsBlockedIsChargedNothing(s *scene, v variant) {
 			s.is("a blocked key", s.take(r, "alice", 1), blockedFor(r, second))
 			d, o := s.both(r, other, "alice", i%2 == 1, false)
 			s.is("a blocked key", d, blockedFor(r, second))
-			s.is("the other rule", o, core.Decision{Allowed: true, Limit: other.Limit().Quota(), Remaining: other.Limit().Quota()})
+			s.is("the other rule", o, rate.Decision{Allowed: true, Limit: other.Limit.Quota, Remaining: other.Limit.Quota})
 		}
 		s.clock.Add(second)
 		s.exhaust(r, "alice", 3)
@@ -159,11 +160,11 @@ func onlyTheRulesOwnRejectionIsAnOffence(s *scene, v variant) {
 
 func whatCanNeverBeAdmittedIsNoOffence(s *scene, v variant) {
 	r := s.penal(v, "never")
-	for _, cost := range []int64{4, core.Unaffordable} {
+	for _, cost := range []int64{4, rate.Unaffordable} {
 		s.never("more than 3, of 3", s.take(r, "alice", cost))
 	}
 	s.offend("the first offence", r, "alice", 10*second)
-	s.never("a blocked key, a cost that can never be allowed", s.take(r, "alice", core.Unaffordable))
+	s.never("a blocked key, a cost that can never be allowed", s.take(r, "alice", rate.Unaffordable))
 }
 
 func theLimitMayHaveOneWaitLonger(s *scene, v variant) {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // testReload: reservations survive a reload that changes a rule's overflow policy. Each of these tests is for a defect.
@@ -39,7 +40,7 @@ func whoLeavesTakesNobodysChargeBack(s *scene, v variant) {
 	waits := s.mustReserve(before, "alice", 1)
 	after := s.open(core.RuleConfig{Namespace: "leave", Name: "x", Limit: v.limit(s.t, 30, minute)})
 	most := 27
-	if v.algorithm == core.FixedWindow || v.interval { // these charge the window that the request waits for
+	if v.algorithm == rate.FixedWindow || v.interval { // these charge the window that the request waits for
 		most = 29
 	}
 	admitted := 0

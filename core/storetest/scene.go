@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // each plays scenes with each of some variants, in a subtest. Each scene begins at start, on a store of its own. A shared store
@@ -86,13 +87,13 @@ func (s *scene) request(checks ...core.Check) []core.Check {
 }
 
 // take asks for units of a rule, and returns the decision.
-func (s *scene) take(r *core.Rule, key string, cost int64) core.Decision {
+func (s *scene) take(r *core.Rule, key string, cost int64) rate.Decision {
 	s.t.Helper()
 	return s.request(core.Check{Rule: r, Key: key, Cost: cost})[0].Decision
 }
 
 // peek returns what take would return. It reserves nothing.
-func (s *scene) peek(r *core.Rule, key string, cost int64) core.Decision {
+func (s *scene) peek(r *core.Rule, key string, cost int64) rate.Decision {
 	s.t.Helper()
 	checks := []core.Check{{Rule: r, Key: key, Cost: cost}}
 	s.decide(checks, true)
@@ -104,7 +105,7 @@ func (s *scene) peek(r *core.Rule, key string, cost int64) core.Decision {
 
 // both asks for a unit of each of two rules in one call, and returns the decisions in that order. With swapped the order of the
 // checks is reversed.
-func (s *scene) both(x, y *core.Rule, key string, swapped, peek bool) (core.Decision, core.Decision) {
+func (s *scene) both(x, y *core.Rule, key string, swapped, peek bool) (rate.Decision, rate.Decision) {
 	s.t.Helper()
 	if swapped {
 		b, a := s.ask(one(y, key), one(x, key), peek)
@@ -119,11 +120,11 @@ func (s *scene) exhaust(r *core.Rule, key string, units int64) {
 	s.t.Helper()
 	for i := int64(0); i < units; i++ {
 		if d := s.take(r, key, 1); !d.Allowed {
-			s.t.Fatalf("%s, %s: request %d of %d is rejected: %+v", r.Identity(), key, i+1, units, d)
+			s.t.Fatalf("%s, %s: request %d of %d is rejected: %+v", r.Identity, key, i+1, units, d)
 		}
 	}
 	if d := s.peek(r, key, 1); d.Allowed {
-		s.t.Fatalf("%s, %s: after %d units one more would be admitted: %+v", r.Identity(), key, units, d)
+		s.t.Fatalf("%s, %s: after %d units one more would be admitted: %+v", r.Identity, key, units, d)
 	}
 }
 
@@ -131,7 +132,7 @@ func (s *scene) exhaust(r *core.Rule, key string, units int64) {
 const whatever int64 = -1
 
 // yes fails unless a decision allows its request, and leaves that many units.
-func (s *scene) yes(what string, d core.Decision, remaining int64) {
+func (s *scene) yes(what string, d rate.Decision, remaining int64) {
 	s.t.Helper()
 	if !d.Allowed || d.RetryAfter != 0 || remaining != whatever && d.Remaining != remaining {
 		s.t.Fatalf("%s: got %+v, want yes, and %d left (-1: whatever)", what, d, remaining)
@@ -139,7 +140,7 @@ func (s *scene) yes(what string, d core.Decision, remaining int64) {
 }
 
 // no fails unless a decision rejects its request for some time, and leaves that many units.
-func (s *scene) no(what string, d core.Decision, remaining int64) {
+func (s *scene) no(what string, d rate.Decision, remaining int64) {
 	s.t.Helper()
 	if d.Allowed || d.RetryAfter <= 0 || remaining != whatever && d.Remaining != remaining {
 		s.t.Fatalf("%s: got %+v, want no, and %d left (-1: whatever)", what, d, remaining)
@@ -147,15 +148,15 @@ func (s *scene) no(what string, d core.Decision, remaining int64) {
 }
 
 // never fails unless a decision says that its request can never be allowed.
-func (s *scene) never(what string, d core.Decision) {
+func (s *scene) never(what string, d rate.Decision) {
 	s.t.Helper()
-	if d.Allowed || d.RetryAfter != core.Never {
+	if d.Allowed || d.RetryAfter != rate.Never {
 		s.t.Fatalf("%s: got %+v, want no, and never", what, d)
 	}
 }
 
 // waits fails unless a decision allows its request after a delay.
-func (s *scene) waits(what string, d core.Decision) {
+func (s *scene) waits(what string, d rate.Decision) {
 	s.t.Helper()
 	if !d.Allowed || d.Delay <= 0 {
 		s.t.Fatalf("%s: got %+v, want it to wait", what, d)
@@ -164,23 +165,23 @@ func (s *scene) waits(what string, d core.Decision) {
 
 // comesTrue waits for the time after which a decision has promised that units are available. It fails unless they are, and were
 // not a microsecond before.
-func (s *scene) comesTrue(r *core.Rule, key string, cost int64, promised core.Decision, after int64) core.Decision {
+func (s *scene) comesTrue(r *core.Rule, key string, cost int64, promised rate.Decision, after int64) rate.Decision {
 	s.t.Helper()
 	now := s.clock.Now()
 	s.clock.Add(after - 1)
 	if early := s.peek(r, key, cost); early.Allowed {
-		s.t.Fatalf("%s at %d, cost %d: got %+v; yet it is admitted a microsecond earlier: %+v", r.Limit(), now, cost, promised, early)
+		s.t.Fatalf("%s at %d, cost %d: got %+v; yet it is admitted a microsecond earlier: %+v", r.Limit, now, cost, promised, early)
 	}
 	s.clock.Add(1)
 	then := s.peek(r, key, cost)
 	if !then.Allowed {
-		s.t.Fatalf("%s at %d, cost %d: got %+v; yet it is not admitted then: %+v", r.Limit(), now, cost, promised, then)
+		s.t.Fatalf("%s at %d, cost %d: got %+v; yet it is not admitted then: %+v", r.Limit, now, cost, promised, then)
 	}
 	return then
 }
 
 // unchanged fails unless a decision equals an earlier one.
-func (s *scene) unchanged(what string, before, after core.Decision) {
+func (s *scene) unchanged(what string, before, after rate.Decision) {
 	s.t.Helper()
 	if before != after {
 		s.t.Fatalf("%s: was %+v, is %+v", what, before, after)

@@ -5,16 +5,17 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // testSoft: past its limit, a rule with enforcement soft allows some percent more for a time. Then it allows no more, until no
 // request has exceeded the limit for a whole period.
 func testSoft(t *testing.T, newStore NewStore) {
-	each(t, newStore, "", but(core.LeakyBucket), toleranceBeginsAndEnds, toleranceComesAgainAfterAQuietPeriod, toleranceDoesNotComeAgainBeforeItsDebtIsPaid,
+	each(t, newStore, "", but(rate.LeakyBucket), toleranceBeginsAndEnds, toleranceComesAgainAfterAQuietPeriod, toleranceDoesNotComeAgainBeforeItsDebtIsPaid,
 		toleranceIsForEachKey, costsAboveOneAreTolerated, whatToleranceDoesNotHelpDoesNotBeginIt, peeksBeginNoTolerance, anotherRulesRejectionBeginsNoTolerance,
 		retryInToleranceComesTrue, tolerancePastASecondRuleIsCharged, whatToleranceHasReservedLeavesNoLessThanNothing, whatToleranceAdmittedDrainsAsTheLimitSays,
 		whatDepartsAfterToleranceIsOwedBesideTheRest)
-	each(t, newStore, "all at once, ", but(core.LeakyBucket), aCrowdIsTolerated)
+	each(t, newStore, "all at once, ", but(rate.LeakyBucket), aCrowdIsTolerated)
 }
 
 // aCrowdIsTolerated: exactly the limit and the tolerance are allowed, however many ask at the same time.
@@ -40,20 +41,20 @@ func (s *scene) use(r *core.Rule, key string, units int64) {
 	for i := int64(0); i < units; i++ {
 		d := s.take(r, key, 1)
 		if !d.Allowed || d.Soft {
-			s.t.Fatalf("%s, %s: unit %d of %d: %+v; want it within the limit", r.Identity(), key, i+1, units, d)
+			s.t.Fatalf("%s, %s: unit %d of %d: %+v; want it within the limit", r.Identity, key, i+1, units, d)
 		}
 	}
 }
 
 var (
-	softYes = core.Decision{Allowed: true, Soft: true, Limit: 4}
-	softNo  = core.Decision{Limit: 4, RetryAfter: some}
+	softYes = rate.Decision{Allowed: true, Soft: true, Limit: 4}
+	softNo  = rate.Decision{Limit: 4, RetryAfter: some}
 )
 
 func toleranceBeginsAndEnds(s *scene, v variant) {
 	r := s.soft(v, "begins", hour)
 	for i := int64(0); i < 4; i++ {
-		s.is("within the limit", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 4, Remaining: 3 - i})
+		s.is("within the limit", s.take(r, "alice", 1), rate.Decision{Allowed: true, Limit: 4, Remaining: 3 - i})
 	}
 	s.is("the fifth of 4", s.take(r, "alice", 1), softYes)
 	s.is("the sixth of 4", s.take(r, "alice", 1), softYes)
@@ -87,7 +88,7 @@ func toleranceComesAgainAfterAQuietPeriod(s *scene, v variant) {
 			s.use(r, key, 1)
 			room = 3
 		}
-		s.is("one more than there is, a second before a minute was quiet", s.take(r, key, room+1), core.Decision{Limit: 4, Remaining: room, RetryAfter: some})
+		s.is("one more than there is, a second before a minute was quiet", s.take(r, key, room+1), rate.Decision{Limit: 4, Remaining: room, RetryAfter: some})
 		s.clock.Add(minute - 1)
 		if key == "in time" {
 			s.clock.Add(1)
@@ -119,7 +120,7 @@ func toleranceDoesNotComeAgainBeforeItsDebtIsPaid(s *scene, v variant) {
 		}
 		waited += step
 		s.clock.Add(step)
-		s.is("before RetryAfter", s.peek(r, "alice", 1), core.Decision{Limit: 4, RetryAfter: d.RetryAfter - waited})
+		s.is("before RetryAfter", s.peek(r, "alice", 1), rate.Decision{Limit: 4, RetryAfter: d.RetryAfter - waited})
 	}
 	s.clock.Add(1)
 	s.use(r, "alice", 1)
@@ -137,7 +138,7 @@ func toleranceIsForEachKey(s *scene, v variant) {
 
 func costsAboveOneAreTolerated(s *scene, v variant) {
 	r := s.soft(v, "costs", hour)
-	s.is("3 of 4", s.take(r, "alice", 3), core.Decision{Allowed: true, Limit: 4, Remaining: 1})
+	s.is("3 of 4", s.take(r, "alice", 3), rate.Decision{Allowed: true, Limit: 4, Remaining: 1})
 	s.is("2, one of them more than 4", s.take(r, "alice", 2), softYes)
 	s.is("2, one of them more than 4 and 2", s.take(r, "alice", 2), softNo)
 	s.is("the last", s.take(r, "alice", 1), softYes)
@@ -186,7 +187,7 @@ func anotherRulesRejectionBeginsNoTolerance(s *scene, v variant) {
 	before := s.peek(r, "alice", 1)
 	for i := 0; i < 6; i++ {
 		d, o := s.both(r, other, "alice", i%2 == 1, false)
-		s.is("past the limit, beside a rule that rejects", d, core.Decision{Allowed: true, Limit: 4})
+		s.is("past the limit, beside a rule that rejects", d, rate.Decision{Allowed: true, Limit: 4})
 		if o.Allowed {
 			s.t.Fatalf("the rule that is exhausted says %+v", o)
 		}
@@ -205,7 +206,7 @@ func retryInToleranceComesTrue(s *scene, v variant) {
 	s.use(r, "alice", 1)
 	s.clock.Add(second)
 	s.use(r, "alice", 3)
-	var d core.Decision
+	var d rate.Decision
 	for i := 0; i < 3 && (i == 0 || d.Allowed); i++ { // a bucket has a little more by now
 		d = s.take(r, "alice", 1)
 	}
@@ -224,10 +225,10 @@ func tolerancePastASecondRuleIsCharged(s *scene, v variant) {
 	s.clock.Add(second)
 	a, b := s.ask(one(r, "alice"), one(slow, "alice"), false)
 	s.is("the sixth", a.Decision, softYes)
-	s.is("the slow rule", b.Decision, core.Decision{Allowed: true, Limit: 1, Delay: 9 * second})
-	s.is("the seventh, the sixth waiting", s.peek(r, "alice", 1), core.Decision{Limit: 4, RetryAfter: some})
+	s.is("the slow rule", b.Decision, rate.Decision{Allowed: true, Limit: 1, Delay: 9 * second})
+	s.is("the seventh, the sixth waiting", s.peek(r, "alice", 1), rate.Decision{Limit: 4, RetryAfter: some})
 	s.clock.Add(9*second - 1)
-	s.is("the seventh, a microsecond before the sixth departs", s.peek(r, "alice", 1), core.Decision{Limit: 4, RetryAfter: some})
+	s.is("the seventh, a microsecond before the sixth departs", s.peek(r, "alice", 1), rate.Decision{Limit: 4, RetryAfter: some})
 	s.clock.Set(start() + 10*second)
 	s.is("the seventh, after tolerance", s.take(r, "alice", 1), softNo)
 
@@ -255,13 +256,13 @@ func whatToleranceHasReservedLeavesNoLessThanNothing(s *scene, v variant) {
 	a, _ := s.ask(one(r, "alice"), one(slow, "alice"), false)
 	s.is("the fifth, which waits for the slow rule", a.Decision, softYes)
 	d, _ := s.both(r, other, "alice", false, false)
-	s.is("beside a rule that rejects, with one unit reserved past the limit", d, core.Decision{Allowed: true, Limit: 4})
+	s.is("beside a rule that rejects, with one unit reserved past the limit", d, rate.Decision{Allowed: true, Limit: 4})
 }
 
 // whatToleranceAdmittedDrainsAsTheLimitSays: when tolerance is over, a bucket drains at the limit's own rate, and its state is
 // kept for as long as that takes.
 func whatToleranceAdmittedDrainsAsTheLimitSays(s *scene, v variant) {
-	if v.algorithm != core.TokenBucket { // others release all of it at once
+	if v.algorithm != rate.TokenBucket { // others release all of it at once
 		return
 	}
 	r := s.soft(v, "drains", hour)
@@ -269,16 +270,16 @@ func whatToleranceAdmittedDrainsAsTheLimitSays(s *scene, v variant) {
 	s.is("the fifth", s.take(r, "alice", 1), softYes)
 	s.is("the sixth", s.take(r, "alice", 1), softYes)
 	s.clock.Add(hour + 10*minute) // in which 4 of the 6 have drained, or a part of one more
-	s.is("after an hour, with two units still used", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 4, Remaining: 1})
+	s.is("after an hour, with two units still used", s.peek(r, "alice", 1), rate.Decision{Allowed: true, Limit: 4, Remaining: 1})
 	s.clock.Add(hour)
-	s.is("after two", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 4, Remaining: 3})
+	s.is("after two", s.peek(r, "alice", 1), rate.Decision{Allowed: true, Limit: 4, Remaining: 3})
 }
 
 // whatDepartsAfterToleranceIsOwedBesideTheRest: a request that tolerance has allowed departs when tolerance is over. It is
 // charged to the bucket in addition to all that tolerance has lent, whichever rule looks first: this one, or one without
 // tolerance that shares its counter.
 func whatDepartsAfterToleranceIsOwedBesideTheRest(s *scene, v variant) {
-	if v.algorithm != core.TokenBucket || v.interval { // others lend nothing, or not in seconds
+	if v.algorithm != rate.TokenBucket || v.interval { // others lend nothing, or not in seconds
 		return
 	}
 	s.clock.Set(start())
@@ -289,18 +290,18 @@ func whatDepartsAfterToleranceIsOwedBesideTheRest(s *scene, v variant) {
 		s.clock.Set(start())
 		key := []string{"alice", "bob"}[i]
 		s.take(soft, key, 20)
-		s.is("20 more than 20", s.take(soft, key, 20), core.Decision{Allowed: true, Soft: true, Limit: 20})
+		s.is("20 more than 20", s.take(soft, key, 20), rate.Decision{Allowed: true, Soft: true, Limit: 20})
 		s.take(slow, key, 1)
 		s.clock.Add(4 * second)
-		s.is("7 of the 8 that 4 seconds have refilled, 4 of which are lent", s.take(soft, key, 7), core.Decision{Allowed: true, Soft: true, Limit: 20})
+		s.is("7 of the 8 that 4 seconds have refilled, 4 of which are lent", s.take(soft, key, 7), rate.Decision{Allowed: true, Soft: true, Limit: 20})
 		a, b := s.ask(one(soft, key), one(slow, key), false)
-		s.is("the eighth", a.Decision, core.Decision{Allowed: true, Soft: true, Limit: 20})
-		s.is("the slow rule", b.Decision, core.Decision{Allowed: true, Limit: 1, Delay: 6 * second})
+		s.is("the eighth", a.Decision, rate.Decision{Allowed: true, Soft: true, Limit: 20})
+		s.is("the slow rule", b.Decision, rate.Decision{Allowed: true, Limit: 1, Delay: 6 * second})
 		s.clock.Add(6*second + 1)
 		s.peek(first, key, 1)
 		s.clock.Set(start() + 29*second - 1)
-		s.is("48 have been allowed, and 29 seconds have drained, but for a microsecond", s.peek(twin, key, 1), core.Decision{Limit: 20, RetryAfter: 1})
+		s.is("48 have been allowed, and 29 seconds have drained, but for a microsecond", s.peek(twin, key, 1), rate.Decision{Limit: 20, RetryAfter: 1})
 		s.clock.Add(1)
-		s.is("48 have been allowed, and 29 seconds have drained", s.peek(twin, key, 1), core.Decision{Allowed: true, Limit: 20})
+		s.is("48 have been allowed, and 29 seconds have drained", s.peek(twin, key, 1), rate.Decision{Allowed: true, Limit: 20})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // NewStore returns an empty store that takes its time only from that clock. It must register with t.Cleanup what has to be
@@ -117,27 +118,27 @@ const (
 // variant is an algorithm, or a form of it.
 type variant struct {
 	name      string
-	algorithm core.Algorithm
+	algorithm rate.Algorithm
 	interval  bool
 }
 
 func variants() []variant {
 	return []variant{
-		{"token_bucket", core.TokenBucket, false},
-		{"token_bucket interval", core.TokenBucket, true},
-		{"leaky_bucket", core.LeakyBucket, false},
-		{"fixed_window", core.FixedWindow, false},
-		{"sliding_window_log", core.SlidingWindowLog, false},
-		{"sliding_window_counter", core.SlidingWindowCounter, false},
+		{"token_bucket", rate.TokenBucket, false},
+		{"token_bucket interval", rate.TokenBucket, true},
+		{"leaky_bucket", rate.LeakyBucket, false},
+		{"fixed_window", rate.FixedWindow, false},
+		{"sliding_window_log", rate.SlidingWindowLog, false},
+		{"sliding_window_counter", rate.SlidingWindowCounter, false},
 	}
 }
 
 // limit returns a limit that allows a new key that many units, at least 2, at one instant. (In a leaky bucket, one leaves, and
 // the others wait in the queue, for up to an hour.)
-func (v variant) limit(t *testing.T, units, period int64) *core.Limit {
+func (v variant) limit(t *testing.T, units, period int64) *rate.Limit {
 	t.Helper()
 	c := v.config(units, period)
-	if v.algorithm == core.LeakyBucket {
+	if v.algorithm == rate.LeakyBucket {
 		c.Burst = units - 1
 		c.MaxDelay = time.Hour
 	}
@@ -145,13 +146,13 @@ func (v variant) limit(t *testing.T, units, period int64) *core.Limit {
 }
 
 // config returns the common part of a variant's limits. The period is in microseconds.
-func (v variant) config(requests, period int64) core.LimitConfig {
-	return core.LimitConfig{Algorithm: v.algorithm, Interval: v.interval, Requests: requests, Period: time.Duration(period) * time.Microsecond}
+func (v variant) config(requests, period int64) rate.LimitConfig {
+	return rate.LimitConfig{Algorithm: v.algorithm, Interval: v.interval, Requests: requests, Period: time.Duration(period) * time.Microsecond}
 }
 
-func limit(t *testing.T, c core.LimitConfig) *core.Limit {
+func limit(t *testing.T, c rate.LimitConfig) *rate.Limit {
 	t.Helper()
-	l, err := core.NewLimit(c)
+	l, err := rate.NewLimit(c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // testSwitching: other limits come in the place of a rule's while requests come under it.
@@ -41,7 +42,7 @@ func (s *scene) switching(c core.RuleConfig, more core.MoreLimits) *switched {
 }
 
 // made returns limits that are open.
-func (w *switched) made(l *core.Limit, more core.MoreLimits) *core.Limits {
+func (w *switched) made(l *rate.Limit, more core.MoreLimits) *core.Limits {
 	w.t.Helper()
 	c := w.config
 	c.Limit = l
@@ -58,7 +59,7 @@ func (w *switched) made(l *core.Limit, more core.MoreLimits) *core.Limits {
 }
 
 // to switches to another limit, and releases the one before.
-func (w *switched) to(l *core.Limit, more core.MoreLimits) {
+func (w *switched) to(l *rate.Limit, more core.MoreLimits) {
 	w.t.Helper()
 	before := w.limits.InForce()
 	if err := w.limiter.SwitchTo(w.limits, w.made(l, more)); err != nil {
@@ -105,7 +106,7 @@ func (w *switched) parts(tier, key string) []core.Check {
 }
 
 // ask decides on a request, and returns the decision of its rule.
-func (w *switched) ask(tier, key string) core.Decision {
+func (w *switched) ask(tier, key string) rate.Decision {
 	w.t.Helper()
 	checks := w.checks(tier, key)
 	var v core.Verdict
@@ -132,7 +133,7 @@ func (w *switched) all(tier, key string) int {
 }
 
 // blocked waits until a key is blocked, which a store may do in the background.
-func (w *switched) blocked(key string, at int64) core.Decision {
+func (w *switched) blocked(key string, at int64) rate.Decision {
 	w.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
@@ -180,7 +181,7 @@ func nobodyGainsByASwitch(s *scene, v, w variant) {
 	if !x.limits.InTransition(s.store.Now()) {
 		s.t.Fatal("there is no transition")
 	}
-	if d := x.ask("", "alice"); d.Allowed || d.Limit != x.limits.Of("", "").Limit().Quota() || d.RetryAfter <= 0 {
+	if d := x.ask("", "alice"); d.Allowed || d.Limit != x.limits.Of("", "").Limit.Quota || d.RetryAfter <= 0 {
 		s.t.Fatalf("after %d requests and the switch: %+v", used, d)
 	}
 	if d := x.ask("", "bob"); !d.Allowed || d.Remaining > 5 || d.Delay > 0 {
@@ -226,7 +227,7 @@ func blocksSurviveASwitch(s *scene, v, w variant) {
 
 func penaltiesSurviveASwitch(s *scene, v, w variant) {
 	penalties := core.OverflowPolicy{Penalties: []time.Duration{time.Hour, 3 * time.Hour}}
-	if v.algorithm == core.LeakyBucket || w.algorithm == core.LeakyBucket {
+	if v.algorithm == rate.LeakyBucket || w.algorithm == rate.LeakyBucket {
 		return // nothing is said of it that is not said of the others, and its requests wait
 	}
 	x := s.switching(core.RuleConfig{Namespace: "penalty", Name: "x", Limit: v.limit(s.t, 5, minute), OverflowPolicy: penalties}, core.MoreLimits{})
@@ -256,8 +257,8 @@ func penaltiesSurviveASwitch(s *scene, v, w variant) {
 }
 
 func thereAndBack(s *scene) {
-	a := variant{"token_bucket", core.TokenBucket, false}
-	b := variant{"fixed_window", core.FixedWindow, false}
+	a := variant{"token_bucket", rate.TokenBucket, false}
+	b := variant{"fixed_window", rate.FixedWindow, false}
 	x := s.switching(core.RuleConfig{Namespace: "back", Name: "x", Limit: a.limit(s.t, 5, minute)}, core.MoreLimits{})
 	if got := x.all("", "alice"); got != 5 {
 		s.t.Fatalf("%d were allowed", got)
@@ -290,7 +291,7 @@ func thereAndBack(s *scene) {
 
 // otherNumbers plays advice, which changes a limit at run time every 30 seconds: nothing else changes, and nobody starts afresh.
 func otherNumbers(s *scene) {
-	a := variant{"sliding_window_counter", core.SlidingWindowCounter, false}
+	a := variant{"sliding_window_counter", rate.SlidingWindowCounter, false}
 	x := s.switching(core.RuleConfig{Namespace: "advice", Name: "x", Limit: a.limit(s.t, 10, minute), Concurrency: 50}, core.MoreLimits{})
 	x.limits.Own().Note("noted")
 	used := int64(0)
@@ -301,12 +302,12 @@ func otherNumbers(s *scene) {
 		if !d.Allowed || d.Limit != requests || d.Remaining != requests-used {
 			s.t.Fatalf("%d a minute, after %d requests: %+v", requests, used, d)
 		}
-		if x.limits.InTransition(s.store.Now()) || len(x.parts("", "alice")) != 1 || x.limits.Of("", "").Noted() != "noted" || x.limits.Own().Limit().Requests() != 10 {
+		if x.limits.InTransition(s.store.Now()) || len(x.parts("", "alice")) != 1 || x.limits.Of("", "").Noted() != "noted" || x.limits.Own().Limit.Requests != 10 {
 			s.t.Fatal("more than a number has changed")
 		}
 		s.clock.Add(second)
 	}
-	b := variant{"token_bucket", core.TokenBucket, false}
+	b := variant{"token_bucket", rate.TokenBucket, false}
 	x.to(b.limit(s.t, 20, minute), core.MoreLimits{})
 	if got := x.all("", "alice"); got != 9 { // those that the counter had left
 		s.t.Fatalf("another algorithm: %d were allowed, want 9", got)
@@ -315,12 +316,12 @@ func otherNumbers(s *scene) {
 }
 
 func tiersSwitch(s *scene) {
-	a := variant{"token_bucket", core.TokenBucket, false}
-	b := variant{"sliding_window_log", core.SlidingWindowLog, false}
-	c := variant{"fixed_window", core.FixedWindow, false}
+	a := variant{"token_bucket", rate.TokenBucket, false}
+	b := variant{"sliding_window_log", rate.SlidingWindowLog, false}
+	c := variant{"fixed_window", rate.FixedWindow, false}
 	x := s.switching(core.RuleConfig{Namespace: "tiers", Name: "x", Limit: a.limit(s.t, 2, minute)}, core.MoreLimits{
-		Tiers:     map[string]*core.Limit{"gold": a.limit(s.t, 4, minute), "free": nil, "same": c.limit(s.t, 3, minute)},
-		Overrides: map[string]*core.Limit{"vip": b.limit(s.t, 5, minute)},
+		Tiers:     map[string]*rate.Limit{"gold": a.limit(s.t, 4, minute), "free": nil, "same": c.limit(s.t, 3, minute)},
+		Overrides: map[string]*rate.Limit{"vip": b.limit(s.t, 5, minute)},
 	})
 	for _, one := range []struct {
 		tier, key string
@@ -331,8 +332,8 @@ func tiersSwitch(s *scene) {
 		}
 	}
 	x.to(b.limit(s.t, 10, minute), core.MoreLimits{
-		Tiers:     map[string]*core.Limit{"gold": b.limit(s.t, 20, minute), "free": a.limit(s.t, 3, minute), "same": c.limit(s.t, 4, minute)},
-		Overrides: map[string]*core.Limit{"bob": a.limit(s.t, 9, minute)},
+		Tiers:     map[string]*rate.Limit{"gold": b.limit(s.t, 20, minute), "free": a.limit(s.t, 3, minute), "same": c.limit(s.t, 4, minute)},
+		Overrides: map[string]*rate.Limit{"bob": a.limit(s.t, 9, minute)},
 	})
 	for _, one := range []struct {
 		tier, key string
@@ -347,10 +348,10 @@ func tiersSwitch(s *scene) {
 
 // aFormerLimitThatComesTwice: two former limits count in the same place for those without a tier, who are charged there once.
 func aFormerLimitThatComesTwice(s *scene) {
-	a := variant{"token_bucket", core.TokenBucket, false}.limit(s.t, 5, minute)
-	b := variant{"fixed_window", core.FixedWindow, false}.limit(s.t, 9, minute)
-	c := variant{"sliding_window_log", core.SlidingWindowLog, false}.limit(s.t, 9, minute)
-	gold := func(l *core.Limit) core.MoreLimits { return core.MoreLimits{Tiers: map[string]*core.Limit{"gold": l}} }
+	a := variant{"token_bucket", rate.TokenBucket, false}.limit(s.t, 5, minute)
+	b := variant{"fixed_window", rate.FixedWindow, false}.limit(s.t, 9, minute)
+	c := variant{"sliding_window_log", rate.SlidingWindowLog, false}.limit(s.t, 9, minute)
+	gold := func(l *rate.Limit) core.MoreLimits { return core.MoreLimits{Tiers: map[string]*rate.Limit{"gold": l}} }
 	x := s.switching(core.RuleConfig{Namespace: "twice", Name: "x", Limit: a}, gold(b))
 	x.to(b, gold(b))
 	x.to(a, gold(c))
@@ -365,8 +366,8 @@ func aFormerLimitThatComesTwice(s *scene) {
 }
 
 func shadowsStartAfresh(s *scene) {
-	a := variant{"token_bucket", core.TokenBucket, false}
-	b := variant{"fixed_window", core.FixedWindow, false}
+	a := variant{"token_bucket", rate.TokenBucket, false}
+	b := variant{"fixed_window", rate.FixedWindow, false}
 	x := s.switching(core.RuleConfig{Namespace: "shadow", Name: "x", Limit: a.limit(s.t, 2, minute), Shadow: true}, core.MoreLimits{})
 	x.to(b.limit(s.t, 3, minute), core.MoreLimits{})
 	if x.limits.InTransition(s.store.Now()) {
@@ -377,11 +378,11 @@ func shadowsStartAfresh(s *scene) {
 
 // aReloadSwitches plays a reload: limits of a new configuration succeed those of an old one, which are released then.
 func aReloadSwitches(s *scene) {
-	a := variant{"token_bucket", core.TokenBucket, false}
-	b := variant{"fixed_window", core.FixedWindow, false}
+	a := variant{"token_bucket", rate.TokenBucket, false}
+	b := variant{"fixed_window", rate.FixedWindow, false}
 	x := s.switching(core.RuleConfig{Namespace: "reload", Name: "x", Limit: a.limit(s.t, 5, minute)}, core.MoreLimits{})
 	x.all("", "alice")
-	for i, l := range []*core.Limit{b.limit(s.t, 7, minute), b.limit(s.t, 8, minute), a.limit(s.t, 4, 2*minute)} {
+	for i, l := range []*rate.Limit{b.limit(s.t, 7, minute), b.limit(s.t, 8, minute), a.limit(s.t, 4, 2*minute)} {
 		y := s.switching(core.RuleConfig{Namespace: "reload", Name: "x", Limit: l}, core.MoreLimits{})
 		for _, begins := range []string{"when it is loaded", "when it serves alone"} {
 			begun, err := y.limiter.Succeed(y.limits, x.limits, 0)
@@ -413,8 +414,8 @@ func aReloadSwitches(s *scene) {
 }
 
 func lookSeesBoth(s *scene) {
-	a := variant{"token_bucket", core.TokenBucket, false}
-	b := variant{"fixed_window", core.FixedWindow, false}
+	a := variant{"token_bucket", rate.TokenBucket, false}
+	b := variant{"fixed_window", rate.FixedWindow, false}
 	x := s.switching(core.RuleConfig{Namespace: "look", Name: "x", Limit: a.limit(s.t, 5, minute)}, core.MoreLimits{})
 	x.ask("", "alice")
 	x.ask("", "alice")
@@ -448,8 +449,8 @@ func RunSwitches(t *testing.T, newStore NewStore, switches int) {
 		l := g.limit(t)
 		before := g.limits.InForce()
 		g.to(l, core.MoreLimits{})
-		if before.Own().Identity() != g.limits.InForce().Own().Identity() {
-			if lasts := longer(promise(before.Own().Limit()), promise(l)); g.longest == 0 || lasts < g.longest {
+		if before.Own().Identity != g.limits.InForce().Own().Identity {
+			if lasts := longer(promise(before.Own().Limit), promise(l)); g.longest == 0 || lasts < g.longest {
 				g.longest = lasts
 			}
 		}
@@ -464,11 +465,11 @@ func RunSwitches(t *testing.T, newStore NewStore, switches int) {
 }
 
 // promise returns the longest time for which a limit promises something: a transition lasts as long.
-func promise(l *core.Limit) int64 {
-	if !l.IsBucket() {
-		return l.Period()
+func promise(l *rate.Limit) int64 {
+	if !l.IsBucket {
+		return l.Period
 	}
-	return longer(l.Period(), l.Capacity()*l.Period()/l.Requests())
+	return longer(l.Period, l.Capacity*l.Period/l.Requests)
 }
 
 func longer(a, b int64) int64 {
@@ -484,21 +485,21 @@ type greedy struct {
 	rand    *rand.Rand
 	key     string
 	allowed []int64 // when
-	met     []*core.Limit
+	met     []*rate.Limit
 	longest int64 // the shortest time for which a transition has lasted since the client came; 0: there was none
 }
 
 // limit returns a random limit.
-func (g *greedy) limit(t *testing.T) *core.Limit {
+func (g *greedy) limit(t *testing.T) *rate.Limit {
 	requests := 1 + g.rand.Int63n(6)
 	period := (1 + g.rand.Int63n(3)) * 20 * second
 	list := variants()
 	v := list[g.rand.Intn(len(list))]
-	c := core.LimitConfig{Algorithm: v.algorithm, Interval: v.interval, Requests: requests, Period: time.Duration(period) * time.Microsecond}
-	if c.Algorithm == core.TokenBucket || c.Algorithm == core.LeakyBucket {
+	c := rate.LimitConfig{Algorithm: v.algorithm, Interval: v.interval, Requests: requests, Period: time.Duration(period) * time.Microsecond}
+	if c.Algorithm == rate.TokenBucket || c.Algorithm == rate.LeakyBucket {
 		c.Burst = 1 + g.rand.Int63n(2*requests)
 	}
-	l, err := core.NewLimit(c)
+	l, err := rate.NewLimit(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -509,13 +510,13 @@ func (g *greedy) limit(t *testing.T) *core.Limit {
 func (g *greedy) begin(i int) {
 	g.key = fmt.Sprintf("client %d", i)
 	g.allowed = g.allowed[:0]
-	g.met = append(g.met[:0], g.limits.InForce().Own().Limit())
+	g.met = append(g.met[:0], g.limits.InForce().Own().Limit)
 	g.longest = 0
 }
 
 // play lets some time pass, in which the client comes.
 func (g *greedy) play() {
-	period := g.limits.InForce().Own().Limit().Period()
+	period := g.limits.InForce().Own().Limit.Period
 	for n := 1 + g.rand.Intn(4); n > 0; n-- {
 		now := g.clock.Now()
 		switch g.rand.Intn(4) {
@@ -546,7 +547,7 @@ func (g *greedy) burst(n int64) {
 func (g *greedy) check() {
 	times := []int64{g.longest}
 	for _, l := range g.met {
-		times = append(times, l.Period())
+		times = append(times, l.Period)
 	}
 	for _, within := range times {
 		if within == 0 || within > g.longest {
@@ -571,24 +572,24 @@ func (g *greedy) check() {
 }
 
 // bound returns how many requests a limit allows at most within less than so many microseconds, by what its algorithm promises.
-func bound(l *core.Limit, within int64) int64 {
-	periods := (within + l.Period() - 1) / l.Period()
+func bound(l *rate.Limit, within int64) int64 {
+	periods := (within + l.Period - 1) / l.Period
 	switch {
 	case l.Interval():
-		return l.Capacity() + periods*l.Requests()
-	case l.IsBucket():
-		return l.Capacity() + within*l.Requests()/l.Period()
-	case l.Algorithm() == core.SlidingWindowLog:
-		return periods * l.Requests()
+		return l.Capacity + periods*l.Requests
+	case l.IsBucket:
+		return l.Capacity + within*l.Requests/l.Period
+	case l.Algorithm == rate.SlidingWindowLog:
+		return periods * l.Requests
 	}
-	return (periods + 1) * l.Requests() // windows that overlap that time
+	return (periods + 1) * l.Requests // windows that overlap that time
 }
 
 // policiesInTransition: what the former limit does besides rejecting goes on as it was.
 func policiesInTransition(t *testing.T, newStore NewStore) {
-	a := variant{"token_bucket", core.TokenBucket, false}
-	b := variant{"sliding_window_log", core.SlidingWindowLog, false}
-	c := variant{"fixed_window", core.FixedWindow, false}
+	a := variant{"token_bucket", rate.TokenBucket, false}
+	b := variant{"sliding_window_log", rate.SlidingWindowLog, false}
+	c := variant{"fixed_window", rate.FixedWindow, false}
 	t.Run("soft", func(t *testing.T) {
 		s := newScene(t, newStore)
 		x := s.switching(core.RuleConfig{Namespace: "soft", Name: "x", Limit: a.limit(t, 2, minute), OverflowPolicy: core.OverflowPolicy{SoftPercent: 100, SoftFor: time.Hour}}, core.MoreLimits{})
@@ -658,7 +659,7 @@ func policiesInTransition(t *testing.T, newStore NewStore) {
 	})
 	t.Run("queue", func(t *testing.T) {
 		s := newScene(t, newStore)
-		x := s.switching(core.RuleConfig{Namespace: "queue", Name: "x", Limit: variant{"leaky_bucket", core.LeakyBucket, false}.limit(t, 5, minute)}, core.MoreLimits{})
+		x := s.switching(core.RuleConfig{Namespace: "queue", Name: "x", Limit: variant{"leaky_bucket", rate.LeakyBucket, false}.limit(t, 5, minute)}, core.MoreLimits{})
 		x.ask("", "alice")
 		x.to(b.limit(t, 100, minute), core.MoreLimits{})
 		if d := x.ask("", "alice"); !d.Allowed || d.Delay != 12*second {

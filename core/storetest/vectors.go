@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -136,7 +137,7 @@ func (p *player) setLimit(said []string) error {
 	if len(said) < 2 {
 		return fmt.Errorf("want limit <requests>/<period> <algorithm>")
 	}
-	var c core.LimitConfig
+	var c rate.LimitConfig
 	rule := core.RuleConfig{Name: "vector"}
 	err := readLimit(said, &c, &rule)
 	if err != nil {
@@ -157,7 +158,7 @@ func (p *player) setLimit(said []string) error {
 		case word == "soft":
 			rule.OverflowPolicy.SoftPercent, err = strconv.ParseInt(value, 10, 64)
 			if err == nil {
-				rule.OverflowPolicy.SoftFor, err = core.ParsePeriod(second)
+				rule.OverflowPolicy.SoftFor, err = rate.ParsePeriod(second)
 			}
 			i++
 		case word == "penalty":
@@ -167,17 +168,17 @@ func (p *player) setLimit(said []string) error {
 		case word == "on_limit" && value == "delay":
 			c.Delays = true
 		case word == "candidate":
-			var candidate core.LimitConfig
+			var candidate rate.LimitConfig
 			if err = readLimit([]string{value, second}, &candidate, nil); err == nil {
-				rule.Candidate, err = core.NewLimit(candidate)
+				rule.Candidate, err = rate.NewLimit(candidate)
 			}
 			i++
 		case word == "refill" && value == "interval":
 			c.Interval = true
 		case word == "burst":
-			c.Burst, err = words.ParseCount(value, core.MaxRequests)
+			c.Burst, err = words.ParseCount(value, rate.MaxRequests)
 		case word == "max_delay":
-			c.MaxDelay, err = core.ParsePeriod(value)
+			c.MaxDelay, err = rate.ParsePeriod(value)
 		case word == "time_zone":
 			c.Location, err = time.LoadLocation(value)
 		default:
@@ -189,7 +190,7 @@ func (p *player) setLimit(said []string) error {
 		i++
 	}
 	if rule.Limit == nil {
-		if rule.Limit, err = core.NewLimit(c); err != nil {
+		if rule.Limit, err = rate.NewLimit(c); err != nil {
 			return err
 		}
 	}
@@ -202,17 +203,17 @@ func (p *player) setLimit(said []string) error {
 }
 
 // readLimit reads <requests>/<period> <algorithm> into c, or the whole limit of <requests> concurrency into rule.
-func readLimit(said []string, c *core.LimitConfig, rule *core.RuleConfig) error {
+func readLimit(said []string, c *rate.LimitConfig, rule *core.RuleConfig) error {
 	if said[1] == "concurrency" && rule != nil {
-		n, err := words.ParseCount(said[0], core.MaxRequests)
+		n, err := words.ParseCount(said[0], rate.MaxRequests)
 		if err == nil {
-			rule.Limit, err = core.NewConcurrency(n)
+			rule.Limit, err = rate.NewConcurrency(n)
 		}
 		return err
 	}
-	err := core.ParseLimit(said[0], c)
+	err := rate.ParseLimit(said[0], c)
 	if err == nil {
-		c.Algorithm, err = core.ParseAlgorithm(said[1])
+		c.Algorithm, err = rate.ParseAlgorithm(said[1])
 	}
 	return err
 }
@@ -220,7 +221,7 @@ func readLimit(said []string, c *core.LimitConfig, rule *core.RuleConfig) error 
 // readPenalties reads durations, separated by commas.
 func readPenalties(text string, c *core.OverflowPolicy) error {
 	for _, span := range strings.Split(text, ",") {
-		d, err := core.ParsePeriod(span)
+		d, err := rate.ParsePeriod(span)
 		if err != nil {
 			return err
 		}
@@ -231,7 +232,7 @@ func readPenalties(text string, c *core.OverflowPolicy) error {
 
 // request takes or peeks, and returns the decisions of the rule and of its candidate, if it has one. It keeps the request's
 // reservations under a name.
-func (p *player) request(key string, cost int64, peek bool, name string) (d, candidate core.Decision) {
+func (p *player) request(key string, cost int64, peek bool, name string) (d, candidate rate.Decision) {
 	p.scene.t.Helper()
 	checks := []core.Check{{Rule: p.rule, Key: key, Cost: cost}}
 	for _, beside := range p.rule.Beside() {
@@ -315,7 +316,7 @@ func (p *player) ask(words []string) error {
 	for i := 5; i < len(words); i += 2 {
 		fields[words[i]] = words[i+1]
 	}
-	var d, candidate core.Decision
+	var d, candidate rate.Decision
 	for i := 0; i < times; i++ {
 		d, candidate = p.request(words[1], cost, words[2] == "peek", fields["as"])
 		if d.Allowed != want {
@@ -338,7 +339,7 @@ func (p *player) ask(words []string) error {
 }
 
 // hasNumbers returns an error if a number of a decision differs from that in the vector.
-func hasNumbers(d *core.Decision, fields map[string]string) error {
+func hasNumbers(d *rate.Decision, fields map[string]string) error {
 	numbers := map[string]int64{
 		"limit": d.Limit, "remaining": d.Remaining, "retry": d.RetryAfter, "reset": d.ResetAfter, "more": d.MoreAfter, "delay": d.Delay,
 	}
@@ -350,7 +351,7 @@ func hasNumbers(d *core.Decision, fields map[string]string) error {
 		if !known {
 			return fmt.Errorf("want limit, remaining, retry, reset, more, delay, soft, candidate or as, not %q", field)
 		}
-		expected := core.Never
+		expected := rate.Never
 		var err error
 		if field == "remaining" || field == "limit" {
 			expected, err = strconv.ParseInt(value, 10, 64)

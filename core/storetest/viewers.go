@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // testViewers: several limits share one key: the tiers of a rule, or the nodes of a fleet while a limit is changed. They differ
@@ -37,7 +38,7 @@ func testViewers(t *testing.T, newStore NewStore) {
 		}
 	}
 	each(t, newStore, "a lower limit waits, ", variants(), aLowerLimitForgetsNothing)
-	each(t, newStore, "a lower limit charges, ", but(core.LeakyBucket), whatIsReservedIsChargedWholeByALowerLimit)
+	each(t, newStore, "a lower limit charges, ", but(rate.LeakyBucket), whatIsReservedIsChargedWholeByALowerLimit)
 	each(t, newStore, "a lower limit has a departure, ", waiters(), whatDepartsIsChargedWholeByALowerLimit)
 	buckets := variants()[:2] // token buckets, which may take long to drain; what others have counted is gone after two periods
 	each(t, newStore, "what takes long to drain, ", buckets, whatIsReservedIsKnownUntilALowerLimitHasDrainedIt, theLongestWaitIsReported)
@@ -62,10 +63,10 @@ var waysOfViewing = []wayOfViewing{
 
 // has reports whether an algorithm can have that overflow policy.
 func (w wayOfViewing) has(v variant) bool {
-	if v.algorithm == core.LeakyBucket {
+	if v.algorithm == rate.LeakyBucket {
 		return !w.soft && !w.counts && !w.wait
 	}
-	return !w.wait || v.algorithm != core.SlidingWindowCounter
+	return !w.wait || v.algorithm != rate.SlidingWindowCounter
 }
 
 // viewing is a history of one key under several limits.
@@ -114,12 +115,12 @@ func (h *viewing) open(name string) viewer {
 	s := h.scene
 	c := h.variant.config(1+h.below(h.units), h.period)
 	v := viewer{requests: c.Requests, capacity: c.Requests}
-	bucket := h.variant.algorithm == core.TokenBucket || h.variant.algorithm == core.LeakyBucket
+	bucket := h.variant.algorithm == rate.TokenBucket || h.variant.algorithm == rate.LeakyBucket
 	if bucket {
 		c.Burst = 1 + h.below(h.units)
 		v.capacity = c.Burst
 	}
-	if h.variant.algorithm == core.LeakyBucket {
+	if h.variant.algorithm == rate.LeakyBucket {
 		c.MaxDelay = time.Hour
 		v.capacity++
 	}
@@ -172,9 +173,9 @@ func (h *viewing) step() {
 	d, reservations := s.reserve(v.rule, "k", cost)
 	if !d.Allowed {
 		if d.Remaining < 0 {
-			s.t.Fatalf("%s at %d: %+v; less than nothing remains", v.rule.Limit(), now, d)
+			s.t.Fatalf("%s at %d: %+v; less than nothing remains", v.rule.Limit, now, d)
 		}
-		if d.RetryAfter != core.Never && !h.way.soft && !h.way.counts && h.below(2) == 0 {
+		if d.RetryAfter != rate.Never && !h.way.soft && !h.way.counts && h.below(2) == 0 {
 			s.comesTrue(v.rule, "k", cost, d, d.RetryAfter)
 		}
 		return
@@ -195,7 +196,7 @@ func (h *viewing) step() {
 		capacity = v.wide
 		h.passed.fastest = larger(h.passed.fastest, v.faster)
 	}
-	h.passed.add(s.t, v.rule.Limit(), capacity, at, cost)
+	h.passed.add(s.t, v.rule.Limit, capacity, at, cost)
 }
 
 // end ends one of the requests under way: it is charged now, or given back.
@@ -206,7 +207,7 @@ func (h *viewing) end() {
 	keep := h.below(3) > 0
 	h.scene.settle(u.reservations, keep)
 	if keep {
-		h.passed.add(h.scene.t, u.reservations[0].Rule.Limit(), h.largest, h.scene.clock.Now(), u.cost)
+		h.passed.add(h.scene.t, u.reservations[0].Rule.Limit, h.largest, h.scene.clock.Now(), u.cost)
 	}
 }
 
@@ -233,7 +234,7 @@ func aLowerLimitForgetsNothing(s *scene, v variant) {
 	// What was rejected counts, but the limit of a bucket or a window was used up anyway, and a log keeps as many entries as it
 	// has.
 	left := int64(10)
-	if v.algorithm == core.SlidingWindowCounter {
+	if v.algorithm == rate.SlidingWindowCounter {
 		left -= 3
 	}
 	s.no("more of 100 than is left, 90 being used", s.take(high, "alice", left+1), left)
@@ -294,10 +295,10 @@ func whatIsReservedIsKnownUntilALowerLimitHasDrainedIt(s *scene, v variant) {
 
 // theLongestWaitIsReported: what the largest limit has counted takes the smallest longer to drain than any number can hold.
 func theLongestWaitIsReported(s *scene, v variant) {
-	longest := core.MaxPeriod.Microseconds()
-	high := s.open(core.RuleConfig{Name: "centuries", Limit: v.limit(s.t, core.MaxRequests, longest)})
+	longest := rate.MaxPeriod.Microseconds()
+	high := s.open(core.RuleConfig{Name: "centuries", Limit: v.limit(s.t, rate.MaxRequests, longest)})
 	low := s.open(core.RuleConfig{Name: "centuries", Limit: v.limit(s.t, 1, longest)})
-	s.take(high, "alice", core.MaxRequests)
+	s.take(high, "alice", rate.MaxRequests)
 	century := int64(100*365*24) * hour
 	for i := 0; i < 2; i++ {
 		d := s.take(low, "alice", 1)
@@ -318,10 +319,10 @@ func aLoanThatOthersHaveChargedSinceIsForgotten(s *scene, v variant) {
 	s.take(soft, "alice", 20)
 	s.take(soft, "alice", 20)
 	s.clock.Add(4 * second)
-	s.is("8 that are refilled in 4 seconds of tolerance, of which 4 are lent", s.take(soft, "alice", 8), core.Decision{Allowed: true, Soft: true, Limit: 20})
+	s.is("8 that are refilled in 4 seconds of tolerance, of which 4 are lent", s.take(soft, "alice", 8), rate.Decision{Allowed: true, Soft: true, Limit: 20})
 	s.clock.Add(42 * second)
-	s.is("what 42 seconds have refilled, of 40", s.take(plain, "alice", 20), core.Decision{Allowed: true, Limit: 20})
-	s.is("20 more, by tolerance that is there again", s.take(soft, "alice", 20), core.Decision{Allowed: true, Soft: true, Limit: 20})
+	s.is("what 42 seconds have refilled, of 40", s.take(plain, "alice", 20), rate.Decision{Allowed: true, Limit: 20})
+	s.is("20 more, by tolerance that is there again", s.take(soft, "alice", 20), rate.Decision{Allowed: true, Soft: true, Limit: 20})
 }
 
 // whatFallsDueInToleranceIsTheSameWhoeverLooks: a request has waited for another rule, and departs during tolerance. The limit
@@ -336,18 +337,18 @@ func whatFallsDueInToleranceIsTheSameWhoeverLooks(s *scene, v variant) {
 		s.clock.Set(start())
 		key := []string{"the rule looks first", "one without tolerance does", "one with more does"}[i]
 		s.take(soft, key, 20)
-		s.is("20 more than 20", s.take(soft, key, 20), core.Decision{Allowed: true, Soft: true, Limit: 20})
+		s.is("20 more than 20", s.take(soft, key, 20), rate.Decision{Allowed: true, Soft: true, Limit: 20})
 		s.take(slow, key, 1)
 		s.clock.Add(5 * second)
-		s.is("9 of the 10 that 5 seconds have refilled, 5 of which are lent", s.take(soft, key, 9), core.Decision{Allowed: true, Soft: true, Limit: 20})
+		s.is("9 of the 10 that 5 seconds have refilled, 5 of which are lent", s.take(soft, key, 9), rate.Decision{Allowed: true, Soft: true, Limit: 20})
 		a, b := s.ask(one(soft, key), one(slow, key), false)
-		s.is("the tenth", a.Decision, core.Decision{Allowed: true, Soft: true, Limit: 20})
-		s.is("the slow rule", b.Decision, core.Decision{Allowed: true, Limit: 1, Delay: 5 * second})
+		s.is("the tenth", a.Decision, rate.Decision{Allowed: true, Soft: true, Limit: 20})
+		s.is("the slow rule", b.Decision, rate.Decision{Allowed: true, Limit: 1, Delay: 5 * second})
 		s.clock.Add(6 * second)
 		s.peek(first, key, 1)
-		s.is("all that is left of 40: 12 of the last 6 seconds, but for the tenth", s.take(soft, key, 12), core.Decision{Allowed: true, Soft: true, Limit: 20})
-		s.is("one more", s.peek(soft, key, 1), core.Decision{Limit: 20, RetryAfter: second / 2})
+		s.is("all that is left of 40: 12 of the last 6 seconds, but for the tenth", s.take(soft, key, 12), rate.Decision{Allowed: true, Soft: true, Limit: 20})
+		s.is("one more", s.peek(soft, key, 1), rate.Decision{Limit: 20, RetryAfter: second / 2})
 		s.clock.Set(start() + minute)
-		s.is("62 have been allowed, and a minute has drained", s.peek(soft, key, 1), core.Decision{Allowed: true, Limit: 20, Remaining: 17})
+		s.is("62 have been allowed, and a minute has drained", s.peek(soft, key, 1), rate.Decision{Allowed: true, Limit: 20, Remaining: 17})
 	}
 }

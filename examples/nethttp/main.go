@@ -16,6 +16,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/ruleset/yaml"
 	"github.com/proxyweir/weir/redis"
@@ -42,7 +43,7 @@ func NewLimiter(next http.Handler, file, address string) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	memory := core.NewMemory(core.MemoryConfig{})
+	memory := memory.New(memory.Config{})
 	l := &Limiter{Next: next, limiter: core.NewLimiter(memory)}
 	if address != "" {
 		client, err := goredis.New(redis.ClientConfig{Addresses: []string{address}})

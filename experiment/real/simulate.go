@@ -14,7 +14,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/experiment/simulation"
 )
 
@@ -112,7 +112,7 @@ func (c cell) simulated(s *simulation.Situation, follows *followed) (good, sprea
 	}
 	l := a.limits(s)
 	if c.Algorithm != "" {
-		if l.Algorithm, err = core.ParseAlgorithm(c.Algorithm); err != nil {
+		if l.Algorithm, err = rate.ParseAlgorithm(c.Algorithm); err != nil {
 			return 0, 0, false, err
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // Limits are those of the configuration: of each client, and of all together, in requests a second; 0 stands for none. Core decides them, with a
@@ -13,7 +15,7 @@ import (
 // the limit allows in two seconds, and ten requests at least.
 type Limits struct {
 	Client, All float64
-	Algorithm   core.Algorithm // TokenBucket by default
+	Algorithm   rate.Algorithm // TokenBucket by default
 }
 
 const (
@@ -53,7 +55,7 @@ type limiter struct {
 // newLimiter makes a limiter that has a part of all limits.
 func newLimiter(part float64) *limiter {
 	l := &limiter{part: part}
-	l.core = core.NewLimiter(core.NewMemory(core.MemoryConfig{MaxKeys: 16000, Clock: func() int64 { return l.now }}))
+	l.core = core.NewLimiter(memory.New(memory.Config{MaxKeys: 16000, Clock: func() int64 { return l.now }}))
 	return l
 }
 
@@ -67,16 +69,16 @@ func (l *limiter) set(limits Limits) {
 		}
 		algorithm := limits.Algorithm
 		if algorithm == 0 {
-			algorithm = core.TokenBucket
+			algorithm = rate.TokenBucket
 		}
-		config := core.LimitConfig{Algorithm: algorithm, Requests: Requests(most*l.part, period), Period: period}
-		if algorithm == core.TokenBucket || algorithm == core.LeakyBucket {
+		config := rate.LimitConfig{Algorithm: algorithm, Requests: Requests(most*l.part, period), Period: period}
+		if algorithm == rate.TokenBucket || algorithm == rate.LeakyBucket {
 			config.Burst = Burst(most * l.part)
 		}
-		if algorithm == core.LeakyBucket {
+		if algorithm == rate.LeakyBucket {
 			config.MaxDelay = LongestDelay
 		}
-		limit, err := core.NewLimit(config)
+		limit, err := rate.NewLimit(config)
 		if err != nil {
 			panic(err)
 		}

@@ -3,21 +3,21 @@ package simulation
 import (
 	"testing"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // TestLimitsAreCores: what passes at once, and what has a second later.
 func TestLimitsAreCores(t *testing.T) {
 	for _, c := range []struct {
-		algorithm   core.Algorithm
+		algorithm   rate.Algorithm
 		atOnce      int
 		afterSecond int
 	}{
-		{core.TokenBucket, 10, 2}, // a burst of ten, and two a second
-		{core.LeakyBucket, 2, 2},  // one leaves, and one waits for half a second; after a second both are gone
-		{core.FixedWindow, 20, 0}, // twenty in ten seconds
-		{core.SlidingWindowLog, 20, 0},
-		{core.SlidingWindowCounter, 20, 0},
+		{rate.TokenBucket, 10, 2}, // a burst of ten, and two a second
+		{rate.LeakyBucket, 2, 2},  // one leaves, and one waits for half a second; after a second both are gone
+		{rate.FixedWindow, 20, 0}, // twenty in ten seconds
+		{rate.SlidingWindowLog, 20, 0},
+		{rate.SlidingWindowCounter, 20, 0},
 	} {
 		l := newLimiter(0.5)
 		l.set(Limits{Client: 4, Algorithm: c.algorithm})
@@ -45,7 +45,7 @@ func TestABurstIsWhatComesInTwoSeconds(t *testing.T) {
 // TestLimitsMoveAndKeepTheirCounts.
 func TestLimitsMoveAndKeepTheirCounts(t *testing.T) {
 	l := newLimiter(1)
-	l.set(Limits{Client: 1, Algorithm: core.FixedWindow})
+	l.set(Limits{Client: 1, Algorithm: rate.FixedWindow})
 	passes := func() int {
 		n := 0
 		for range 100 {
@@ -56,7 +56,7 @@ func TestLimitsMoveAndKeepTheirCounts(t *testing.T) {
 		return n
 	}
 	before := passes()
-	l.set(Limits{Client: 1.5, All: 100, Algorithm: core.FixedWindow})
+	l.set(Limits{Client: 1.5, All: 100, Algorithm: rate.FixedWindow})
 	if after := passes(); before != 10 || after != 5 {
 		t.Errorf("%d pass, and %d when the limit has grown by a half; want 10 and 5", before, after)
 	}

@@ -3,7 +3,7 @@ package simulation
 import (
 	"fmt"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // Cell is a run of the matrix: a policy against a situation, with an algorithm of the limits. All cells of a situation and a seed have the same
@@ -53,7 +53,7 @@ func Cells(situation string, seed uint64) []Cell {
 	if seed <= seedsOfGrid {
 		policies = append(policies, Grid...)
 	}
-	for _, algorithm := range core.AlgorithmNames {
+	for _, algorithm := range rate.AlgorithmNames {
 		for _, policy := range policies {
 			list = append(list, Cell{situation, policy, algorithm, seed})
 		}
@@ -67,7 +67,7 @@ func (c Cell) Play(s *Situation) (Outcome, error) {
 	var policy Policy = None{}
 	var adviser Adviser
 	if c.Algorithm != "" {
-		a, err := core.ParseAlgorithm(c.Algorithm)
+		a, err := rate.ParseAlgorithm(c.Algorithm)
 		if err != nil {
 			return Outcome{}, err
 		}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/storetest"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
@@ -22,11 +24,11 @@ type handled struct {
 	rules [2]*core.Rule
 }
 
-func newHandled(t *testing.T, server *redistest.Server, prefix string, l core.LimitConfig) *handled {
+func newHandled(t *testing.T, server *redistest.Server, prefix string, l rate.LimitConfig) *handled {
 	h := &handled{t: t, clock: &storetest.Clock{}}
 	h.clock.Set(time.Date(2026, 3, 2, 12, 0, 20, 0, time.UTC).UnixMicro())
 	h.clock.Follow(server.SetTime)
-	limit, err := core.NewLimit(l)
+	limit, err := rate.NewLimit(l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,12 +68,12 @@ func (h *handled) block(node int, span time.Duration) {
 // Blocks, unblocks and resets by hand take effect on all nodes at once, except that a node remembers rejections for ten seconds at most.
 func TestBlocksByHandTakeEffectOnAllNodes(t *testing.T) {
 	server := redistest.Start(t, redistest.WithClock(), redistest.WithUser("weir", "secret", "~hand* "+acl))
-	for _, l := range []core.LimitConfig{
-		{Algorithm: core.TokenBucket, Requests: 3, Period: time.Hour, Interval: true},
-		{Algorithm: core.LeakyBucket, Requests: 3600, Period: time.Hour, Burst: 3},
-		{Algorithm: core.FixedWindow, Requests: 3, Calendar: core.Day},
-		{Algorithm: core.SlidingWindowLog, Requests: 3, Period: time.Hour},
-		{Algorithm: core.SlidingWindowCounter, Requests: 3, Period: time.Hour},
+	for _, l := range []rate.LimitConfig{
+		{Algorithm: rate.TokenBucket, Requests: 3, Period: time.Hour, Interval: true},
+		{Algorithm: rate.LeakyBucket, Requests: 3600, Period: time.Hour, Burst: 3},
+		{Algorithm: rate.FixedWindow, Requests: 3, Calendar: rate.Day},
+		{Algorithm: rate.SlidingWindowLog, Requests: 3, Period: time.Hour},
+		{Algorithm: rate.SlidingWindowCounter, Requests: 3, Period: time.Hour},
 	} {
 		h := newHandled(t, server, "hand"+l.Algorithm.String()+":", l)
 		h.take(0, true, 0)
@@ -104,7 +106,7 @@ func TestBlocksByHandTakeEffectOnAllNodes(t *testing.T) {
 }
 
 // concluded keeps the decision.
-type concluded struct{ decision core.Decision }
+type concluded struct{ decision rate.Decision }
 
 func (c *concluded) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
@@ -115,10 +117,10 @@ func (c *concluded) Conclude(_ http.ResponseWriter, _ *http.Request, checks []co
 // The fast path rejects a key that another node has blocked.
 func TestTheFastPathRejectsABlockedKey(t *testing.T) {
 	server := redistest.Start(t, redistest.WithClock(), redistest.WithUser("weir", "secret", "~hand* "+acl))
-	h := newHandled(t, server, "hand:", core.LimitConfig{Algorithm: core.TokenBucket, Requests: 10, Period: time.Hour})
+	h := newHandled(t, server, "hand:", rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 10, Period: time.Hour})
 	passed := 0
 	rest := &concluded{}
-	handler := redis.Serve(h.nodes[0], h.rules[0], &core.ServeConfig{
+	handler := redis.Serve(h.nodes[0], h.rules[0], &memory.ServeConfig{
 		QuotaFields: answer.NewQuotaFields(h.rules[0], answer.Fields{}),
 		Next:        http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }),
 		Rest:        rest,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
@@ -36,7 +37,7 @@ func TestBlockedKeysAreFoundAmongOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := newStore(t, c, goredis.Config{Addresses: []string{server.Addr()}})
 			limiter := core.NewLimiter(store)
-			config := rule(t, "x", core.TokenBucket, 5)
+			config := rule(t, "x", rate.TokenBucket, 5)
 			config.KeySpec, config.OverflowPolicy = "client_ip", core.OverflowPolicy{Penalties: []time.Duration{time.Hour}}
 			limits := limitsOf(t, limiter, config)
 			for i := range 3000 {
@@ -47,7 +48,7 @@ func TestBlockedKeysAreFoundAmongOthers(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			config.Limit = rule(t, "x", core.SlidingWindowLog, 5).Limit
+			config.Limit = rule(t, "x", rate.SlidingWindowLog, 5).Limit
 			next := limitsOf(t, limiter, config)
 			if err := limiter.SwitchTo(limits, next); err != nil {
 				t.Fatal(err)
@@ -77,7 +78,7 @@ func TestBlockedKeysAreFoundAmongOthers(t *testing.T) {
 func TestAPenaltyIsCarriedIntoAnAccountThatWouldExpireEarlier(t *testing.T) {
 	server := redistest.Start(t)
 	store := newStore(t, redis.Config{PlainKeys: true}, goredis.Config{Addresses: []string{server.Addr()}})
-	punish := func(a core.Algorithm, penalty time.Duration) *core.Rule {
+	punish := func(a rate.Algorithm, penalty time.Duration) *core.Rule {
 		config := rule(t, "x", a, 1)
 		config.OverflowPolicy = core.OverflowPolicy{Penalties: []time.Duration{penalty}}
 		r, err := core.NewRule(config)
@@ -94,7 +95,7 @@ func TestAPenaltyIsCarriedIntoAnAccountThatWouldExpireEarlier(t *testing.T) {
 		}
 		return r
 	}
-	former, next := punish(core.TokenBucket, time.Hour), punish(core.FixedWindow, time.Minute)
+	former, next := punish(rate.TokenBucket, time.Hour), punish(rate.FixedWindow, time.Minute)
 	done := make(chan bool)
 	store.Carry(former, next, func() { close(done) })
 	<-done
@@ -126,7 +127,7 @@ func TestWithoutScanTheFormerLimitHoldsAndTheStoreSaysSo(t *testing.T) {
 	store := newStore(t, redis.Config{Prefix: "weir:", NotCarried: func(server string, err error) { said <- err.Error() }},
 		goredis.Config{Addresses: []string{server.Addr()}, Username: user, Password: userPassword})
 	limiter := core.NewLimiter(store)
-	config := rule(t, "x", core.TokenBucket, 1)
+	config := rule(t, "x", rate.TokenBucket, 1)
 	config.KeySpec = "client_ip"
 	limits := limitsOf(t, limiter, config)
 	ask := func() bool {
@@ -140,7 +141,7 @@ func TestWithoutScanTheFormerLimitHoldsAndTheStoreSaysSo(t *testing.T) {
 	if !ask() || ask() {
 		t.Fatal("the first limit is not 1")
 	}
-	config.Limit = rule(t, "x", core.FixedWindow, 5).Limit
+	config.Limit = rule(t, "x", rate.FixedWindow, 5).Limit
 	if err := limiter.SwitchTo(limits, limitsOf(t, limiter, config)); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +155,7 @@ func TestWithoutScanTheFormerLimitHoldsAndTheStoreSaysSo(t *testing.T) {
 	if err := limiter.Block(limits.InForce().Own(), "mallory", 3600_000_000); err != nil {
 		t.Fatal(err)
 	}
-	config.Limit = rule(t, "x", core.SlidingWindowLog, 5).Limit
+	config.Limit = rule(t, "x", rate.SlidingWindowLog, 5).Limit
 	next := limitsOf(t, limiter, config)
 	if err := limiter.SwitchTo(limits, next); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/storetest"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
@@ -21,13 +23,13 @@ type wrongClocks struct {
 	nodes  []*redis.Store
 	wrong  []time.Duration
 	rules  [][]*core.Rule // by node; those of the memory come last
-	memory *core.Memory
+	memory *memory.Store
 	calls  int // of scripts, before the requests that are counted
 	asked  int
 }
 
 // newWrongClocks returns wrongClocks with rules of those limits. With remember the nodes answer from memory.
-func newWrongClocks(t *testing.T, remember bool, wrong []time.Duration, limits ...core.LimitConfig) *wrongClocks {
+func newWrongClocks(t *testing.T, remember bool, wrong []time.Duration, limits ...rate.LimitConfig) *wrongClocks {
 	t.Helper()
 	server := redistest.Start(t, redistest.WithClock())
 	conn, err := server.Dial()
@@ -38,7 +40,7 @@ func newWrongClocks(t *testing.T, remember bool, wrong []time.Duration, limits .
 	w := &wrongClocks{t: t, clock: &storetest.Clock{}, recall: remember, conn: conn, wrong: wrong}
 	w.clock.Set(time.Date(2026, 3, 2, 12, 0, 20, 0, time.UTC).UnixMicro())
 	w.clock.Follow(server.SetTime)
-	w.memory = core.NewMemory(core.MemoryConfig{Clock: w.clock.Now})
+	w.memory = memory.New(memory.Config{Clock: w.clock.Now})
 	for i := range wrong {
 		own := func() int64 { return w.clock.Now() + w.wrong[i].Microseconds() }
 		c := redis.Config{Prefix: "clocks:", Clock: own, WallClock: own}
@@ -52,8 +54,8 @@ func newWrongClocks(t *testing.T, remember bool, wrong []time.Duration, limits .
 		w.nodes = append(w.nodes, newStore(t, c, goredis.Config{Addresses: []string{server.Addr()}}))
 	}
 	// Loads the scripts into the server.
-	w.open(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1, Period: time.Second}, "warm")
-	w.open(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1, Period: time.Second}, "up")
+	w.open(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1, Period: time.Second}, "warm")
+	w.open(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1, Period: time.Second}, "up")
 	w.take(0, "k", 0)
 	w.take(0, "k", 0, 1)
 	for i := range w.rules {
@@ -66,9 +68,9 @@ func newWrongClocks(t *testing.T, remember bool, wrong []time.Duration, limits .
 	return w
 }
 
-func (w *wrongClocks) open(l core.LimitConfig, name string) {
+func (w *wrongClocks) open(l rate.LimitConfig, name string) {
 	w.t.Helper()
-	limit, err := core.NewLimit(l)
+	limit, err := rate.NewLimit(l)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -115,7 +117,7 @@ func (w *wrongClocks) take(node int, client string, rules ...int) bool {
 			got.Remaining = want.Remaining // the node remembers how many remained then
 		}
 		if got != want {
-			w.t.Fatalf("at %s, node %d, %s: %+v, the memory says %+v", w.time(), node, checks[i].Rule.Identity(), got, want)
+			w.t.Fatalf("at %s, node %d, %s: %+v, the memory says %+v", w.time(), node, checks[i].Rule.Identity, got, want)
 		}
 		admitted = admitted && checks[i].Decision.Allowed
 	}
@@ -130,11 +132,11 @@ func (w *wrongClocks) time() string {
 func (w *wrongClocks) extra() int { return scriptCalls(w.conn) - w.calls - w.asked }
 
 func TestNodesWithWrongClocksShareOneLimit(t *testing.T) {
-	for i, a := range core.AlgorithmNames {
+	for i, a := range rate.AlgorithmNames {
 		t.Run(a, func(t *testing.T) {
 			t.Parallel()
 			w := newWrongClocks(t, true, []time.Duration{time.Hour, -time.Hour, 0},
-				core.LimitConfig{Algorithm: core.Algorithm(i + 1), Requests: 7, Period: time.Minute})
+				rate.LimitConfig{Algorithm: rate.Algorithm(i + 1), Requests: 7, Period: time.Minute})
 			admitted := 0
 			for step := range 500 { // of 0.7 s: more than five minutes
 				for k := range 3 {
@@ -154,22 +156,22 @@ func TestNodesWithWrongClocksShareOneLimit(t *testing.T) {
 // boundaries are times at which windows of the calendar begin.
 var boundaries = []struct {
 	name string
-	unit core.Calendar
+	unit rate.Calendar
 	zone string
 	at   time.Time // UTC
 }{
-	{"midnight", core.Day, "UTC", time.Date(2026, 3, 3, 0, 0, 0, 0, time.UTC)},
-	{"midnight elsewhere", core.Day, "Asia/Kathmandu", time.Date(2026, 3, 2, 18, 15, 0, 0, time.UTC)},
-	{"Monday", core.Week, "Europe/Berlin", time.Date(2026, 3, 1, 23, 0, 0, 0, time.UTC)},
-	{"the end of February", core.Month, "UTC", time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)},
-	{"the end of the year", core.Month, "America/Sao_Paulo", time.Date(2027, 1, 1, 3, 0, 0, 0, time.UTC)},
-	{"the start of a day of 23 hours", core.Day, "Europe/Berlin", time.Date(2026, 3, 28, 23, 0, 0, 0, time.UTC)},
-	{"its end", core.Day, "Europe/Berlin", time.Date(2026, 3, 29, 22, 0, 0, 0, time.UTC)},
-	{"the start of a day of 25 hours", core.Day, "Europe/Berlin", time.Date(2026, 10, 24, 22, 0, 0, 0, time.UTC)},
-	{"its end", core.Day, "Europe/Berlin", time.Date(2026, 10, 25, 23, 0, 0, 0, time.UTC)},
-	{"a week with a day of 25 hours", core.Week, "Europe/Berlin", time.Date(2026, 10, 25, 23, 0, 0, 0, time.UTC)},
-	{"a day without a midnight", core.Day, "America/Sao_Paulo", time.Date(2018, 11, 4, 3, 0, 0, 0, time.UTC)},
-	{"a day that was left out", core.Day, "Pacific/Apia", time.Date(2011, 12, 30, 10, 0, 0, 0, time.UTC)},
+	{"midnight", rate.Day, "UTC", time.Date(2026, 3, 3, 0, 0, 0, 0, time.UTC)},
+	{"midnight elsewhere", rate.Day, "Asia/Kathmandu", time.Date(2026, 3, 2, 18, 15, 0, 0, time.UTC)},
+	{"Monday", rate.Week, "Europe/Berlin", time.Date(2026, 3, 1, 23, 0, 0, 0, time.UTC)},
+	{"the end of February", rate.Month, "UTC", time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)},
+	{"the end of the year", rate.Month, "America/Sao_Paulo", time.Date(2027, 1, 1, 3, 0, 0, 0, time.UTC)},
+	{"the start of a day of 23 hours", rate.Day, "Europe/Berlin", time.Date(2026, 3, 28, 23, 0, 0, 0, time.UTC)},
+	{"its end", rate.Day, "Europe/Berlin", time.Date(2026, 3, 29, 22, 0, 0, 0, time.UTC)},
+	{"the start of a day of 25 hours", rate.Day, "Europe/Berlin", time.Date(2026, 10, 24, 22, 0, 0, 0, time.UTC)},
+	{"its end", rate.Day, "Europe/Berlin", time.Date(2026, 10, 25, 23, 0, 0, 0, time.UTC)},
+	{"a week with a day of 25 hours", rate.Week, "Europe/Berlin", time.Date(2026, 10, 25, 23, 0, 0, 0, time.UTC)},
+	{"a day without a midnight", rate.Day, "America/Sao_Paulo", time.Date(2018, 11, 4, 3, 0, 0, 0, time.UTC)},
+	{"a day that was left out", rate.Day, "Pacific/Apia", time.Date(2011, 12, 30, 10, 0, 0, 0, time.UTC)},
 }
 
 // across takes units in a window's last hours and in the first hours of the next, by all nodes in turn. It fails unless each window admits
@@ -196,13 +198,13 @@ func (w *wrongClocks) across(at time.Time, client string) {
 	}
 }
 
-func calendarLimits(t *testing.T, unit core.Calendar, zone string) []core.LimitConfig {
+func calendarLimits(t *testing.T, unit rate.Calendar, zone string) []rate.LimitConfig {
 	t.Helper()
 	location, err := time.LoadLocation(zone)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []core.LimitConfig{
+	return []rate.LimitConfig{
 		{Requests: 5, Calendar: unit, Location: location},
 		{Requests: 1000, Calendar: unit, Location: location},
 	}
@@ -244,7 +246,7 @@ func TestANodeWhoseClockIsYearsOffMakesOneExtraCall(t *testing.T) {
 
 // A node whose clock is set while it runs makes one extra call again, and none of its requests fails.
 func TestANodeWhoseClockLeapsMakesOneExtraCall(t *testing.T) {
-	w := newWrongClocks(t, false, []time.Duration{0}, calendarLimits(t, core.Day, "Europe/Berlin")...)
+	w := newWrongClocks(t, false, []time.Duration{0}, calendarLimits(t, rate.Day, "Europe/Berlin")...)
 	w.take(0, "k", 0)
 	for i, wrong := range []time.Duration{2000 * time.Hour, 0, -72 * time.Hour, 30 * time.Hour} {
 		w.wrong[0] = wrong
@@ -261,12 +263,12 @@ func TestANodeWhoseClockLeapsMakesOneExtraCall(t *testing.T) {
 // window.
 func TestAClockSetBackOverAWholeWindowOfTheCalendarIsNoError(t *testing.T) {
 	for _, c := range []struct {
-		unit     core.Calendar
+		unit     rate.Calendar
 		from, to time.Time
 	}{
-		{core.Day, time.Date(2026, 3, 4, 0, 30, 0, 0, time.UTC), time.Date(2026, 3, 2, 22, 30, 0, 0, time.UTC)},
-		{core.Week, time.Date(2026, 3, 16, 0, 30, 0, 0, time.UTC), time.Date(2026, 3, 8, 23, 0, 0, 0, time.UTC)},
-		{core.Month, time.Date(2026, 3, 1, 0, 30, 0, 0, time.UTC), time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)},
+		{rate.Day, time.Date(2026, 3, 4, 0, 30, 0, 0, time.UTC), time.Date(2026, 3, 2, 22, 30, 0, 0, time.UTC)},
+		{rate.Week, time.Date(2026, 3, 16, 0, 30, 0, 0, time.UTC), time.Date(2026, 3, 8, 23, 0, 0, 0, time.UTC)},
+		{rate.Month, time.Date(2026, 3, 1, 0, 30, 0, 0, time.UTC), time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)},
 	} {
 		t.Run(c.unit.String(), func(t *testing.T) {
 			w := newWrongClocks(t, false, []time.Duration{0}, calendarLimits(t, c.unit, "UTC")...)

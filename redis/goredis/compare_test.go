@@ -6,8 +6,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
@@ -35,7 +35,7 @@ func newComparing(t *testing.T, addr string, interpreted bool) *comparing {
 // opens opens a rule with that name and key.
 func (c *comparing) opens(t *testing.T, name, spec string) {
 	t.Helper()
-	config := rule(t, name, core.TokenBucket, 100)
+	config := rule(t, name, rate.TokenBucket, 100)
 	config.KeySpec = spec
 	c.open(t, config)
 }

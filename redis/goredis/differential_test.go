@@ -12,6 +12,8 @@ import (
 	_ "time/tzdata" // makes the calendar's tests independent of the machine
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/storetest"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
@@ -85,19 +87,19 @@ type kind struct {
 
 // variant is an algorithm, or one of its modes.
 type variant struct {
-	algorithm core.Algorithm
+	algorithm rate.Algorithm
 	interval  bool
 	calendar  bool
 }
 
 var (
-	tokenBucket   = variant{algorithm: core.TokenBucket}
-	intervals     = variant{algorithm: core.TokenBucket, interval: true}
-	leakyBucket   = variant{algorithm: core.LeakyBucket}
-	fixedWindow   = variant{algorithm: core.FixedWindow}
-	calendar      = variant{algorithm: core.FixedWindow, calendar: true}
-	slidingLog    = variant{algorithm: core.SlidingWindowLog}
-	slidingCount  = variant{algorithm: core.SlidingWindowCounter}
+	tokenBucket   = variant{algorithm: rate.TokenBucket}
+	intervals     = variant{algorithm: rate.TokenBucket, interval: true}
+	leakyBucket   = variant{algorithm: rate.LeakyBucket}
+	fixedWindow   = variant{algorithm: rate.FixedWindow}
+	calendar      = variant{algorithm: rate.FixedWindow, calendar: true}
+	slidingLog    = variant{algorithm: rate.SlidingWindowLog}
+	slidingCount  = variant{algorithm: rate.SlidingWindowCounter}
 	everyVariant  = []variant{tokenBucket, intervals, leakyBucket, fixedWindow, calendar, slidingLog, slidingCount}
 	everyKind     = append(kindsOfOne(), kind{"several rules", everyVariant, 5, 3})
 	calendarZones = []string{"UTC", "Europe/Berlin", "America/Sao_Paulo", "Pacific/Apia", "Asia/Kathmandu", "Antarctica/Troll"}
@@ -158,7 +160,7 @@ type duel struct {
 	conn   *redistest.Conn
 	clock  *storetest.Clock // of both
 	redis  *redis.Store
-	memory *core.Memory // a new one for each history
+	memory *memory.Store // a new one for each history
 
 	rules     []*contender
 	clients   []string
@@ -173,7 +175,7 @@ type duel struct {
 // contender is a rule in both stores.
 type contender struct {
 	variant  variant
-	config   core.LimitConfig
+	config   rate.LimitConfig
 	rule     core.RuleConfig
 	ofRedis  *core.Rule
 	ofMemory *core.Rule
@@ -302,7 +304,7 @@ func (d *duel) begin() error {
 	d.rules = nil
 	d.until = 0
 	d.expiries = make(map[string]int64)
-	d.memory = core.NewMemory(core.MemoryConfig{MaxKeys: 100, Clock: d.clock.Now})
+	d.memory = memory.New(memory.Config{MaxKeys: 100, Clock: d.clock.Now})
 	d.low, d.high = 1_000_000_000_000, 7_000_000_000_000_000
 	d.clients = []string{"a"}
 	rules := 1 + d.r.IntN(d.kind.rules)
@@ -341,7 +343,7 @@ func (d *duel) begin() error {
 
 // open opens the limit of c.config in both stores.
 func (d *duel) open(c *contender) error {
-	limit, err := core.NewLimit(c.config)
+	limit, err := rate.NewLimit(c.config)
 	if err != nil {
 		return err
 	}
@@ -372,7 +374,7 @@ func (d *duel) change(c *contender) error {
 	}
 	before := *c
 	d.randomNumbers(&c.config)
-	if _, err := core.NewLimit(c.config); err != nil {
+	if _, err := rate.NewLimit(c.config); err != nil {
 		c.config = before.config
 		return nil
 	}
@@ -426,10 +428,10 @@ func (d *duel) applies(c *contender) bool {
 }
 
 func (c *contender) isBucket() bool {
-	return c.variant.algorithm == core.TokenBucket || c.variant.algorithm == core.LeakyBucket
+	return c.variant.algorithm == rate.TokenBucket || c.variant.algorithm == rate.LeakyBucket
 }
 
-func (c *contender) period() int64 { return c.rule.Limit.Period() }
+func (c *contender) period() int64 { return c.rule.Limit.Period }
 
 // seeTo blocks, unblocks or resets a client.
 func (d *duel) seeTo(c *contender, client string) error {
@@ -518,7 +520,7 @@ func (d *duel) decide(rules []*contender, clients []string, costs []int64, peek 
 			got.Limit = want.Limit
 			// A request that costs more than the limit is also rejected when a clock that was set back makes the key start afresh. The memo
 			// remembers that reset, although the key continues when the clock is right again.
-			if want.RetryAfter == core.Never {
+			if want.RetryAfter == rate.Never {
 				got.ResetAfter = want.ResetAfter
 			}
 			// A hundred years stand for any longer time. The memo counts them down.
@@ -561,7 +563,7 @@ func (d *duel) decide(rules []*contender, clients []string, costs []int64, peek 
 				k.whole = max(k.whole, after(now, check[0].Decision.ResetAfter))
 			}
 		}
-		if !decision.Allowed && decision.RetryAfter != core.Never {
+		if !decision.Allowed && decision.RetryAfter != rate.Never {
 			d.until = now + decision.RetryAfter
 		} else if d.r.IntN(4) == 0 {
 			d.until = now + decision.ResetAfter
@@ -601,7 +603,7 @@ type trail struct {
 }
 
 // follow notes the effect of a decision on a key.
-func (c *contender) follow(client string, now int64, decision *core.Decision, charged bool) {
+func (c *contender) follow(client string, now int64, decision *rate.Decision, charged bool) {
 	k, p := c.trails[client], c.period()
 	if k == nil {
 		if !charged {
@@ -658,7 +660,7 @@ func (c *contender) agree(k *trail, to int64) bool {
 		return false
 	}
 	p := c.period()
-	if c.variant.algorithm == core.SlidingWindowLog {
+	if c.variant.algorithm == rate.SlidingWindowLog {
 		startsOver := to < k.at-p
 		if k.emptied {
 			return (to >= k.whole || startsOver) && (to >= k.looked || to < k.looked-p)
@@ -744,7 +746,7 @@ func (d *duel) step(c *contender, now int64) int64 {
 
 // cost picks the cost of a request: mostly 1, sometimes the whole limit, or more.
 func (d *duel) cost(c *contender) int64 {
-	most := c.rule.Limit.Capacity()
+	most := c.rule.Limit.Capacity
 	switch k := d.r.IntN(100); {
 	case k < 50:
 		return 1
@@ -757,15 +759,15 @@ func (d *duel) cost(c *contender) int64 {
 	case k < 97:
 		return max(1, most-2+d.r.Int64N(5))
 	}
-	return []int64{core.MaxRequests, core.Unaffordable, most + 1 + d.r.Int64N(most)}[d.r.IntN(3)]
+	return []int64{rate.MaxRequests, rate.Unaffordable, most + 1 + d.r.Int64N(most)}[d.r.IntN(3)]
 }
 
 // randomLimit returns a valid limit: a small one, an ordinary one, or an extreme one.
-func (d *duel) randomLimit(v variant) core.LimitConfig {
+func (d *duel) randomLimit(v variant) rate.LimitConfig {
 	for {
-		c := core.LimitConfig{Algorithm: v.algorithm, Interval: v.interval}
+		c := rate.LimitConfig{Algorithm: v.algorithm, Interval: v.interval}
 		if v.calendar {
-			c.Calendar = core.Day + core.Calendar(d.r.IntN(3))
+			c.Calendar = rate.Day + rate.Calendar(d.r.IntN(3))
 			location, err := time.LoadLocation(calendarZones[d.r.IntN(len(calendarZones))])
 			if err != nil {
 				panic(err) // time/tzdata has them
@@ -775,7 +777,7 @@ func (d *duel) randomLimit(v variant) core.LimitConfig {
 			c.Period = d.randomPeriod()
 		}
 		d.randomNumbers(&c)
-		if _, err := core.NewLimit(c); err == nil {
+		if _, err := rate.NewLimit(c); err == nil {
 			return c
 		}
 	}
@@ -784,22 +786,22 @@ func (d *duel) randomLimit(v variant) core.LimitConfig {
 func (d *duel) randomPeriod() time.Duration {
 	switch d.r.IntN(10) {
 	case 0:
-		return core.MinPeriod
+		return rate.MinPeriod
 	case 1:
-		return core.MaxPeriod
+		return rate.MaxPeriod
 	case 2, 3:
 		// Around 2³¹ microseconds the quantum of a log's times begins to be more than one.
 		return []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour, (1<<31 - 1) * time.Microsecond,
-			1 << 31 * time.Microsecond, (1<<32 - 1) * time.Microsecond, core.MaxPeriod - time.Microsecond}[d.r.IntN(8)]
+			1 << 31 * time.Microsecond, (1<<32 - 1) * time.Microsecond, rate.MaxPeriod - time.Microsecond}[d.r.IntN(8)]
 	}
-	return time.Duration(d.spread(core.MinPeriod.Microseconds(), core.MaxPeriod.Microseconds())) * time.Microsecond
+	return time.Duration(d.spread(rate.MinPeriod.Microseconds(), rate.MaxPeriod.Microseconds())) * time.Microsecond
 }
 
 // randomNumbers changes numbers of a limit that a reload may change.
-func (d *duel) randomNumbers(c *core.LimitConfig) {
-	most := int64(core.MaxRequests)
-	if c.Algorithm == core.SlidingWindowLog {
-		most = core.MaxLogRequests
+func (d *duel) randomNumbers(c *rate.LimitConfig) {
+	most := int64(rate.MaxRequests)
+	if c.Algorithm == rate.SlidingWindowLog {
+		most = rate.MaxLogRequests
 		if d.r.IntN(2) == 0 {
 			most = 2000 // more than a log that is read whole
 		}
@@ -811,20 +813,20 @@ func (d *duel) randomNumbers(c *core.LimitConfig) {
 	if d.r.IntN(20) == 0 {
 		c.Requests = most
 	}
-	if c.Algorithm == core.TokenBucket || c.Algorithm == core.LeakyBucket {
+	if c.Algorithm == rate.TokenBucket || c.Algorithm == rate.LeakyBucket {
 		switch d.r.IntN(5) {
 		case 0:
 			c.Burst = 0
 		case 1:
 			c.Burst = most
 		case 2: // as many as drain in ten years
-			years := float64(core.MaxDrain) / float64(c.Period) * float64(c.Requests)
-			c.Burst = max(1, int64(min(core.MaxRequests, years)))
+			years := float64(rate.MaxDrain) / float64(c.Period) * float64(c.Requests)
+			c.Burst = max(1, int64(min(rate.MaxRequests, years)))
 		default:
 			c.Burst = d.spread(1, most)
 		}
 	}
-	if c.Algorithm == core.LeakyBucket {
+	if c.Algorithm == rate.LeakyBucket {
 		c.MaxDelay = time.Duration(d.spread(1, time.Hour.Microseconds())) * time.Microsecond
 	}
 }
@@ -922,13 +924,13 @@ func TestOthersChargesAreNotGivenBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			other := newStore(t, redis.Config{Prefix: prefix, WallClock: clock.Now}, goredis.Config{Addresses: []string{server.Addr()}})
-			memory := core.NewMemory(core.MemoryConfig{Clock: clock.Now})
+			memory := memory.New(memory.Config{Clock: clock.Now})
 			open := func(s core.Store, name string, requests int64) *core.Rule {
-				l := core.LimitConfig{Algorithm: c.variant.algorithm, Interval: c.variant.interval, Requests: requests, Period: time.Minute}
-				if c.variant.algorithm == core.LeakyBucket {
+				l := rate.LimitConfig{Algorithm: c.variant.algorithm, Interval: c.variant.interval, Requests: requests, Period: time.Minute}
+				if c.variant.algorithm == rate.LeakyBucket {
 					l.MaxDelay = time.Hour
 				}
-				limit, err := core.NewLimit(l)
+				limit, err := rate.NewLimit(l)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -941,7 +943,7 @@ func TestOthersChargesAreNotGivenBack(t *testing.T) {
 				}
 				return r
 			}
-			take := func(s core.Store, r *core.Rule, cost int64, peek bool) core.Decision {
+			take := func(s core.Store, r *core.Rule, cost int64, peek bool) rate.Decision {
 				t.Helper()
 				checks := []core.Check{{Rule: r, Key: "k", Cost: cost}}
 				if err := s.Decide(checks, peek); err != nil {

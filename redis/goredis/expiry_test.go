@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/storetest"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
@@ -144,7 +145,7 @@ func TestALongLogTakesAtMostTwiceTheSpaceOfItsEntries(t *testing.T) {
 	clock.Set(time.Date(2026, 3, 2, 12, 0, 20, 0, time.UTC).UnixMicro())
 	clock.Follow(server.SetTime)
 	s := newStore(t, redis.Config{Prefix: "log:", PlainKeys: true}, goredis.Config{Addresses: []string{server.Addr()}})
-	limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.SlidingWindowLog, Requests: 500, Period: time.Minute})
+	limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.SlidingWindowLog, Requests: 500, Period: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +166,7 @@ func TestALongLogTakesAtMostTwiceTheSpaceOfItsEntries(t *testing.T) {
 			key := server.MustDo(t, "KEYS", "log:{k}:r:*").List[0].Text
 			longest = max(longest, server.MustDo(t, "STRLEN", key).Int)
 		}
-		clock.Add(limit.Period() / 500)
+		clock.Add(limit.Period / 500)
 	}
 	if longest > 11+4*(2*500+2) || longest < 11+4*500 {
 		t.Errorf("500 times of 4 bytes take up to %d bytes", longest)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
@@ -58,7 +59,7 @@ func newObserved(t testing.TB, g goredis.Config) *observed {
 	}
 	t.Cleanup(func() { _ = store.Close() }) // may be closed already
 	w.node = &node{store: store}
-	w.open(t, rule(t, "plenty", core.FixedWindow, plenty))
+	w.open(t, rule(t, "plenty", rate.FixedWindow, plenty))
 	return w
 }
 
@@ -272,7 +273,7 @@ func TestWithoutMemoryNothingIsHalfWritten(t *testing.T) {
 	}
 	dump := func() string {
 		var b strings.Builder
-		for r, name := range core.AlgorithmNames {
+		for r, name := range rate.AlgorithmNames {
 			fmt.Fprintf(&b, "%s: seen %d, new %d; ", name, n.used(t, r, "seen"), n.used(t, r, "new"))
 		}
 		return b.String()
@@ -282,7 +283,7 @@ func TestWithoutMemoryNothingIsHalfWritten(t *testing.T) {
 	for _, key := range []string{"seen", "new"} {
 		for r := range all {
 			if _, err := n.ask([]int{r}, key); err == nil || !strings.Contains(err.Error(), "OOM") {
-				t.Errorf("%s without memory: %v", core.AlgorithmNames[r], err)
+				t.Errorf("%s without memory: %v", rate.AlgorithmNames[r], err)
 			}
 			until(t, "the breaker closes", func() bool { // if probes succeed: they write nothing that stays
 				server.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
@@ -390,25 +391,25 @@ func TestAForeignValueUnderAFurtherKeyIsOverwritten(t *testing.T) {
 	for _, c := range oneOfEach(t, 10) {
 		name := c.Name
 		c.Name, c.OverflowPolicy = name+"-penalty", core.OverflowPolicy{Penalties: []time.Duration{time.Hour}}
-		if c.Limit.Algorithm() != core.LeakyBucket { // it allows no count by status and no penalties
+		if c.Limit.Algorithm != rate.LeakyBucket { // it allows no count by status and no penalties
 			rules = append(rules, c)
 			c.Name, c.OverflowPolicy = name+"-count", core.OverflowPolicy{Count: statuses}
 			rules = append(rules, c)
 		}
-		if c.Limit.Algorithm() == core.SlidingWindowCounter { // it never delays
+		if c.Limit.Algorithm == rate.SlidingWindowCounter { // it never delays
 			continue
 		}
 		most := int64(2)
-		if c.Limit.Algorithm() == core.LeakyBucket { // its requests wait, from the second on
+		if c.Limit.Algorithm == rate.LeakyBucket { // its requests wait, from the second on
 			most = 4
 		}
-		delayed, err := core.NewLimit(core.LimitConfig{Requests: most, Period: 10 * time.Minute, Algorithm: c.Limit.Algorithm(), Delays: true, MaxDelay: time.Hour})
+		delayed, err := rate.NewLimit(rate.LimitConfig{Requests: most, Period: 10 * time.Minute, Algorithm: c.Limit.Algorithm, Delays: true, MaxDelay: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
 		rules = append(rules, core.RuleConfig{Name: name + "-delay", Limit: delayed})
 	}
-	places, err := core.NewConcurrency(10)
+	places, err := rate.NewConcurrency(10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -571,7 +572,7 @@ func TestKilledConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	g := goredis.Config{Addresses: []string{server.Addr()}, Timeout: time.Second}
-	fleet := newFleet(t, 3, way{Config: g}, rule(t, "plenty", core.TokenBucket, plenty))
+	fleet := newFleet(t, 3, way{Config: g}, rule(t, "plenty", rate.TokenBucket, plenty))
 	var kills atomic.Int64
 	stop := again(func() {
 		if killed, err := server.Do("CLIENT", "KILL", "TYPE", "normal"); err == nil {
@@ -679,7 +680,7 @@ func TestAPausedServerAdmitsNoMoreThanTheLimitAfterwards(t *testing.T) {
 	server := redistest.Start(t)
 	const units = 5000
 	g := goredis.Config{Addresses: []string{server.Addr()}, Timeout: 50 * time.Millisecond}
-	fleet := newFleet(t, 2, way{Config: g}, rule(t, "limit", core.FixedWindow, units))
+	fleet := newFleet(t, 2, way{Config: g}, rule(t, "limit", rate.FixedWindow, units))
 	stop := load(fleet, 32, func(n *node) (bool, error) { return n.ask([]int{0}, "everybody") })
 	until(t, "some were admitted", func() bool { calls, _ := runs(t, server); return calls > 100 })
 	server.Pause()
@@ -810,7 +811,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := &node{store: store}
-		n.open(t, rule(t, "plenty", core.TokenBucket, plenty))
+		n.open(t, rule(t, "plenty", rate.TokenBucket, plenty))
 		nodes = append(nodes, n)
 	}
 	stop := load(nodes, 21, func(n *node) (bool, error) { return n.ask([]int{0}, "everybody") })

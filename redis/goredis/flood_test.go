@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // Under a flood the nodes of a large fleet do not all ask for each unit that becomes free, and the whole limit is admitted nevertheless.
 func TestAFloodOnManyNodesAsksSeldom(t *testing.T) {
 	const nodes, limit, demand = 30, 100, 3000 // units and requests a second
-	f := newLeasing(t, nodes, core.RuleConfig{Name: "r"}, core.LimitConfig{Algorithm: core.TokenBucket, Requests: limit, Period: time.Second})
+	f := newLeasing(t, nodes, core.RuleConfig{Name: "r"}, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: limit, Period: time.Second})
 	random := rand.New(rand.NewPCG(1, 2))
 	flood := func(lasts time.Duration) (admitted int) {
 		for end := f.time.Load() + lasts.Microseconds(); f.time.Load() < end; {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 )
@@ -14,9 +16,9 @@ import (
 type attacked struct {
 	*leasing
 	random *rand.Rand
-	limit  core.LimitConfig
+	limit  rate.LimitConfig
 	nodes  []attackedNode
-	memory *core.Memory
+	memory *memory.Store
 	judge  []core.Check // decides on each admission
 }
 
@@ -47,7 +49,7 @@ func (a *attacked) start(as core.Consistency) attackedNode {
 // rule opens the rule with its present limit in a store.
 func (a *attacked) rule(s core.Store, as core.Consistency) *core.Rule {
 	a.t.Helper()
-	l, err := core.NewLimit(a.limit)
+	l, err := rate.NewLimit(a.limit)
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -93,11 +95,11 @@ func (a *attacked) change() {
 
 // Whatever happens to connections, nodes and the limit, real nodes and a real Redis admit nothing beyond the limit that is in force.
 func TestNothingIsAdmittedBeyondALimitUnderAttack(t *testing.T) {
-	for i, algorithm := range []core.Algorithm{core.FixedWindow, core.SlidingWindowCounter, core.SlidingWindowLog, core.TokenBucket} {
+	for i, algorithm := range []rate.Algorithm{rate.FixedWindow, rate.SlidingWindowCounter, rate.SlidingWindowLog, rate.TokenBucket} {
 		t.Run(algorithm.String(), func(t *testing.T) {
-			limit := core.LimitConfig{Algorithm: algorithm, Requests: 2000, Period: 20 * time.Second}
+			limit := rate.LimitConfig{Algorithm: algorithm, Requests: 2000, Period: 20 * time.Second}
 			a := &attacked{leasing: newLeasing(t, 0, core.RuleConfig{Name: "r"}, limit), random: rand.New(rand.NewPCG(uint64(i), 5)), limit: limit}
-			a.memory = core.NewMemory(core.MemoryConfig{Clock: a.time.Load})
+			a.memory = memory.New(memory.Config{Clock: a.time.Load})
 			a.judge = []core.Check{{Rule: a.rule(a.memory, core.Strict), Key: "k"}}
 			for _, as := range []core.Consistency{core.Leased, core.Leased, core.Strict} {
 				a.nodes = append(a.nodes, a.start(as))

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
@@ -29,7 +31,7 @@ type leasing struct {
 }
 
 // newLeasing starts a fleet of so many stores, each with a rule of the configuration.
-func newLeasing(t *testing.T, nodes int, c core.RuleConfig, l core.LimitConfig) *leasing {
+func newLeasing(t *testing.T, nodes int, c core.RuleConfig, l rate.LimitConfig) *leasing {
 	t.Helper()
 	f := &leasing{t: t, config: c, server: redistest.Start(t, redistest.WithClock())}
 	f.proxy = redistest.NewProxy(t, f.server.Addr())
@@ -40,7 +42,7 @@ func newLeasing(t *testing.T, nodes int, c core.RuleConfig, l core.LimitConfig) 
 		t.Fatal(err)
 	}
 	t.Cleanup(f.conn.Close)
-	if f.config.Limit, err = core.NewLimit(l); err != nil {
+	if f.config.Limit, err = rate.NewLimit(l); err != nil {
 		t.Fatal(err)
 	}
 	for range nodes {
@@ -72,7 +74,7 @@ func (f *leasing) step(by time.Duration) {
 	f.server.SetTime(f.time.Add(by.Microseconds()))
 }
 
-func (f *leasing) decide(node int, cost int64) (core.Decision, error) {
+func (f *leasing) decide(node int, cost int64) (rate.Decision, error) {
 	checks := []core.Check{{Rule: f.rules[node], Key: "k", Cost: cost}}
 	err := f.stores[node].Decide(checks, false)
 	return checks[0].Decision, err
@@ -112,9 +114,9 @@ func (f *leasing) warm(node int, units int64) (admitted int) {
 
 // Three nodes with twice the limit's demand admit exactly the limit, with few calls.
 func TestNodesThatLeaseAdmitTheLimitWithFewCalls(t *testing.T) {
-	for name, l := range map[string]core.LimitConfig{
-		"fixed_window": {Algorithm: core.FixedWindow, Requests: 6000, Period: 10 * time.Second},
-		"token_bucket": {Algorithm: core.TokenBucket, Requests: 6, Burst: 6000, Period: 10 * time.Millisecond * 1000},
+	for name, l := range map[string]rate.LimitConfig{
+		"fixed_window": {Algorithm: rate.FixedWindow, Requests: 6000, Period: 10 * time.Second},
+		"token_bucket": {Algorithm: rate.TokenBucket, Requests: 6, Burst: 6000, Period: 10 * time.Millisecond * 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newLeasing(t, 3, core.RuleConfig{Name: "r", Consistency: core.Leased}, l)
@@ -142,7 +144,7 @@ func TestNodesThatLeaseAdmitTheLimitWithFewCalls(t *testing.T) {
 
 // What a node holds it spends without Redis. Then requests get the store's error.
 func TestALeaseIsSpentWhileRedisIsAway(t *testing.T) {
-	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, core.LimitConfig{Requests: 10000, Period: time.Minute})
+	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, rate.LimitConfig{Requests: 10000, Period: time.Minute})
 	f.warm(0, 40)
 	held := f.stores[0].LeaseStats().Units
 	f.proxy.Refuse()
@@ -163,7 +165,7 @@ func TestALeaseIsSpentWhileRedisIsAway(t *testing.T) {
 
 // Nothing of a lease is spent after its end: the request asks Redis.
 func TestALeaseEnds(t *testing.T) {
-	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, core.LimitConfig{Requests: 10000, Period: time.Minute})
+	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, rate.LimitConfig{Requests: 10000, Period: time.Minute})
 	f.warm(0, 40)
 	f.proxy.Refuse()
 	f.step(time.Second)
@@ -175,7 +177,7 @@ func TestALeaseEnds(t *testing.T) {
 
 // What a node has held is free for others two epochs after its death, as far as the bucket refills; and at once if it has given it back.
 func TestWhatADeadNodeHeldIsFreeForOthers(t *testing.T) {
-	l := core.LimitConfig{Algorithm: core.TokenBucket, Requests: 1000, Burst: 1000, Period: time.Second}
+	l := rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 1000, Burst: 1000, Period: time.Second}
 	for _, closes := range []bool{false, true} {
 		t.Run(fmt.Sprint("closes ", closes), func(t *testing.T) {
 			f := newLeasing(t, 2, core.RuleConfig{Name: "r", Consistency: core.Leased}, l)
@@ -212,8 +214,8 @@ func TestWhatADeadNodeHeldIsFreeForOthers(t *testing.T) {
 
 // A request under a leased rule and one that is full takes nothing of the lease.
 func TestAllOrNoneOfTheRulesAreChargedBesideALease(t *testing.T) {
-	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, core.LimitConfig{Requests: 10000, Period: time.Minute})
-	l, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 2, Period: time.Minute})
+	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, rate.LimitConfig{Requests: 10000, Period: time.Minute})
+	l, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 2, Period: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +248,7 @@ func TestAllOrNoneOfTheRulesAreChargedBesideALease(t *testing.T) {
 
 // A block by hand rejects at once on the node where it is made, whatever that held.
 func TestABlockByHandForgetsTheLease(t *testing.T) {
-	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, core.LimitConfig{Requests: 10000, Period: time.Minute})
+	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, rate.LimitConfig{Requests: 10000, Period: time.Minute})
 	f.warm(0, 40)
 	if err := f.stores[0].Block(f.rules[0], "k", time.Minute.Microseconds()); err != nil {
 		t.Fatal(err)
@@ -258,13 +260,13 @@ func TestABlockByHandForgetsTheLease(t *testing.T) {
 
 // A leased rule needs a store that nodes share.
 func TestALeasedRuleDoesNotFitMemory(t *testing.T) {
-	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, core.LimitConfig{Requests: 10000, Period: time.Minute})
-	alone := core.NewLimiter(core.NewMemory(core.MemoryConfig{}))
+	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, rate.LimitConfig{Requests: 10000, Period: time.Minute})
+	alone := core.NewLimiter(memory.New(memory.Config{}))
 	if err := alone.Fits(f.rules[0]); err == nil {
 		t.Error("no error in memory")
 	}
 	shared := core.NewLimiter(f.stores[0])
-	shared.FallBack(core.NewMemory(core.MemoryConfig{}), 2)
+	shared.FallBack(memory.New(memory.Config{}), 2)
 	if err := shared.Fits(f.rules[0]); err != nil {
 		t.Error(err)
 	}
@@ -272,7 +274,7 @@ func TestALeasedRuleDoesNotFitMemory(t *testing.T) {
 
 // Many requests at once share what their nodes hold, and no unit is spent twice.
 func TestManyRequestsAtOnceSpendNoUnitTwice(t *testing.T) {
-	f := newLeasing(t, 2, core.RuleConfig{Name: "r", Consistency: core.Leased}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 2000, Period: time.Minute})
+	f := newLeasing(t, 2, core.RuleConfig{Name: "r", Consistency: core.Leased}, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 2000, Period: time.Minute})
 	f.warm(0, 20)
 	var admitted atomic.Int64
 	admitted.Store(2000 - f.left())
@@ -313,9 +315,9 @@ func (f *leasing) left() int64 {
 // A reload that lowers a limit ends what nodes hold under the old one: not one unit of that is spent under the new limit, and it is given back. A defect:
 // it was spent to the end of the lease.
 func TestNothingThatWasLentUnderAHigherLimitIsSpentUnderALowerOne(t *testing.T) {
-	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, core.LimitConfig{Requests: 10000, Period: time.Minute})
+	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, rate.LimitConfig{Requests: 10000, Period: time.Minute})
 	admitted := f.warm(0, 40)
-	lower, err := core.NewLimit(core.LimitConfig{Requests: 20, Period: time.Minute})
+	lower, err := rate.NewLimit(rate.LimitConfig{Requests: 20, Period: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +339,7 @@ func TestNothingThatWasLentUnderAHigherLimitIsSpentUnderALowerOne(t *testing.T) 
 // What is lent by answers that come later than a request waits is spent or given back, and no unit of the limit is lost.
 func TestNothingIsLostWithLateAnswers(t *testing.T) {
 	const limit = 10000
-	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: limit, Period: time.Minute})
+	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: limit, Period: time.Minute})
 	c, g := f.configs()
 	g.Timeout = 50 * time.Millisecond
 	f.open(newStore(t, c, g)) // waits no longer
@@ -385,9 +387,9 @@ func TestNothingIsLostWithLateAnswers(t *testing.T) {
 
 // A quota is whole again after its period, though nodes may spend later what they hold. A defect: with a log of an hour, X-RateLimit-Reset was 3603.
 func TestALeasedQuotaIsWholeAgainAfterItsTime(t *testing.T) {
-	for name, l := range map[string]core.LimitConfig{
-		"sliding_window_log": {Algorithm: core.SlidingWindowLog, Requests: 1000, Period: time.Hour},
-		"token_bucket":       {Algorithm: core.TokenBucket, Requests: 1000, Period: time.Hour},
+	for name, l := range map[string]rate.LimitConfig{
+		"sliding_window_log": {Algorithm: rate.SlidingWindowLog, Requests: 1000, Period: time.Hour},
+		"token_bucket":       {Algorithm: rate.TokenBucket, Requests: 1000, Period: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newLeasing(t, 2, core.RuleConfig{Name: "r", Consistency: core.Leased}, l)
@@ -428,7 +430,7 @@ func TestAFarRedisIsToldAndServesLeases(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 100, Period: time.Hour})
+	limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 100, Period: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

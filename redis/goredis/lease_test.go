@@ -7,19 +7,20 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/leasetest"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
 // leasedLimits are limits of all kinds that can be leased.
-var leasedLimits = map[string]core.LimitConfig{
-	"fixed_window":           {Algorithm: core.FixedWindow, Requests: 600, Period: 3 * time.Second},
-	"sliding_window_counter": {Algorithm: core.SlidingWindowCounter, Requests: 500, Period: 2 * time.Second},
-	"sliding_window_log":     {Algorithm: core.SlidingWindowLog, Requests: 300, Period: 1500 * time.Millisecond},
-	"a long log":             {Algorithm: core.SlidingWindowLog, Requests: 3000, Period: 5 * time.Second},
-	"token_bucket":           {Algorithm: core.TokenBucket, Requests: 200, Burst: 400, Period: time.Second},
-	"refill interval":        {Algorithm: core.TokenBucket, Requests: 300, Burst: 500, Period: 2 * time.Second, Interval: true},
+var leasedLimits = map[string]rate.LimitConfig{
+	"fixed_window":           {Algorithm: rate.FixedWindow, Requests: 600, Period: 3 * time.Second},
+	"sliding_window_counter": {Algorithm: rate.SlidingWindowCounter, Requests: 500, Period: 2 * time.Second},
+	"sliding_window_log":     {Algorithm: rate.SlidingWindowLog, Requests: 300, Period: 1500 * time.Millisecond},
+	"a long log":             {Algorithm: rate.SlidingWindowLog, Requests: 3000, Period: 5 * time.Second},
+	"token_bucket":           {Algorithm: rate.TokenBucket, Requests: 200, Burst: 400, Period: time.Second},
+	"refill interval":        {Algorithm: rate.TokenBucket, Requests: 300, Burst: 500, Period: 2 * time.Second, Interval: true},
 }
 
 // both is the store of a Fleet: the scripts in Redis, compared with the Ledger at each step.
@@ -31,7 +32,7 @@ type both struct {
 	n      int
 }
 
-func (b *both) Lend(now, cost int64, a *core.LeaseAsk, length int64) (core.Decision, core.LeaseGrant) {
+func (b *both) Lend(now, cost int64, a *rate.LeaseAsk, length int64) (rate.Decision, rate.LeaseGrant) {
 	b.server.SetTime(now)
 	d, g, err := b.book.Lend(cost, a)
 	if err != nil {
@@ -45,7 +46,7 @@ func (b *both) Lend(now, cost int64, a *core.LeaseAsk, length int64) (core.Decis
 	return d, g
 }
 
-func (b *both) Decide(now, cost int64) core.Decision {
+func (b *both) Decide(now, cost int64) rate.Decision {
 	b.server.SetTime(now)
 	d, err := b.book.Decide(cost)
 	if err != nil {
@@ -59,9 +60,9 @@ func (b *both) Decide(now, cost int64) core.Decision {
 }
 
 // openLeased opens a leased rule in a store on a Redis whose clock can be set.
-func openLeased(t *testing.T, c core.LimitConfig) (*core.Limit, *core.Rule, *redis.Store, *redistest.Server) {
+func openLeased(t *testing.T, c rate.LimitConfig) (*rate.Limit, *core.Rule, *redis.Store, *redistest.Server) {
 	t.Helper()
-	l, err := core.NewLimit(c)
+	l, err := rate.NewLimit(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,13 +93,13 @@ func TestLeasesInRedisAreThoseOfTheLedger(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				rate := []float64{0.7, 1.5, 4, 10}[seed-1] * float64(l.Requests()) / float64(l.Period())
+				rate := []float64{0.7, 1.5, 4, 10}[seed-1] * float64(l.Requests) / float64(l.Period)
 				at := float64(f.Now)
 				for range 4000 {
 					f.Until(int64(at))
 					gap := r.ExpFloat64() / rate
 					if r.IntN(2000) == 0 {
-						gap += float64(r.Int64N(3 * l.Period()))
+						gap += float64(r.Int64N(3 * l.Period))
 					}
 					at += gap
 					if r.IntN(300) == 0 {
@@ -125,7 +126,7 @@ type stepping struct {
 	book   *redis.Book
 }
 
-func (b *stepping) Lend(now, cost int64, a *core.LeaseAsk, _ int64) (core.Decision, core.LeaseGrant) {
+func (b *stepping) Lend(now, cost int64, a *rate.LeaseAsk, _ int64) (rate.Decision, rate.LeaseGrant) {
 	b.server.SetTime(now)
 	d, g, err := b.book.Lend(cost, a)
 	if err != nil {
@@ -134,7 +135,7 @@ func (b *stepping) Lend(now, cost int64, a *core.LeaseAsk, _ int64) (core.Decisi
 	return d, g
 }
 
-func (b *stepping) Decide(now, cost int64) core.Decision {
+func (b *stepping) Decide(now, cost int64) rate.Decision {
 	b.server.SetTime(now)
 	d, err := b.book.Decide(cost)
 	if err != nil {
@@ -161,14 +162,14 @@ func TestAStepOfRedissClockCostsWhatNodesHold(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				rate := 1.5 * float64(l.Requests()) / float64(l.Period())
+				rate := 1.5 * float64(l.Requests) / float64(l.Period)
 				at := float64(f.Now)
-				next := f.Now + 2*l.Period()
+				next := f.Now + 2*l.Period
 				for range 6000 {
 					f.Until(int64(at))
 					at += r.ExpFloat64() / rate
 					if f.Now > next {
-						next = f.Now + l.Period() + r.Int64N(2*l.Period())
+						next = f.Now + l.Period + r.Int64N(2*l.Period)
 						worst, before = max(worst, f.Beyond-before), f.Beyond
 						held += f.Holds()
 						f.SetStoreClock(by.Microseconds())

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
@@ -14,7 +15,7 @@ import (
 // requests end.
 func TestAStoreIsClosedWhenTheLastRequestEnds(t *testing.T) {
 	server := redistest.Start(t)
-	limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1, Period: 24 * time.Hour})
+	limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1, Period: 24 * time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +91,7 @@ func TestAStoreIsClosedWhenTheLastRequestEnds(t *testing.T) {
 // many requests were under way until its request ended.
 func TestALostLeaseIsTakenAgain(t *testing.T) {
 	server := redistest.Start(t)
-	limit, err := core.NewConcurrency(2)
+	limit, err := rate.NewConcurrency(2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +144,7 @@ func TestALostLeaseIsTakenAgain(t *testing.T) {
 // If one of the keys for reservations has a foreign value, all leases are renewed nonetheless.
 func TestALeaseIsRenewedOverAForeignValue(t *testing.T) {
 	server := redistest.Start(t)
-	limit, err := core.NewConcurrency(2)
+	limit, err := rate.NewConcurrency(2)
 	if err != nil {
 		t.Fatal(err)
 	}

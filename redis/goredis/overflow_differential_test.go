@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/storetest"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
@@ -67,7 +69,7 @@ type overflowHistory struct {
 	r      *rand.Rand
 	clock  *storetest.Clock
 	redis  *redis.Store
-	memory *core.Memory
+	memory *memory.Store
 	rules  []*policed
 	twins  bool // some rules have a twin, with the same identity and count, but other numbers and another overflow policy
 	under  []*underWay
@@ -81,7 +83,7 @@ type overflowHistory struct {
 type policed struct {
 	name             string
 	ofRedis, ofStore []*core.Rule
-	limit            *core.Limit
+	limit            *rate.Limit
 	delays           bool
 	twin             *policed // nil: none
 }
@@ -114,7 +116,7 @@ func (h *overflowHistory) begin(server *redistest.Server) {
 	c := redis.Config{WallClock: h.clock.Now, Clock: forgets, PlainKeys: true, Prefix: "c:", Lease: 100 * 366 * 24 * time.Hour}
 	h.redis = newStore(h.t, c, goredis.Config{Addresses: []string{server.Addr()}, Username: "weir", Password: "secret"})
 	h.clock.Set(1_600_000_000_000_000 + h.r.Int64N(200_000_000_000_000))
-	h.memory = core.NewMemory(core.MemoryConfig{Clock: h.clock.Now})
+	h.memory = memory.New(memory.Config{Clock: h.clock.Now})
 	for i := range 1 + h.r.IntN(3) {
 		h.open(i)
 	}
@@ -145,18 +147,18 @@ func (h *overflowHistory) begin(server *redistest.Server) {
 func (h *overflowHistory) open(number int) {
 	c := h.make(fmt.Sprintf("r%d", number), nil)
 	h.rules = append(h.rules, c)
-	if h.twins && !c.limit.InFlight() && h.r.IntN(3) > 0 {
+	if h.twins && !c.limit.InFlight && h.r.IntN(3) > 0 {
 		c.twin = h.make(c.name, c.limit)
 	}
 }
 
 // make makes a random rule. If another limit is given, the rule's limit has the same identity.
-func (h *overflowHistory) make(name string, beside *core.Limit) *policed {
+func (h *overflowHistory) make(name string, beside *rate.Limit) *policed {
 	for {
 		config := h.randomRule(name)
 		if beside != nil {
 			config.Candidate = nil
-			config.Limit = h.randomTwin(beside, config.Limit.Delays())
+			config.Limit = h.randomTwin(beside, config.Limit.Delays)
 		}
 		if config.Limit == nil {
 			continue
@@ -167,44 +169,44 @@ func (h *overflowHistory) make(name string, beside *core.Limit) *policed {
 		}
 		b, _ := core.NewRule(config)
 		for _, r := range append([]*core.Rule{a}, a.Beside()...) {
-			h.logs = h.logs || r.Limit().Algorithm() == core.SlidingWindowLog
+			h.logs = h.logs || r.Limit.Algorithm == rate.SlidingWindowLog
 		}
 		c := &policed{
 			name:    config.Name,
 			ofRedis: append([]*core.Rule{a}, a.Beside()...),
 			ofStore: append([]*core.Rule{b}, b.Beside()...),
 			limit:   config.Limit,
-			delays:  config.Limit.Delays(),
+			delays:  config.Limit.Delays,
 		}
-		h.note("%s: %s delays %v max %d shadow %v count_rejected %v %+v concurrency %d candidate %v", config.Name, config.Limit, config.Limit.Delays(),
-			config.Limit.MaxDelay(), config.Shadow, config.CountRejected, config.OverflowPolicy, config.Concurrency, config.Candidate)
+		h.note("%s: %s delays %v max %d shadow %v count_rejected %v %+v concurrency %d candidate %v", config.Name, config.Limit, config.Limit.Delays,
+			config.Limit.MaxDelay, config.Shadow, config.CountRejected, config.OverflowPolicy, config.Concurrency, config.Candidate)
 		return c
 	}
 }
 
 // randomTwin returns a limit of the same identity. A bucket's has the same rate: with another rate it would expire at another time in Redis,
 // while the memory would forget it when both are whole.
-func (h *overflowHistory) randomTwin(of *core.Limit, delays bool) *core.Limit {
+func (h *overflowHistory) randomTwin(of *rate.Limit, delays bool) *rate.Limit {
 	for range 100 {
-		c := core.LimitConfig{
-			Algorithm: of.Algorithm(),
+		c := rate.LimitConfig{
+			Algorithm: of.Algorithm,
 			Requests:  1 + h.r.Int64N(8),
-			Period:    time.Duration(of.Period()) * time.Microsecond,
+			Period:    time.Duration(of.Period) * time.Microsecond,
 			Delays:    delays,
 			Interval:  of.Interval(),
 		}
-		if of.Algorithm() <= core.LeakyBucket {
-			c.Requests = of.Requests()
+		if of.Algorithm <= rate.LeakyBucket {
+			c.Requests = of.Requests
 			c.Burst = 1 + h.r.Int64N(10)
 		}
 		if delays {
-			c.MaxDelay = time.Duration(of.MaxDelay()) * time.Microsecond
+			c.MaxDelay = time.Duration(of.MaxDelay) * time.Microsecond
 		}
 		if of.Windows(0) != nil {
-			c.Calendar = core.Day
+			c.Calendar = rate.Day
 			c.Period = 0
 		}
-		if l, err := core.NewLimit(c); err == nil {
+		if l, err := rate.NewLimit(c); err == nil {
 			return l
 		}
 	}
@@ -216,13 +218,13 @@ func (h *overflowHistory) randomRule(name string) core.RuleConfig {
 	delays := h.r.IntN(3) == 0
 	c.Limit = h.randomLimit(delays)
 	if h.r.IntN(8) == 0 {
-		c.Limit, _ = core.NewConcurrency(1 + h.r.Int64N(4))
+		c.Limit, _ = rate.NewConcurrency(1 + h.r.Int64N(4))
 		return c
 	}
 	if h.r.IntN(3) == 0 {
 		c.OverflowPolicy.SoftPercent = 1 + h.r.Int64N(200)
 		c.OverflowPolicy.SoftFor = h.randomSpan()
-		for h.r.IntN(4) > 0 && c.Limit.Algorithm() != core.TokenBucket { // it has the most special cases
+		for h.r.IntN(4) > 0 && c.Limit.Algorithm != rate.TokenBucket { // it has the most special cases
 			c.Limit = h.randomLimit(false)
 		}
 	}
@@ -245,10 +247,10 @@ func (h *overflowHistory) randomSpan() time.Duration {
 	return time.Duration(1+h.r.IntN(4000)) * []time.Duration{time.Millisecond, 10 * time.Millisecond, time.Second}[h.r.IntN(3)]
 }
 
-func (h *overflowHistory) randomLimit(delays bool) *core.Limit {
+func (h *overflowHistory) randomLimit(delays bool) *rate.Limit {
 	for {
-		c := core.LimitConfig{
-			Algorithm: core.Algorithm(1 + h.r.IntN(5)),
+		c := rate.LimitConfig{
+			Algorithm: rate.Algorithm(1 + h.r.IntN(5)),
 			Requests:  1 + h.r.Int64N(8),
 			Period:    h.randomSpan(),
 			Delays:    delays,
@@ -261,10 +263,10 @@ func (h *overflowHistory) randomLimit(delays bool) *core.Limit {
 			c.MaxDelay = h.randomSpan()
 		}
 		if h.r.IntN(8) == 0 {
-			c.Calendar = core.Day
+			c.Calendar = rate.Day
 			c.Period = 0
 		}
-		if l, err := core.NewLimit(c); err == nil {
+		if l, err := rate.NewLimit(c); err == nil {
 			return l
 		}
 	}
@@ -292,7 +294,7 @@ func (h *overflowHistory) play() error {
 
 // move moves the clock: mostly by a part of a period.
 func (h *overflowHistory) move() {
-	period := h.rules[h.r.IntN(len(h.rules))].limit.Period()
+	period := h.rules[h.r.IntN(len(h.rules))].limit.Period
 	switch h.r.IntN(12) {
 	case 0, 1, 2:
 		return
@@ -340,13 +342,13 @@ func (h *overflowHistory) request() error {
 	h.seen["decisions"] += len(ofRedis)
 	line := fmt.Sprintf("at %d, peek %v:", h.clock.Now(), peek)
 	for i := range ofRedis {
-		line += fmt.Sprintf(" %s %s cost %d %+v %v;", ofMemory[i].Rule.Identity(), ofMemory[i].Key, ofMemory[i].Cost, ofMemory[i].Decision, ofMemory[i].Ticket != 0)
+		line += fmt.Sprintf(" %s %s cost %d %+v %v;", ofMemory[i].Rule.Identity, ofMemory[i].Key, ofMemory[i].Cost, ofMemory[i].Decision, ofMemory[i].Ticket != 0)
 	}
 	h.note("%s", line)
 	for i := range ofRedis {
 		a, b := &ofRedis[i], &ofMemory[i]
 		if a.Decision != b.Decision || (a.Ticket != 0) != (b.Ticket != 0) {
-			return fmt.Errorf("%s %s: Redis says %+v, ticket %v; the memory %+v, %v", a.Rule.Identity(), a.Key, a.Decision, a.Ticket != 0, b.Decision, b.Ticket != 0)
+			return fmt.Errorf("%s %s: Redis says %+v, ticket %v; the memory %+v, %v", a.Rule.Identity, a.Key, a.Decision, a.Ticket != 0, b.Decision, b.Ticket != 0)
 		}
 		h.count(b, peek)
 	}
@@ -384,7 +386,7 @@ func (h *overflowHistory) end() error {
 			h.seen["kept"]++
 		} else if terms.Counts {
 			h.seen["given back"]++
-		} else if !r.Limit().InFlight() {
+		} else if !r.Limit.InFlight {
 			h.seen["left"]++
 		}
 	}
@@ -401,7 +403,7 @@ func (h *overflowHistory) block() error {
 	key := []string{"a", "b"}[h.r.IntN(2)]
 	if h.r.IntN(4) == 0 {
 		h.seen["reset"]++
-		h.note("at %d, %s is reset under %s", h.clock.Now(), key, c.ofStore[which].Identity())
+		h.note("at %d, %s is reset under %s", h.clock.Now(), key, c.ofStore[which].Identity)
 		if err := h.redis.Reset(c.ofRedis[which], key); err != nil {
 			return err
 		}
@@ -414,7 +416,7 @@ func (h *overflowHistory) block() error {
 	} else {
 		h.seen["blocked"]++
 	}
-	h.note("at %d, %s is blocked under %s for %d", h.clock.Now(), key, c.ofStore[which].Identity(), span)
+	h.note("at %d, %s is blocked under %s for %d", h.clock.Now(), key, c.ofStore[which].Identity, span)
 	if err := h.redis.Block(c.ofRedis[which], key, span); err != nil {
 		return err
 	}

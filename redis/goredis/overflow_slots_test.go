@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
@@ -20,10 +21,10 @@ func TestADenialByOneSlotEndsReservationsInOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rule := func(c core.RuleConfig, l core.LimitConfig) *core.Rule {
+	rule := func(c core.RuleConfig, l rate.LimitConfig) *core.Rule {
 		if c.Limit == nil {
 			l.Period = time.Minute
-			if c.Limit, err = core.NewLimit(l); err != nil {
+			if c.Limit, err = rate.NewLimit(l); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -36,11 +37,11 @@ func TestADenialByOneSlotEndsReservationsInOthers(t *testing.T) {
 		}
 		return r
 	}
-	two, _ := core.NewConcurrency(2)
-	few := rule(core.RuleConfig{Name: "few", Limit: two}, core.LimitConfig{})
-	tries := rule(core.RuleConfig{Name: "tries", OverflowPolicy: core.OverflowPolicy{Count: statuses}}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 3})
-	queued := rule(core.RuleConfig{Name: "queued"}, core.LimitConfig{Algorithm: core.TokenBucket, Requests: 60, Burst: 1, Delays: true})
-	tight := rule(core.RuleConfig{Name: "tight"}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 2})
+	two, _ := rate.NewConcurrency(2)
+	few := rule(core.RuleConfig{Name: "few", Limit: two}, rate.LimitConfig{})
+	tries := rule(core.RuleConfig{Name: "tries", OverflowPolicy: core.OverflowPolicy{Count: statuses}}, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 3})
+	queued := rule(core.RuleConfig{Name: "queued"}, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 60, Burst: 1, Delays: true})
+	tight := rule(core.RuleConfig{Name: "tight"}, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 2})
 	ask := func() []core.Check {
 		checks := []core.Check{
 			{Rule: few, Key: "a", Cost: 1}, {Rule: tries, Key: "b", Cost: 1}, {Rule: queued, Key: "c", Cost: 1}, {Rule: tight, Key: "d", Cost: 1},
@@ -81,7 +82,7 @@ func TestADenialByTheLastSlotIsGivenBackByTheOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := core.NewConcurrency(2)
+	two, err := rate.NewConcurrency(2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,10 +100,10 @@ func TestADenialByTheLastSlotIsGivenBackByTheOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.CloseNow() }) // may be closed already
-		open := func(c core.RuleConfig, l core.LimitConfig) *core.Rule {
+		open := func(c core.RuleConfig, l rate.LimitConfig) *core.Rule {
 			if c.Limit == nil {
 				l.Period = time.Minute
-				if c.Limit, err = core.NewLimit(l); err != nil {
+				if c.Limit, err = rate.NewLimit(l); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -117,14 +118,14 @@ func TestADenialByTheLastSlotIsGivenBackByTheOthers(t *testing.T) {
 		}
 		return node{
 			store:  s,
-			few:    open(core.RuleConfig{Name: "few", Limit: two}, core.LimitConfig{}),
-			tries:  open(core.RuleConfig{Name: "tries", OverflowPolicy: core.OverflowPolicy{Count: statuses}}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 5}),
-			queued: open(core.RuleConfig{Name: "queued"}, core.LimitConfig{Algorithm: core.TokenBucket, Requests: 60, Burst: 1, Delays: true}),
-			tight:  open(core.RuleConfig{Name: "tight"}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1}),
+			few:    open(core.RuleConfig{Name: "few", Limit: two}, rate.LimitConfig{}),
+			tries:  open(core.RuleConfig{Name: "tries", OverflowPolicy: core.OverflowPolicy{Count: statuses}}, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 5}),
+			queued: open(core.RuleConfig{Name: "queued"}, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 60, Burst: 1, Delays: true}),
+			tight:  open(core.RuleConfig{Name: "tight"}, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1}),
 		}
 	}
 	asked, other := newNode(), newNode()
-	one := func(n node, r *core.Rule, key string, cost int64, peek bool) core.Decision {
+	one := func(n node, r *core.Rule, key string, cost int64, peek bool) rate.Decision {
 		t.Helper()
 		checks := []core.Check{{Rule: r, Key: key, Cost: cost}}
 		if err := n.store.Decide(checks, peek); err != nil {

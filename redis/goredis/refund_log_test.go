@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/storetest"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
@@ -49,10 +51,10 @@ func TestARefundFindsItsChargeInsideALog(t *testing.T) {
 				t.Fatal(err)
 			}
 			other := newStore(t, redis.Config{Prefix: prefix, WallClock: clock.Now}, goredis.Config{Addresses: []string{server.Addr()}})
-			memory := core.NewMemory(core.MemoryConfig{Clock: clock.Now})
+			memory := memory.New(memory.Config{Clock: clock.Now})
 			const most = 2000
 			open := func(s core.Store, name string, requests int64) *core.Rule {
-				limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.SlidingWindowLog, Requests: requests, Period: 2 * time.Hour})
+				limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.SlidingWindowLog, Requests: requests, Period: 2 * time.Hour})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -67,7 +69,7 @@ func TestARefundFindsItsChargeInsideALog(t *testing.T) {
 			}
 			ofDenied, ofOther, ofMemory := open(denied, "log", most), open(other, "log", most), open(memory, "log", most)
 			tight := open(denied, "tight", 1)
-			take := func(s core.Store, r *core.Rule, cost int64, peek bool) core.Decision {
+			take := func(s core.Store, r *core.Rule, cost int64, peek bool) rate.Decision {
 				t.Helper()
 				checks := []core.Check{{Rule: r, Key: "k", Cost: cost}}
 				if err := s.Decide(checks, peek); err != nil {

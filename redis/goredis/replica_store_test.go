@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
@@ -17,10 +19,10 @@ import (
 // eventual is a rule whose nodes synchronise when a test says so: a real minute is longer than a test.
 var eventual = core.RuleConfig{Name: "r", Consistency: core.Eventual, SyncEvery: time.Minute}
 
-var thousand = core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1000, Period: time.Hour}
+var thousand = rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1000, Period: time.Hour}
 
 // admit has a node decide on so many requests, and expects that all are admitted. It returns the last decision.
-func (f *leasing) admit(node, requests int) (d core.Decision) {
+func (f *leasing) admit(node, requests int) (d rate.Decision) {
 	f.t.Helper()
 	for i := range requests {
 		var err error
@@ -167,9 +169,9 @@ func TestReplicasGoOnForAWhileWhenRedisFails(t *testing.T) {
 
 // A request under several rules is charged to all or to none, whichever of them have replicas.
 func TestAllOrNoneOfTheRulesAreChargedBesideAReplica(t *testing.T) {
-	f := newLeasing(t, 1, eventual, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 5, Period: time.Hour})
+	f := newLeasing(t, 1, eventual, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 5, Period: time.Hour})
 	rule := func(name string, requests int64, counts bool, c core.Consistency) *core.Rule {
-		l, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: requests, Period: time.Hour})
+		l, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: requests, Period: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,8 +234,8 @@ func TestAllOrNoneOfTheRulesAreChargedBesideAReplica(t *testing.T) {
 
 // A rule that rejects a request, too, and has count_rejected, is charged for that when a replica rejects it.
 func TestARejectionByAReplicaChargesWhatCountsRejections(t *testing.T) {
-	f := newLeasing(t, 1, eventual, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1, Period: time.Hour})
-	l, err := core.NewLimit(core.LimitConfig{Algorithm: core.SlidingWindowCounter, Requests: 1, Period: time.Hour})
+	f := newLeasing(t, 1, eventual, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1, Period: time.Hour})
+	l, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.SlidingWindowCounter, Requests: 1, Period: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +277,7 @@ func TestAPeekAtAReplicaChargesNothing(t *testing.T) {
 
 // A block by hand, and a reset, hold at once on the node where they are made, and on others after they have synchronised.
 func TestABlockByHandReachesReplicas(t *testing.T) {
-	for _, l := range []core.LimitConfig{thousand, {Algorithm: core.SlidingWindowLog, Requests: 1000, Period: time.Hour}} {
+	for _, l := range []rate.LimitConfig{thousand, {Algorithm: rate.SlidingWindowLog, Requests: 1000, Period: time.Hour}} {
 		f := newLeasing(t, 2, eventual, l)
 		f.admit(0, 10)
 		f.admit(1, 10)
@@ -324,7 +326,7 @@ func TestAStoreThatClosesSendsWhatItsReplicasHave(t *testing.T) {
 // A rule with replicas needs a store that nodes share.
 func TestARuleWithReplicasDoesNotFitMemory(t *testing.T) {
 	f := newLeasing(t, 1, eventual, thousand)
-	if err := core.NewLimiter(core.NewMemory(core.MemoryConfig{})).Fits(f.rules[0]); err == nil {
+	if err := core.NewLimiter(memory.New(memory.Config{})).Fits(f.rules[0]); err == nil {
 		t.Error("no error in memory")
 	}
 }
@@ -364,7 +366,7 @@ func TestManyRequestsAtOnceAreSentOnce(t *testing.T) {
 // A node that is alone decides as memory does, with any algorithm, whenever it synchronises. Only units that are sent later than they were admitted may
 // count for longer.
 func TestANodeThatIsAloneDecidesAsMemoryDoes(t *testing.T) {
-	limits := map[string]core.LimitConfig{"the calendar": {Requests: 500, Calendar: core.Day}}
+	limits := map[string]rate.LimitConfig{"the calendar": {Requests: 500, Calendar: rate.Day}}
 	for name, l := range leasedLimits {
 		limits[name] = l
 	}
@@ -378,7 +380,7 @@ func TestANodeThatIsAloneDecidesAsMemoryDoes(t *testing.T) {
 				config.Lines = interpreted
 				f.open(newStore(t, config, g))
 				now := &f.time
-				memory := core.NewMemory(core.MemoryConfig{Clock: now.Load})
+				memory := memory.New(memory.Config{Clock: now.Load})
 				twin, err := core.NewRule(core.RuleConfig{Name: "r", Limit: f.config.Limit})
 				if err == nil {
 					err = memory.Open(twin)
@@ -386,11 +388,11 @@ func TestANodeThatIsAloneDecidesAsMemoryDoes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				exact := l.Algorithm != core.SlidingWindowLog && l.Algorithm != core.TokenBucket // units belong to windows
+				exact := l.Algorithm != rate.SlidingWindowLog && l.Algorithm != rate.TokenBucket // units belong to windows
 				r := rand.New(rand.NewPCG(22, 5))
 				differs, allowed := 0, 0
 				for i := range 1500 {
-					step := time.Duration(r.Int64N(3 * f.config.Limit.Period() / f.config.Limit.Requests() * 1000))
+					step := time.Duration(r.Int64N(3 * f.config.Limit.Period / f.config.Limit.Requests * 1000))
 					f.step(step)
 					if step >= c.SyncEvery || r.IntN(2) == 0 {
 						f.synchronise(0)
@@ -411,7 +413,7 @@ func TestANodeThatIsAloneDecidesAsMemoryDoes(t *testing.T) {
 					if d.Allowed && !want.Allowed || exact && (d.Allowed != want.Allowed || d.Remaining != want.Remaining && d.Allowed) {
 						t.Fatalf("request %d of cost %d: %+v, memory %+v", i, cost, d, want)
 					}
-					if gap := want.Remaining - d.Remaining; gap > f.config.Limit.Quota()/20 { // a rejected request has less to leave
+					if gap := want.Remaining - d.Remaining; gap > f.config.Limit.Quota/20 { // a rejected request has less to leave
 						differs++
 					}
 				}
@@ -440,7 +442,7 @@ func TestReplicasInACluster(t *testing.T) {
 		for _, name := range []string{"a", "b"} {
 			c := eventual
 			c.Name = name
-			l, err := core.NewLimit(thousand)
+			l, err := rate.NewLimit(thousand)
 			if err != nil {
 				t.Fatal(err)
 			}

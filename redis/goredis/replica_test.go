@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/replicatest"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
@@ -22,7 +23,7 @@ type exchange struct {
 	book   *redis.Book
 }
 
-func (e *exchange) Exchange(now int64, c *core.ReplicaCall, cost int64) (core.Decision, core.ReplicaState) {
+func (e *exchange) Exchange(now int64, c *rate.ReplicaCall, cost int64) (rate.Decision, rate.ReplicaState) {
 	e.server.SetTime(now)
 	d, s, err := e.book.Exchange(c, cost)
 	if err != nil {
@@ -33,7 +34,7 @@ func (e *exchange) Exchange(now int64, c *core.ReplicaCall, cost int64) (core.De
 
 // tale is a random fleet with a demand.
 type tale struct {
-	config  core.LimitConfig
+	config  rate.LimitConfig
 	nodes   int
 	every   time.Duration
 	trip    float64 // µs
@@ -49,12 +50,12 @@ func randomTale(r *rand.Rand) tale {
 	s := tale{nodes: 2 + r.IntN(11), load: 0.5 + 8*math.Pow(r.Float64(), 2), pattern: r.IntN(3), skewed: r.IntN(3) == 0, costs: 1}
 	s.every = time.Duration(math.Pow(10, 4.5+1.5*r.Float64())) * time.Microsecond // 32 ms to 1 s
 	s.trip = float64(s.every.Microseconds()) * 0.1 * r.Float64()
-	s.config = core.LimitConfig{
-		Algorithm: []core.Algorithm{core.FixedWindow, core.SlidingWindowCounter, core.SlidingWindowLog, core.TokenBucket, core.TokenBucket}[r.IntN(5)],
+	s.config = rate.LimitConfig{
+		Algorithm: []rate.Algorithm{rate.FixedWindow, rate.SlidingWindowCounter, rate.SlidingWindowLog, rate.TokenBucket, rate.TokenBucket}[r.IntN(5)],
 		Period:    (s.every * time.Duration(4+r.IntN(30))).Truncate(time.Microsecond),
 		Requests:  int64(math.Pow(10, 1+2*r.Float64())),
 	}
-	if s.config.Algorithm == core.TokenBucket {
+	if s.config.Algorithm == rate.TokenBucket {
 		if s.config.Interval = r.IntN(3) == 0; !s.config.Interval {
 			s.config.Burst = int64(float64(s.config.Requests)*(0.3+r.Float64())) + 2
 		}
@@ -71,7 +72,7 @@ func randomTale(r *rand.Rand) tale {
 // play plays a tale for that many periods.
 func (s tale) play(t *testing.T, server *redistest.Server, key string, periods float64, r *rand.Rand) replicatest.Stats {
 	t.Helper()
-	l, err := core.NewLimit(s.config)
+	l, err := rate.NewLimit(s.config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,11 +90,11 @@ func (s tale) play(t *testing.T, server *redistest.Server, key string, periods f
 		Limit: l, Store: &exchange{t, server, redis.NewBook(store, rule, key)}, Nodes: s.nodes, Terms: terms, Rand: r, Lost: s.lost, Drift: 0.0001, Cuts: s.cuts,
 		Trip: func() int64 { return int64(s.trip * r.Float64()) },
 	})
-	rate := s.load * float64(l.Requests()) / float64(l.Period()) * 2 / float64(1+s.costs) // requests a microsecond
-	unit := float64(l.Period()) / 5
+	rate := s.load * float64(l.Requests) / float64(l.Period) * 2 / float64(1+s.costs) // requests a microsecond
+	unit := float64(l.Period) / 5
 	at := float64(f.Now)
 	gap := 0.0
-	for end := at + periods*float64(l.Period()); at < end; {
+	for end := at + periods*float64(l.Period); at < end; {
 		f.Until(int64(at))
 		if s.cuts && r.Float64() < gap/float64(terms.Every)/30 {
 			f.Cut(r.IntN(s.nodes), int64(float64(terms.Every)*10*r.Float64()))
@@ -170,7 +171,7 @@ func TestTheExcessOfReplicasThatAreCutOffStaysUnderItsBound(t *testing.T) {
 func TestTheExcessUnderCutsAgainAndAgain(t *testing.T) {
 	underrace.OneGoroutine(t)
 	server := redistest.Start(t, redistest.WithClock())
-	config := core.LimitConfig{Algorithm: core.FixedWindow, Requests: 600, Period: time.Minute}
+	config := rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 600, Period: time.Minute}
 	for _, load := range []float64{2, 6, 12} {
 		worst := replicatest.Stats{}
 		for seed := uint64(1); seed <= 20; seed++ {
@@ -194,10 +195,10 @@ func TestTheExcessUnderCutsAgainAndAgain(t *testing.T) {
 func TestTheUsualExcessOfReplicas(t *testing.T) {
 	underrace.OneGoroutine(t)
 	server := redistest.Start(t, redistest.WithClock())
-	for _, algorithm := range []core.Algorithm{core.FixedWindow, core.SlidingWindowCounter, core.SlidingWindowLog, core.TokenBucket} {
+	for _, algorithm := range []rate.Algorithm{rate.FixedWindow, rate.SlidingWindowCounter, rate.SlidingWindowLog, rate.TokenBucket} {
 		for _, nodes := range []int{3, 10, 30} {
 			r := rand.New(rand.NewPCG(uint64(nodes), 7))
-			s := tale{nodes: nodes, every: time.Second, trip: 1000, load: 2, costs: 1, config: core.LimitConfig{Algorithm: algorithm, Period: time.Minute, Requests: int64(1000 * nodes)}}
+			s := tale{nodes: nodes, every: time.Second, trip: 1000, load: 2, costs: 1, config: rate.LimitConfig{Algorithm: algorithm, Period: time.Minute, Requests: int64(1000 * nodes)}}
 			stats := s.play(t, server, fmt.Sprint("usual ", nodes), 5, r)
 			per := 100 / float64(s.config.Requests)
 			t.Logf("%s, %d nodes: %.2f %% of the limit beyond it, of a bound of %.2f %%; %d calls that waited and %d others for %d requests; %d admitted", algorithm, nodes,

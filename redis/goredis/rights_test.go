@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
@@ -26,7 +27,7 @@ func newUserStore(t *testing.T, server *redistest.Server, interpreted bool) *red
 // openConcurrency opens a rule with a limit of requests under way.
 func openConcurrency(t *testing.T, n *node, name string, most int64) {
 	t.Helper()
-	l, err := core.NewConcurrency(most)
+	l, err := rate.NewConcurrency(most)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func TestACommandThatOneRuleLacksDoesNotAffectOthers(t *testing.T) {
 	eachClient(t, func(t *testing.T, interpreted bool) {
 		server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:* "+acl+" "+aclOverflow+" -zadd"))
 		n := &node{store: newUserStore(t, server, interpreted)}
-		n.open(t, rule(t, "plain", core.TokenBucket, plenty))
+		n.open(t, rule(t, "plain", rate.TokenBucket, plenty))
 		openConcurrency(t, n, "places", 5)
 		for i := range 20 {
 			_, err := n.ask([]int{1}, "somebody")
@@ -102,7 +103,7 @@ func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
 		}
 		for _, c := range oneOfEach(t, 3) {
 			open(c)
-			if c.Limit.Algorithm() == core.LeakyBucket { // it allows no count by status and no penalties
+			if c.Limit.Algorithm == rate.LeakyBucket { // it allows no count by status and no penalties
 				continue
 			}
 			name := c.Name
@@ -113,12 +114,12 @@ func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
 		}
 		openConcurrency(t, n, "places", 3)
 		names = append(names, "places")
-		for _, algorithm := range []core.Algorithm{core.TokenBucket, core.SlidingWindowLog} {
-			limit, err := core.NewLimit(core.LimitConfig{Requests: 1, Period: 30 * time.Minute, Algorithm: algorithm, Delays: true, MaxDelay: time.Hour})
+		for _, algorithm := range []rate.Algorithm{rate.TokenBucket, rate.SlidingWindowLog} {
+			limit, err := rate.NewLimit(rate.LimitConfig{Requests: 1, Period: 30 * time.Minute, Algorithm: algorithm, Delays: true, MaxDelay: time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}
-			open(core.RuleConfig{Name: limit.Algorithm().String() + "-delay", Limit: limit})
+			open(core.RuleConfig{Name: limit.Algorithm.String() + "-delay", Limit: limit})
 		}
 		for r, name := range names {
 			admitted := 0
@@ -166,7 +167,7 @@ func TestWithoutACommandRequestsCountedByStatusStayReserved(t *testing.T) {
 		server.MustDo(t, append([]string{"ACL", "SETUSER", user, "-@all"}, append(commands, "-"+strings.TrimPrefix(command, "+"))...)...)
 		n := &node{store: newUserStore(t, server, false)}
 		for r, c := range oneOfEach(t, 3) {
-			if c.Limit.Algorithm() == core.LeakyBucket { // it allows no count by status
+			if c.Limit.Algorithm == rate.LeakyBucket { // it allows no count by status
 				n.rules = append(n.rules, nil)
 				continue
 			}
@@ -203,7 +204,7 @@ func TestToleranceOfABucketNeedsNoPermissionsForLogs(t *testing.T) {
 	for _, missing := range []string{"-strlen", "-pexpire"} {
 		server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:* "+acl+" "+aclOverflow+" "+missing))
 		n := &node{store: newUserStore(t, server, false)}
-		c := rule(t, "soft", core.TokenBucket, 3)
+		c := rule(t, "soft", rate.TokenBucket, 3)
 		c.OverflowPolicy = core.OverflowPolicy{SoftPercent: 100, SoftFor: time.Minute}
 		n.open(t, c)
 		for i := range 10 {

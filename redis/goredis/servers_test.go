@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
@@ -27,13 +28,13 @@ import (
 const long = 300 * 24 * time.Hour
 
 // rule returns the configuration of a rule that admits so many units, and then no more while a test runs.
-func rule(t testing.TB, name string, a core.Algorithm, units int64) core.RuleConfig {
+func rule(t testing.TB, name string, a rate.Algorithm, units int64) core.RuleConfig {
 	t.Helper()
-	c := core.LimitConfig{Algorithm: a, Requests: units, Period: long}
-	if a == core.LeakyBucket { // one request leaves at once, and the others wait
-		c = core.LimitConfig{Algorithm: a, Requests: 1, Period: 80 * time.Second, Burst: units - 1, MaxDelay: time.Hour}
+	c := rate.LimitConfig{Algorithm: a, Requests: units, Period: long}
+	if a == rate.LeakyBucket { // one request leaves at once, and the others wait
+		c = rate.LimitConfig{Algorithm: a, Requests: 1, Period: 80 * time.Second, Burst: units - 1, MaxDelay: time.Hour}
 	}
-	l, err := core.NewLimit(c)
+	l, err := rate.NewLimit(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,8 +45,8 @@ func rule(t testing.TB, name string, a core.Algorithm, units int64) core.RuleCon
 func oneOfEach(t testing.TB, units int64) []core.RuleConfig {
 	t.Helper()
 	var list []core.RuleConfig
-	for i, name := range core.AlgorithmNames {
-		list = append(list, rule(t, name, core.Algorithm(i+1), units))
+	for i, name := range rate.AlgorithmNames {
+		list = append(list, rule(t, name, rate.Algorithm(i+1), units))
 	}
 	return list
 }
@@ -113,7 +114,7 @@ func (n *node) ask(rules []int, keys ...string) (bool, error) {
 	err := n.store.Decide(checks, false)
 	admitted := err == nil
 	for i := range checks {
-		admitted = admitted && (checks[i].Decision.Allowed || checks[i].Rule.Shadow())
+		admitted = admitted && (checks[i].Decision.Allowed || checks[i].Rule.Shadow)
 	}
 	return admitted, err
 }
@@ -125,7 +126,7 @@ func (n *node) used(t testing.TB, r int, key string) int64 {
 	eventually(t, "asking what is used", func() error { return n.store.Decide(checks, true) })
 	d := checks[0].Decision
 	used := d.Limit - d.Remaining
-	if n.rules[r].Limit().Algorithm() == core.LeakyBucket && d.ResetAfter > 0 {
+	if n.rules[r].Limit.Algorithm == rate.LeakyBucket && d.ResetAfter > 0 {
 		used++ // the request that has left: the decision counts only the queue
 	}
 	return used
@@ -170,7 +171,7 @@ func exact(t *testing.T, g way) {
 	all := []int{0, 1, 2, 3, 4}
 	for r := range all {
 		got := crowd(t, fleet, 3, nil, func(n *node, _, _ int) (bool, error) { return n.ask([]int{r}, "everybody") })
-		if want := fleet[0].rules[r].Limit().Capacity(); got != want {
+		if want := fleet[0].rules[r].Limit.Capacity; got != want {
 			t.Errorf("%s: %d requests were admitted, want %d", fleet[0].rules[r].Name(), got, want)
 		}
 	}
@@ -298,7 +299,7 @@ func TestOneLimitForAFleet(t *testing.T) {
 // longLog checks that a log with more entries than are read at once is charged, trimmed and peeked at.
 func longLog(t *testing.T, g way) {
 	t.Helper()
-	l, err := core.NewLimit(core.LimitConfig{Algorithm: core.SlidingWindowLog, Requests: 900, Period: 300 * time.Millisecond})
+	l, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.SlidingWindowLog, Requests: 900, Period: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +349,7 @@ func TestARefusalByTheServerIsReported(t *testing.T) {
 				c.config.DialTimeout = 30 * time.Second
 			}
 			n := &node{store: newStore(t, redis.Config{}, c.config)}
-			n.open(t, rule(t, "one", core.TokenBucket, 1))
+			n.open(t, rule(t, "one", rate.TokenBucket, 1))
 			_, err := n.ask([]int{0}, "key")
 			if err == nil || !regexp.MustCompile(c.want).MatchString(err.Error()) {
 				t.Errorf("error %v, want %s", err, c.want)
@@ -419,7 +420,7 @@ func TestSentinelsLeadToTheMaster(t *testing.T) {
 	const units = 60
 	impatient := g
 	impatient.Timeout = time.Second
-	fleet := newFleet(t, 2, impatient, rule(t, "kept", core.FixedWindow, units), rule(t, "load", core.TokenBucket, core.MaxRequests))
+	fleet := newFleet(t, 2, impatient, rule(t, "kept", rate.FixedWindow, units), rule(t, "load", rate.TokenBucket, rate.MaxRequests))
 	if known := fleet[0].store.Servers(); len(known) != 1 || known[0] != (redis.ServerState{Name: "the master " + redistest.MasterName}) {
 		t.Errorf("the known servers: %+v", known)
 	}
@@ -479,7 +480,7 @@ func TestAFailoverByHand(t *testing.T) {
 			t.Parallel()
 			s := redistest.StartSentinel(t)
 			g := way{Config: goredis.Config{Addresses: s.Addrs(), MasterName: redistest.MasterName, Timeout: time.Second}}
-			fleet := newFleet(t, 4, g, rule(t, "everybody", core.FixedWindow, units))
+			fleet := newFleet(t, 4, g, rule(t, "everybody", rate.FixedWindow, units))
 			var admitted, rejected, failed atomic.Int64
 			done := make(chan struct{})
 			var callers sync.WaitGroup
@@ -548,7 +549,7 @@ func inSync(t *testing.T, master *redistest.Server) bool {
 	return len(replicas) == 2
 }
 
-// slotOf returns the slot of a client's keys.
+// SlotOf returns the slot of a client's keys.
 func slotOf(client string) int { return redistest.Slot("{" + client + "}") }
 
 // apart returns the names of so many clients whose keys lie on different masters.
@@ -608,7 +609,7 @@ func TestACluster(t *testing.T) {
 }
 
 func oneClientIsOneCall(t *testing.T, c *redistest.Cluster, g way) {
-	denying := rule(t, "denying", core.FixedWindow, 3)
+	denying := rule(t, "denying", rate.FixedWindow, 3)
 	denying.CountRejected = true // otherwise the store would reject from memory
 	n := newFleet(t, 1, g, append(oneOfEach(t, 1000), denying)...)[0]
 	all := []int{0, 1, 2, 3, 4}
@@ -664,12 +665,12 @@ func oneClientIsOneCall(t *testing.T, c *redistest.Cluster, g way) {
 }
 
 func denialsAreGivenBack(t *testing.T, c *redistest.Cluster, g way) {
-	shadow := rule(t, "shadow", core.FixedWindow, 10)
+	shadow := rule(t, "shadow", rate.FixedWindow, 10)
 	shadow.Shadow = true
-	counting := rule(t, "counting", core.FixedWindow, 10)
+	counting := rule(t, "counting", rate.FixedWindow, 10)
 	counting.CountRejected = true
 	const enforced, one, two, counted, silent = 0, 1, 2, 3, 4
-	for a := core.TokenBucket; a <= core.SlidingWindowCounter; a++ {
+	for a := rate.TokenBucket; a <= rate.SlidingWindowCounter; a++ {
 		fleet := newFleet(t, 3, g, rule(t, "enforced", a, 2), rule(t, "one", a, 10), rule(t, "two", a, 10), counting, shadow)
 		keys := apart(c, a.String(), 3)
 		var rules []int
@@ -737,7 +738,7 @@ func denialsAreGivenBack(t *testing.T, c *redistest.Cluster, g way) {
 func failuresAreGivenBack(t *testing.T, c *redistest.Cluster, g way) {
 	g.Timeout = 100 * time.Millisecond
 	g.ReadTimeout = patience
-	n := newFleet(t, 1, g, rule(t, "one", core.FixedWindow, 10), rule(t, "two", core.SlidingWindowLog, 10))[0]
+	n := newFleet(t, 1, g, rule(t, "one", rate.FixedWindow, 10), rule(t, "two", rate.SlidingWindowLog, 10))[0]
 	keys := apart(c, "failing", 2)
 	both := []int{0, 1}
 	// Each master first decides on other clients: an early charge that is late may be given back at any time.
@@ -763,13 +764,13 @@ func failuresAreGivenBack(t *testing.T, c *redistest.Cluster, g way) {
 }
 
 func limitsInDifferentSlots(t *testing.T, _ *redistest.Cluster, g way) {
-	shadow := rule(t, "shadow", core.TokenBucket, plenty)
+	shadow := rule(t, "shadow", rate.TokenBucket, plenty)
 	shadow.Shadow = true
-	counting := rule(t, "counting", core.FixedWindow, plenty)
+	counting := rule(t, "counting", rate.FixedWindow, plenty)
 	counting.CountRejected = true
-	for a := core.TokenBucket; a <= core.SlidingWindowCounter; a++ {
+	for a := rate.TokenBucket; a <= rate.SlidingWindowCounter; a++ {
 		kept := int64(0) // a bucket does not give back what has drained meanwhile: here a part of a unit
-		if a == core.TokenBucket || a == core.LeakyBucket {
+		if a == rate.TokenBucket || a == rate.LeakyBucket {
 			kept = 1
 		}
 		fleet := newFleet(t, 3, g, rule(t, "address", a, 20), rule(t, "account", a, 30), shadow, counting)
@@ -794,7 +795,7 @@ func limitsInDifferentSlots(t *testing.T, _ *redistest.Cluster, g way) {
 			for i := range 4 - r {
 				key := name + strconv.Itoa(i)
 				used := fleet[0].used(t, r, key)
-				if used < admitted[key] || used > admitted[key]+kept || admitted[key] > fleet[0].rules[r].Limit().Capacity() {
+				if used < admitted[key] || used > admitted[key]+kept || admitted[key] > fleet[0].rules[r].Limit.Capacity {
 					t.Errorf("%v: %d units of %s are used, %d requests were admitted", a, used, key, admitted[key])
 				}
 			}
@@ -819,7 +820,7 @@ func limitsInDifferentSlots(t *testing.T, _ *redistest.Cluster, g way) {
 
 func slotsThatMove(t *testing.T, c *redistest.Cluster, g way) {
 	const units = 2000
-	fleet := newFleet(t, 3, g, rule(t, "limit", core.FixedWindow, units), rule(t, "plenty", core.TokenBucket, plenty))
+	fleet := newFleet(t, 3, g, rule(t, "limit", rate.FixedWindow, units), rule(t, "plenty", rate.TokenBucket, plenty))
 	clients := apart(c, "moving", 3)
 	for round, client := range clients {
 		first := fleet[0]
@@ -865,7 +866,7 @@ func slotsThatMove(t *testing.T, c *redistest.Cluster, g way) {
 func replicasTakeOver(t *testing.T, c *redistest.Cluster, g way) {
 	const units = 60
 	g.Timeout = time.Second
-	fleet := newFleet(t, 2, g, rule(t, "limit", core.SlidingWindowLog, units), rule(t, "plenty", core.TokenBucket, plenty))
+	fleet := newFleet(t, 2, g, rule(t, "limit", rate.SlidingWindowLog, units), rule(t, "plenty", rate.TokenBucket, plenty))
 	clients := apart(c, "orphan", 3)
 	master := c.Master(slotOf(clients[0]))
 	for _, client := range clients {
@@ -906,13 +907,13 @@ func replicasTakeOver(t *testing.T, c *redistest.Cluster, g way) {
 // rulesOfSlotsThatMove checks rules with several keys, most of which do not exist. They work during a migration, too, unless the source has any of
 // the keys.
 func rulesOfSlotsThatMove(t *testing.T, c *redistest.Cluster, g way) {
-	n := newFleet(t, 1, g, rule(t, "limit", core.FixedWindow, 100))[0]
+	n := newFleet(t, 1, g, rule(t, "limit", rate.FixedWindow, 100))[0]
 	openConcurrency(t, n, "places", 5)
 	statuses, err := core.ParseStatuses([]string{"401"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tries := rule(t, "tries", core.SlidingWindowLog, 3)
+	tries := rule(t, "tries", rate.SlidingWindowLog, 3)
 	tries.OverflowPolicy = core.OverflowPolicy{Count: statuses}
 	n.open(t, tries)
 	clients := apart(c, "sliding", 2)

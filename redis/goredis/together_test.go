@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
@@ -31,7 +31,7 @@ func TestCallsThatFailWithTheirConnectionDoNotOpenTheBreaker(t *testing.T) {
 		proxy := redistest.NewProxy(t, server.Addr())
 		var changes atomic.Int64
 		n := &node{store: newStoreBy(t, proxy.Addr(), interpreted, func(string, error) { changes.Add(1) })}
-		n.open(t, rule(t, "plenty", core.TokenBucket, plenty))
+		n.open(t, rule(t, "plenty", rate.TokenBucket, plenty))
 		ask := func(when string) {
 			t.Helper()
 			if ok, err := n.ask([]int{0}, "everybody"); !ok || err != nil {

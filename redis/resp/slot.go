@@ -5,7 +5,7 @@ import "strings"
 // slots is the number of slots of a Cluster.
 const slots = 16384
 
-// slotOf returns the slot of a key: the CRC-16 of its hash tag, which is the part in the first braces unless that is empty, or of the whole key.
+// SlotOf returns the slot of a key: the CRC-16 of its hash tag, which is the part in the first braces unless that is empty, or of the whole key.
 // The CRC is that of XMODEM, as https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/ has it.
 func slotOf(key string) int {
 	tag := key

@@ -23,6 +23,8 @@ type flattening struct {
 // scope is the function whose code is written: the template, or one that is inlined.
 type scope struct {
 	inlined bool
+	of      string            // the qualifier of its package; "": that which is written
+	locals  map[string]bool   // its own variables, if it is of another package
 	stands  map[string]string // what stands for its parameters and results
 	results []string          // what its results are assigned to
 	giveUp  string            // the label where it goes when it returns early; "": it must not
@@ -72,9 +74,9 @@ func (p *source) function(template *ast.FuncDecl, name string, r row, k kind) (s
 		after = "switch e.algorithm {\n"
 		for _, f.row = range p.fast() {
 			f.types, f.names = map[string]string{}, nil
-			after += "case " + f.row["algorithm"] + ":\n" + f.whole(last) + "\n"
+			after += "case " + f.qualifier + f.row["algorithm"] + ":\n" + f.whole(last) + "\n"
 		}
-		after += "}\npanic(noFunction(e.algorithm, \"fast path\"))"
+		after += "}\npanic(" + f.qualifier + "NoFunction(e.algorithm, \"fast path\"))"
 	} else {
 		after = f.whole(last)
 		before = f.declare(before)
@@ -154,7 +156,7 @@ func (f *flattening) list(from token.Pos, statements []ast.Stmt, to token.Pos, s
 		if i+1 < len(statements) {
 			label = labelOf(statements[i+1])
 		}
-		if f.row == nil && f.depends(call) {
+		if f.row == nil && f.depends(call, s) {
 			text += f.choose(call, results, s)
 			continue
 		}
@@ -174,10 +176,14 @@ func (f *flattening) decide(s ast.Stmt) (chosen *ast.BlockStmt, known bool) {
 		return nil, false
 	}
 	trait, ok := choice.Cond.(*ast.SelectorExpr)
-	if !ok || !slices.ContainsFunc(fieldsOf(f.rowType.Fields), func(field named) bool { return field.name == trait.Sel.Name }) {
+	name := ""
+	if ok {
+		name = unexported(trait.Sel.Name)
+	}
+	if name == "" || !slices.ContainsFunc(fieldsOf(f.rowType.Fields), func(field named) bool { return unexported(field.name) == name }) {
 		return nil, false
 	}
-	if f.row[trait.Sel.Name] == "true" {
+	if f.row[name] == "true" {
 		return choice.Body, true
 	}
 	chosen, _ = choice.Else.(*ast.BlockStmt)
@@ -193,7 +199,7 @@ func (f *flattening) leave(result *ast.ReturnStmt, s *scope, last bool) string {
 		return "goto " + s.giveUp
 	}
 	if len(result.Results) == 1 {
-		if call, ok := result.Results[0].(*ast.CallExpr); ok && f.inlines(f.target(call)) {
+		if call, ok := result.Results[0].(*ast.CallExpr); ok && f.inlines(f.target(call, s)) {
 			return f.inline(call, s.results, s.giveUp, s)
 		}
 	}
@@ -217,13 +223,29 @@ func (f *flattening) leave(result *ast.ReturnStmt, s *scope, last bool) string {
 	return text
 }
 
-// target returns the function that a call calls; nil: it is none of the package's.
-func (f *flattening) target(call *ast.CallExpr) *ast.FuncDecl {
+// target returns the function that a call calls; nil: it is none of the packages'.
+func (f *flattening) target(call *ast.CallExpr, s *scope) *ast.FuncDecl {
+	return f.functions[f.called(call, s)]
+}
+
+// called returns the name of the function that a call calls, as the package that is written has it.
+func (f *flattening) called(call *ast.CallExpr, s *scope) string {
 	name := f.text(call.Fun)
-	if f.row != nil && dispatched[name] != "" {
-		name = f.row[name]
+	if s.of != "" && !strings.Contains(name, ".") {
+		name = s.of + name
 	}
-	return f.functions[name]
+	if field, ok := strings.CutPrefix(name, f.qualifier); ok && f.row != nil && dispatched[unexported(field)] != "" {
+		return f.qualifier + f.row[unexported(field)]
+	}
+	return name
+}
+
+// unexported returns the name of a field or function without regard to whether it is exported.
+func unexported(name string) string {
+	if name == "" {
+		return ""
+	}
+	return strings.ToLower(name[:1]) + name[1:]
 }
 
 // call returns the call that a statement consists of, and what its results are assigned to; nil: it is none that is inlined.
@@ -241,7 +263,7 @@ func (f *flattening) call(s ast.Stmt, in *scope) (*ast.CallExpr, []string) {
 			}
 		}
 	}
-	if call == nil || !f.inlines(f.target(call)) {
+	if call == nil || !f.inlines(f.target(call, in)) {
 		return nil, nil
 	}
 	return call, results
@@ -262,14 +284,15 @@ func labelOf(s ast.Stmt) string {
 
 // inline returns the text of a call, inlined.
 func (f *flattening) inline(call *ast.CallExpr, results []string, label string, s *scope) string {
-	function := f.target(call)
-	in := &scope{inlined: true, stands: map[string]string{}, results: results, giveUp: label}
+	function := f.target(call, s)
+	in := f.scopeOf(call, s)
+	in.inlined, in.results, in.giveUp = true, results, label
 	text := ""
 	for i, parameter := range fieldsOf(function.Type.Params) {
 		argument := f.expression(call.Args[i], s)
 		_, constant := call.Args[i].(*ast.BasicLit)
 		if !token.IsIdentifier(argument) && !constant && f.mentions(function.Body, parameter.name) > 1 {
-			f.add(parameter.name, f.text(parameter.kind))
+			f.add(parameter.name, f.expression(parameter.kind, in))
 			text += parameter.name + " = " + argument + "\n"
 			continue
 		}
@@ -279,6 +302,36 @@ func (f *flattening) inline(call *ast.CallExpr, results []string, label string, 
 		in.stands[result.name] = results[i]
 	}
 	return text + strings.TrimSpace(f.list(function.Body.Lbrace+1, function.Body.List, function.Body.Rbrace, in, true))
+}
+
+// scopeOf returns the scope of the function that a call calls.
+func (f *flattening) scopeOf(call *ast.CallExpr, s *scope) *scope {
+	in := &scope{stands: map[string]string{}}
+	name := f.called(call, s)
+	if i := strings.IndexByte(name, '.'); i >= 0 {
+		in.of = name[:i+1]
+		in.locals = map[string]bool{}
+		ast.Inspect(f.functions[name], func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.Field:
+				for _, name := range n.Names {
+					in.locals[name.Name] = true
+				}
+			case *ast.ValueSpec:
+				for _, name := range n.Names {
+					in.locals[name.Name] = true
+				}
+			case *ast.AssignStmt:
+				if n.Tok == token.DEFINE {
+					for _, left := range n.Lhs {
+						in.locals[f.name(left)] = true
+					}
+				}
+			}
+			return true
+		})
+	}
+	return in
 }
 
 // named is a parameter, a result, or a field.
@@ -317,10 +370,15 @@ func (f *flattening) mentions(code ast.Node, variable string) int {
 }
 
 // depends reports whether what a function does depends on the algorithm: it calls one of the row's.
-func (f *flattening) depends(call *ast.CallExpr) bool {
+func (f *flattening) depends(call *ast.CallExpr, s *scope) bool {
 	depends := false
-	ast.Inspect(f.target(call).Body, func(n ast.Node) bool {
-		if inner, ok := n.(*ast.CallExpr); ok && dispatched[f.name(inner.Fun)] != "" {
+	in := f.scopeOf(call, s)
+	ast.Inspect(f.target(call, s).Body, func(n ast.Node) bool {
+		inner, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		if field, found := strings.CutPrefix(f.called(inner, in), f.qualifier); found && dispatched[unexported(field)] != "" {
 			depends = true
 		}
 		return true
@@ -330,21 +388,21 @@ func (f *flattening) depends(call *ast.CallExpr) bool {
 
 // choose returns a switch, with what such a call calls for each algorithm.
 func (f *flattening) choose(call *ast.CallExpr, results []string, s *scope) string {
-	function := f.target(call)
-	in := &scope{stands: map[string]string{}}
+	function := f.target(call, s)
+	in := f.scopeOf(call, s)
 	limit := ""
 	for i, parameter := range fieldsOf(function.Type.Params) {
 		in.stands[parameter.name] = f.expression(call.Args[i], s)
-		if f.text(parameter.kind) == "*Limit" {
+		if f.expression(parameter.kind, in) == "*"+f.qualifier+"Limit" {
 			limit = in.stands[parameter.name]
 		}
 	}
-	text := "switch " + limit + ".algorithm {\n"
+	text := "switch " + limit + ".Algorithm {\n"
 	for _, r := range f.fast() {
 		one := &flattening{source: f.source, row: r}
 		returned := one.list(function.Body.Lbrace+1, function.Body.List, function.Body.Rbrace, in, true)
 		value, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(returned), "return "), "\n")
-		text += "case " + r["algorithm"] + ":\n" + strings.Join(results, ", ") + " = " + value + "\n"
+		text += "case " + f.qualifier + r["algorithm"] + ":\n" + strings.Join(results, ", ") + " = " + value + "\n"
 	}
 	return text + "}"
 }
@@ -370,7 +428,7 @@ func (f *flattening) statement(statement ast.Stmt, s *scope) string {
 			}
 			for _, name := range value.Names {
 				if s.inlined {
-					f.add(name.Name, f.text(value.Type))
+					f.add(name.Name, f.expression(value.Type, s))
 				} else {
 					f.types[name.Name] = f.text(value.Type)
 				}
@@ -425,7 +483,7 @@ func (f *flattening) edit(code ast.Node, s *scope) string {
 			}
 			return false
 		case *ast.CallExpr:
-			if name := f.renamed(f.name(n.Fun)); name != "" {
+			if name := f.renamed(n, s); name != "" {
 				edits = append(edits, edit{n.Fun.Pos(), n.Fun.End(), name})
 				for _, argument := range n.Args {
 					ast.Inspect(argument, visit)
@@ -435,6 +493,8 @@ func (f *flattening) edit(code ast.Node, s *scope) string {
 		case *ast.Ident:
 			if stands, ok := s.stands[n.Name]; ok && stands != n.Name {
 				edits = append(edits, edit{n.Pos(), n.End(), stands})
+			} else if !ok && s.of != "" && !s.locals[n.Name] && f.declared[s.of][n.Name] {
+				edits = append(edits, edit{n.Pos(), n.End(), s.of + n.Name})
 			}
 		}
 		return true
@@ -444,12 +504,13 @@ func (f *flattening) edit(code ast.Node, s *scope) string {
 }
 
 // renamed returns what is called in place of a function: that of the algorithm, or what is written of a template; "": itself.
-func (f *flattening) renamed(function string) string {
+func (f *flattening) renamed(call *ast.CallExpr, s *scope) string {
 	if f.row == nil {
 		return ""
 	}
-	if dispatched[function] != "" {
-		return f.row[function]
+	function := f.text(call.Fun)
+	if name := f.called(call, s); name != function && name != s.of+function {
+		return name
 	}
 	for _, file := range files {
 		for _, w := range file.written {

@@ -3,7 +3,7 @@
 //
 // What it writes is made of real functions, which are compiled, vetted and tested as they are:
 //
-//   - For each function that the rows of core's table of algorithms have, it writes a function of that name with a switch, which calls that of
+//   - For each function that the rows of the table of algorithms have, it writes a function of that name with a switch, which calls that of
 //     the limit's algorithm: algorithm_dispatch.go.
 //   - A template is a function in a file _template_test.go. It is written again under another name, once or for each algorithm, with the calls of
 //     the functions that have the comment "flatten:inline" inlined, one in the other. These are also the takeFrom… and rejectFrom… of the algorithms.
@@ -50,10 +50,10 @@ const (
 )
 
 var files = []file{
-	{name: "core/algorithm_dispatch.go"},
-	{name: "core/memory_fast_path_flat.go", from: "memory_fast_path_template_test.go", written: []writes{{"templateServe", "Serve", switched}}},
-	{name: "core/memory_fast_path_settle.go", from: "memory_fast_path_template_test.go", written: []writes{{"templateSettle", "settle", each}}},
-	{name: "core/memory_several_flat.go", from: "memory_fast_path_template_test.go", written: []writes{{"templateSeveral", "newSeveral", once}}},
+	{name: "core/rate/algorithm_dispatch.go"},
+	{name: "core/memory/memory_fast_path_flat.go", from: "memory_fast_path_template_test.go", written: []writes{{"templateServe", "Serve", switched}}},
+	{name: "core/memory/memory_fast_path_settle.go", from: "memory_fast_path_template_test.go", written: []writes{{"templateSettle", "settle", each}}},
+	{name: "core/memory/memory_several_flat.go", from: "memory_fast_path_template_test.go", written: []writes{{"templateSeveral", "newSeveral", once}}},
 	{name: "redis/store_fast_path_flat.go", from: "store_fast_path_template_test.go", written: []writes{
 		{"templateOne", "newOne", once}, {"templateLeased", "newLeased", once}, {"templateReplicated", "newReplicated", once}, {"templateSeveral", "newSeveral", once},
 	}},
@@ -62,8 +62,11 @@ var files = []file{
 // captured are the variables of function literals whose fields are captured.
 var captured = []string{"limit", "t"}
 
-// core is the folder of the algorithms.
-const core = "core"
+// algorithms is the folder of the algorithms.
+const algorithms = "core/rate"
+
+// below has the folders of the packages whose functions may be inlined in another.
+var below = map[string][]string{"core/memory": {algorithms}, "redis": {algorithms, "core/memory"}}
 
 // root is the path to the repository, from this folder.
 const root = "../../"

@@ -75,13 +75,13 @@ var algorithms = tabulate([]algorithmRow{
 func written(t *testing.T, declarations string, f file) string {
 	t.Helper()
 	folder := t.TempDir() + "/"
-	if err := os.Mkdir(folder+core, 0o700); err != nil {
+	if err := os.MkdirAll(folder+algorithms, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(folder+core+"/a_template_test.go", []byte("package core\n"+declarations), 0o600); err != nil {
+	if err := os.WriteFile(folder+algorithms+"/a_template_test.go", []byte("package core\n"+declarations), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f.name = core + "/flat.go"
+	f.name = algorithms + "/flat.go"
 	text, err := generate(folder, f)
 	if err != nil {
 		return err.Error()
@@ -185,7 +185,7 @@ func TestACallIsInlined(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 	if got := written(t, inlined, file{from: "a_template_test.go", written: []writes{{"template", "newFlat", once}}}); !strings.Contains(got,
-		"switch limit.algorithm {\n\t\tcase One:\n\t\t\tremaining, reset = -1, 0\n\t\tcase Two:\n\t\t\tremaining, reset = takeFromTwo(limit, e.states[key])\n\t\t}\n\t\tif remaining < 0 {") {
+		"switch limit.Algorithm {\n\t\tcase One:\n\t\t\tremaining, reset = -1, 0\n\t\tcase Two:\n\t\t\tremaining, reset = takeFromTwo(limit, e.states[key])\n\t\t}\n\t\tif remaining < 0 {") {
 		t.Errorf("no switch:\n%s", got)
 	}
 }
@@ -204,6 +204,33 @@ func TestWhatCannotBeInlinedIsAnError(t *testing.T) {
 		}
 		if got := written(t, changed, file{from: "a_template_test.go", written: []writes{{"template", "newFlat", each}}}); !strings.Contains(got, text) {
 			t.Errorf("want an error about %q:\n%s", text, got)
+		}
+	}
+}
+
+// A function of a package below is inlined with the names of that package.
+func TestAFunctionOfAPackageBelowIsInlined(t *testing.T) {
+	below["above"] = []string{algorithms}
+	defer delete(below, "above")
+	folder := t.TempDir() + "/"
+	template, functions, _ := strings.Cut(strings.TrimPrefix(inlined, table), "//flatten:inline\nfunc takeIn")
+	lower := strings.Replace(table+"//flatten:inline\nfunc takeIn"+functions, "s.A > l.full", "s.A > most", 1) + "const most = 5\ntype State struct{}\n"
+	upper := strings.NewReplacer("*Limit", "*rate.Limit", "takeIn(", "rate.takeIn(").Replace(template)
+	for name, text := range map[string]string{algorithms + "/a.go": "package rate\n" + lower, "above/a_template_test.go": "package above\nimport \"x/rate\"\n" + upper} {
+		if err := os.MkdirAll(filepath.Dir(folder+name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(folder+name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := generate(folder, file{name: "above/flat.go", from: "a_template_test.go", written: []writes{{"template", "newFlat", each}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"func newFlatTwo(e *path, limit *rate.Limit)", "*rate.State\n", "if s.A > rate.most {\n\t\t\tgoto rare"} {
+		if !strings.Contains(string(text), part) {
+			t.Errorf("%q is not in\n%s", part, text)
 		}
 	}
 }

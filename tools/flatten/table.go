@@ -11,7 +11,7 @@ import (
 type row map[string]string
 
 // dispatched are the names of the functions that call those of a row, by field.
-var dispatched = map[string]string{"decide": "decideBy", "take": "take", "reject": "reject", "roll": "roll", "charge": "chargeBy", "spent": "spent"}
+var dispatched = map[string]string{"decide": "decideBy", "take": "Take", "reject": "Reject", "roll": "Roll", "charge": "chargeBy", "spent": "spent"}
 
 // optional is the function that algorithms may lack: false then says so. For others, core finds what is missing when it starts.
 const optional = "roll"
@@ -50,7 +50,7 @@ func readRow(element ast.Expr) row {
 			key, isName := pair.Key.(*ast.Ident)
 			value, isToo := pair.Value.(*ast.Ident)
 			if isName && isToo {
-				r[key.Name] = value.Name
+				r[unexported(key.Name)] = value.Name
 			}
 		}
 	}
@@ -68,7 +68,7 @@ func (p *source) dispatch() (string, error) {
 		if !ok {
 			continue
 		}
-		name := field.Names[0].Name
+		name := unexported(field.Names[0].Name)
 		var arguments []string
 		for _, parameter := range signature.Params.List {
 			for _, argument := range parameter.Names {
@@ -80,7 +80,7 @@ func (p *source) dispatch() (string, error) {
 		if signature.Results != nil {
 			before = "return "
 		}
-		fmt.Fprintf(&text, "\n// %s calls %s of the limit's algorithm.\nfunc %[1]s%[3]s {\n\tswitch l.algorithm {\n", dispatched[name], name, strings.TrimPrefix(p.text(signature), "func"))
+		fmt.Fprintf(&text, "\n// %s calls %s of the limit's algorithm.\nfunc %[1]s%[3]s {\n\tswitch l.Algorithm {\n", dispatched[name], name, strings.TrimPrefix(p.text(signature), "func"))
 		for _, r := range p.rows {
 			if r[name] != "" {
 				fmt.Fprintf(&text, "\tcase %s:\n\t\t%s%s%s\n", r["algorithm"], before, r[name], call)
@@ -90,9 +90,9 @@ func (p *source) dispatch() (string, error) {
 		case name == optional:
 			text.WriteString("\t}\n\treturn false\n}\n")
 		case before == "":
-			fmt.Fprintf(&text, "\tdefault:\n\t\tpanic(noFunction(l.algorithm, %q))\n\t}\n}\n", name)
+			fmt.Fprintf(&text, "\tdefault:\n\t\tpanic(NoFunction(l.Algorithm, %q))\n\t}\n}\n", name)
 		default:
-			fmt.Fprintf(&text, "\t}\n\tpanic(noFunction(l.algorithm, %q))\n}\n", name)
+			fmt.Fprintf(&text, "\t}\n\tpanic(NoFunction(l.Algorithm, %q))\n}\n", name)
 		}
 	}
 	return text.String(), nil

@@ -49,8 +49,8 @@ var (
 
 // bounds are the most that figures may be. They are lowered when a figure falls.
 var bounds = map[string]int{
-	"product lines": 64800, "generated lines": 2700, "golden lines": 8900, "lines of tests, per cent of product": 150,
-	"files in a package": 64, "lines in a package": 14400, "files above 600 lines": 3, "folders at the top": 16,
+	"product lines": 64700, "generated lines": 2000, "golden lines": 8900, "lines of tests, per cent of product": 147,
+	"files in a package": 62, "lines in a package": 14000, "files above 600 lines": 2, "folders at the top": 16,
 }
 
 func main() {
@@ -278,7 +278,6 @@ func order(uses map[string]map[string]map[string]bool) []string {
 			out, in := degrees(file)
 			if out == 0 || in == 0 { // it uses no other, or no other uses it
 				best = file
-				most = in - out
 				break
 			}
 			if best == "" || in-out > most {

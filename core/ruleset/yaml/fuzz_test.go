@@ -69,10 +69,10 @@ func checkSet(t *testing.T, data []byte, file *ruleset.File) {
 	identities := make(map[string]bool)
 	for _, d := range s.Domains {
 		for _, r := range d.Rules() {
-			if identities[r.Identity()] {
-				t.Errorf("%q: two descriptors count as %s", data, r.Identity())
+			if identities[r.Identity] {
+				t.Errorf("%q: two descriptors count as %s", data, r.Identity)
 			}
-			identities[r.Identity()] = true
+			identities[r.Identity] = true
 		}
 	}
 }

@@ -259,7 +259,7 @@ func TestTheExampleThatEverybodyKnowsIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rules := s.All(); len(rules) != 1 || rules[0].Name() != "messaging.message_type_marketing" || rules[0].Limit().Requests() != 5 {
+	if rules := s.All(); len(rules) != 1 || rules[0].Name() != "messaging.message_type_marketing" || rules[0].Limit.Requests != 5 {
 		t.Errorf("%v", rules)
 	}
 }

@@ -1,0 +1,144 @@
+package memory
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
+)
+
+// While the store fails, memory counts by this node's share of both limits, and knows what is blocked.
+func TestWithoutTheStoreATransitionGoesOnInMemory(t *testing.T) {
+	f := newFallen(t, 2)
+	made := func(a rate.Algorithm, requests int64) *core.Limits {
+		limits, err := core.NewLimits(core.RuleConfig{Name: "r", KeySpec: "client_ip", Limit: mustLimit(t, rate.LimitConfig{Algorithm: a, Requests: requests, Period: time.Minute})}, core.MoreLimits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.limiter.Open(limits.Own()); err != nil {
+			t.Fatal(err)
+		}
+		return limits
+	}
+	limits := made(rate.TokenBucket, 4)
+	all := func(key string) int {
+		n := 0
+		for {
+			checks := []core.Check{{Rule: limits.Of("", key), Key: key, Cost: 1, Limits: limits}}
+			var v core.Verdict
+			_ = f.limiter.Decide(checks, false, &v) // the store's error
+			if v.Outcome != core.Allow {
+				return n
+			}
+			n++
+		}
+	}
+	if got := all("alice"); got != 2 {
+		t.Fatalf("%d were allowed of this node's share of 4", got)
+	}
+	if err := f.limiter.Block(limits.Own(), "mallory", int64(time.Hour/time.Microsecond)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.limiter.SwitchTo(limits, made(rate.FixedWindow, 10)); err != nil {
+		t.Fatal(err)
+	}
+	if got := all("alice"); got != 0 {
+		t.Errorf("%d more were allowed after the switch", got)
+	}
+	if got := all("bob"); got != 2 {
+		t.Errorf("another client was allowed %d, want its share of the former limit", got)
+	}
+	f.now += int64(3 * time.Minute / time.Microsecond)
+	if got := all("bob"); got != 5 {
+		t.Errorf("when the transition is over %d were allowed, want this node's share of 10", got)
+	}
+	if got := all("mallory"); got != 0 {
+		t.Errorf("a blocked client was allowed %d", got)
+	}
+	f.limiter.EndSwitch(limits)
+	if got := len(limits.FormerRules()); got != 0 {
+		t.Errorf("%d former rules are left", got)
+	}
+}
+
+// A transition that its store cannot begin leaves the limits as they are.
+func TestASwitchThatTheStoreRefusesChangesNothing(t *testing.T) {
+	limits, err := core.NewLimits(core.RuleConfig{Name: "r", Limit: mustLimit(t, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 4, Period: time.Minute})}, core.MoreLimits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := core.NewLimits(core.RuleConfig{Name: "r", Limit: mustLimit(t, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 4, Period: time.Minute})}, core.MoreLimits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusal := errors.New("no")
+	l := core.NewLimiter(New(Config{}))
+	l.FallBack(&unopenable{refusal}, 1)
+	if err := l.SwitchTo(limits, next); err != refusal || limits.InForce() != limits || limits.Moved != 0 {
+		t.Errorf("%v, and the limits have changed", err)
+	}
+}
+
+func TestATransitionLastsForTheLongerPromise(t *testing.T) {
+	made := func(c rate.LimitConfig) *core.Limits {
+		t.Helper()
+		limits, err := core.NewLimits(core.RuleConfig{Name: "r", Limit: mustLimit(t, c)}, core.MoreLimits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return limits
+	}
+	minute := made(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 10, Period: time.Minute})
+	for _, c := range []struct {
+		name  string
+		other *core.Limits
+		want  time.Duration
+	}{
+		{"a longer period", made(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 10, Period: time.Hour}), time.Hour},
+		{"a shorter one", made(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 10, Period: time.Second}), time.Minute},
+		{"a large burst", made(rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 10, Period: time.Minute, Burst: 100}), 10 * time.Minute},
+		{"a large burst that is refilled at intervals", made(rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 10, Period: time.Minute, Burst: 95, Interval: true}), 11 * time.Minute},
+		{"a small burst", made(rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 10, Period: time.Minute, Burst: 1}), time.Minute},
+		{"a day", made(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 10, Calendar: rate.Day}), 26 * time.Hour},
+		{"another number", made(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 20, Period: time.Minute}), -time.Second},
+	} {
+		for _, pair := range [][2]*core.Limits{{minute, c.other}, {c.other, minute}} {
+			if got := time.Duration(pair[0].Overlap(pair[1])) * time.Microsecond; got != c.want+time.Second {
+				t.Errorf("%s: %s, want %s and a second", c.name, got, c.want)
+			}
+		}
+	}
+	queue := made(rate.LimitConfig{Algorithm: rate.LeakyBucket, Requests: 10, Period: time.Minute, Burst: 1, MaxDelay: time.Hour})
+	if there, back := minute.Overlap(queue), queue.Overlap(minute); there != 61_000_000 || back != 3661_000_000 {
+		t.Errorf("to a queue %d, and from it %d", there, back)
+	}
+}
+
+func TestTheDecisionsOfTwoLimitsBecomeOne(t *testing.T) {
+	for name, c := range map[string]struct{ d, former, want rate.Decision }{
+		"the former has less": {rate.Decision{Allowed: true, Limit: 9, Remaining: 5, ResetAfter: 8, MoreAfter: 2}, rate.Decision{Allowed: true, Limit: 5, Remaining: 3, ResetAfter: 4, MoreAfter: 1},
+			rate.Decision{Allowed: true, Limit: 9, Remaining: 3, ResetAfter: 8, MoreAfter: 1}},
+		"it has more": {rate.Decision{Allowed: true, Limit: 9, Remaining: 2, ResetAfter: 3, MoreAfter: 2}, rate.Decision{Allowed: true, Limit: 5, Remaining: 3, ResetAfter: 4, MoreAfter: 1},
+			rate.Decision{Allowed: true, Limit: 9, Remaining: 2, ResetAfter: 4, MoreAfter: 2}},
+		"as many": {rate.Decision{Allowed: true, Limit: 9, Remaining: 3, MoreAfter: 2}, rate.Decision{Allowed: true, Limit: 5, Remaining: 3, MoreAfter: 7},
+			rate.Decision{Allowed: true, Limit: 9, Remaining: 3, MoreAfter: 7}},
+		"as many, unknown when more": {rate.Decision{Allowed: true, Limit: 9, Remaining: 3, MoreAfter: 2}, rate.Decision{Allowed: true, Limit: 3, Remaining: 3},
+			rate.Decision{Allowed: true, Limit: 9, Remaining: 3}},
+		"the former is tolerant, and late": {rate.Decision{Allowed: true, Limit: 9, Remaining: 3}, rate.Decision{Allowed: true, Soft: true, Limit: 3, Delay: 4},
+			rate.Decision{Allowed: true, Soft: true, Limit: 9, Delay: 4}},
+		"the former rejects": {rate.Decision{Allowed: true, Limit: 9, Remaining: 3, MoreAfter: 2, Delay: 3, Soft: true}, rate.Decision{Limit: 5, RetryAfter: 6, ResetAfter: 7},
+			rate.Decision{Limit: 9, RetryAfter: 6, ResetAfter: 7}},
+		"the new one rejects": {rate.Decision{Limit: 9, RetryAfter: 6, ResetAfter: 7}, rate.Decision{Allowed: true, Limit: 5, Remaining: 2, ResetAfter: 9, MoreAfter: 3, Delay: 2, Soft: true},
+			rate.Decision{Limit: 9, RetryAfter: 6, ResetAfter: 9}},
+		"both reject": {rate.Decision{Limit: 9, RetryAfter: 6, Penalty: true}, rate.Decision{Limit: 5, RetryAfter: 8}, rate.Decision{Limit: 9, RetryAfter: 8, Penalty: true}},
+		"one forever": {rate.Decision{Limit: 9, RetryAfter: rate.Never}, rate.Decision{Limit: 5, RetryAfter: 8}, rate.Decision{Limit: 9, RetryAfter: rate.Never}},
+	} {
+		got := c.d
+		core.Merge(&got, &c.former)
+		if got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}

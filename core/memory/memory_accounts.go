@@ -1,0 +1,199 @@
+package memory
+
+import (
+	"hash/maphash"
+	"sync"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
+)
+
+// accounts pools accounts, since those of requests under way come and go with each request.
+var accounts = sync.Pool{New: func() interface{} { return &account{} }}
+
+// chargeWhole charges the key in slot i for a request that was allowed before, whatever the limit would decide now. It reports
+// whether the key has a state, and not a log.
+func (m *Store) chargeWhole(s *shard, i int, l *rate.Limit, at, cost, now int64) bool {
+	if s.slots[i].state.A >= rate.BlockMark {
+		rate.StepBack(&s.slots[i].state, now)
+	}
+	if sp := m.spaces.Load().([]*space)[s.owners[i]&^marks]; sp.isLog {
+		var d rate.Decision
+		decideInLog(s, i, l, at, 0, &d)
+		chargeInLog(m, s, i, sp, l, cost, rate.MaxLogRequests)
+		return false
+	}
+	rate.Charge(l, &s.slots[i].state, at, cost, &s.slots[i].state)
+	return true
+}
+
+// accountOf returns the account of a check's key. It makes one if there is none.
+func (m *Store) accountOf(s *shard, c *core.Check, now int64) *account {
+	c.Slot = find(s, c.Hash)
+	if c.Slot < 0 {
+		c.Slot = insertKey(m, s, c.Rule.InMemory.(*space), c.Hash, now)
+	}
+	if s.owners[c.Slot]&accounted != 0 {
+		return s.accounts[c.Hash]
+	}
+	if s.accounts == nil {
+		s.accounts = make(map[uint64]*account)
+	}
+	a := accounts.Get().(*account)
+	a.last = now
+	s.accounts[c.Hash] = a
+	s.owners[c.Slot] |= accounted
+	return a
+}
+
+// unitsUnderWay returns how many units a request under way reserves, of a rule that counts by status or counts requests in flight.
+func unitsUnderWay(r *core.Rule, cost int64) int64 {
+	if r.Limit.InFlight {
+		return 1
+	}
+	return cost
+}
+
+// fallDue charges the key in slot i for all pending charges that are due by now.
+func (m *Store) fallDue(s *shard, i int, a *account, l *rate.Limit, now int64) {
+	a.look(now)
+	due := 0
+	for due < len(a.pending) && a.pending[due].at <= now {
+		p := &a.pending[due]
+		due++
+		a.units -= p.cost
+		if a.loan != nil && p.at >= a.softUntil {
+			a.payBack(l, &s.slots[i].state, now)
+		}
+		by := l
+		if a.loan != nil { // tolerance charges by its wide limit while it lasts, whatever limit the check has
+			by = a.loan.wide
+			if l.Lends {
+				a.lend(l, by, s.slots[i].state, p.at)
+			}
+		}
+		if m.chargeWhole(s, i, by, p.at, p.cost, now) {
+			a.queue = a.queue[:0] // its states do not include this charge
+		}
+	}
+	if due > 0 {
+		a.last = now
+	}
+	if a.loan != nil && now >= a.softUntil {
+		a.payBack(l, &s.slots[i].state, now)
+	}
+	a.pending = a.pending[due:]
+	if len(a.pending) == 0 {
+		a.pending = nil
+	}
+	if a.kept && !a.isUnderWay() {
+		m.countKept(m.spaces.Load().([]*space)[s.owners[i]&^marks], a)
+	}
+}
+
+// fallDueIn is fallDue for callers without a check. It uses the first limit of the key's rule.
+func (m *Store) fallDueIn(s *shard, i int, now int64) *account {
+	a := s.accounts[s.slots[i].hash]
+	limits := m.spaces.Load().([]*space)[s.owners[i]&^marks].limits.Load().([]*rate.Limit)
+	if len(limits) > 0 {
+		m.fallDue(s, i, a, limits[0], now)
+	}
+	return a
+}
+
+// keyIdle reports whether the account of the key in slot i no longer has any effect. If the rule is gone, only reservations of
+// requests under way have one.
+func keyIdle(m *Store, s *shard, i int, now int64) bool {
+	a := m.fallDueIn(s, i, now)
+	if len(m.spaces.Load().([]*space)[s.owners[i]&^marks].limits.Load().([]*rate.Limit)) == 0 {
+		return a.underWay == 0
+	}
+	return a.idle(now)
+}
+
+// appraiseAccount adds the key's account to its standing, where that weighs more than its state.
+func (m *Store) appraiseAccount(s *shard, i int, now int64, st *standing) {
+	a := s.accounts[s.slots[i].hash]
+	reset := int64(0)
+	class := expired
+	if a.isUnderWay() {
+		class = underWay
+	} else if a.blockedUntil > now {
+		class = penalized
+		if st.class < byHand { // when a key was charged or recovers says nothing about which was blocked first
+			st.charged = 0
+			st.reset = 0
+		}
+		reset = a.blockedUntil - now
+		if st.offences < a.offences {
+			st.offences = a.offences
+		}
+	} else if a.quietUntil > now || a.softAgain > now || a.softUntil > now || a.tail > now {
+		class = exhausted
+		reset = rate.Latest(rate.Latest(a.quietUntil, a.tail), rate.Latest(a.softAgain, a.softUntil)) - now
+	}
+	if class > st.class {
+		st.class = class
+	}
+	if reset > st.reset {
+		st.reset = reset
+	}
+}
+
+// Settle implements Store.
+func (m *Store) Settle(reservations []core.Reservation) error {
+	for i := range reservations {
+		m.settle(&reservations[i])
+	}
+	return nil
+}
+
+func (m *Store) settle(r *core.Reservation) {
+	c := core.Check{Rule: r.Rule, Key: r.Key, Cost: r.Cost}
+	s := m.lockKey(&c)
+	defer s.mu.Unlock()
+	now := m.clock()
+	if c.Slot < 0 || s.owners[c.Slot]&accounted == 0 {
+		return // the rule was released meanwhile
+	}
+	a := s.accounts[c.Hash]
+	m.fallDue(s, c.Slot, a, r.Rule.Limit, now)
+	if before, restore := a.leave(r.Ticket, now, s.slots[c.Slot].state); restore && !r.Rule.Limit.IsLog {
+		s.slots[c.Slot].state = before
+	} else if r.Rule.Reserves() && a.underWay > 0 {
+		a.underWay -= unitsUnderWay(r.Rule, r.Cost)
+		if a.underWay < 0 {
+			a.underWay = 0
+		}
+		if r.Keep {
+			m.chargeWhole(s, c.Slot, r.Rule.Limit, now, r.Cost, now)
+		}
+	}
+	m.dropIdle(s, &c, a, now)
+}
+
+// dropIdle forgets the account of the key in the check's slot if it no longer has any effect.
+func (m *Store) dropIdle(s *shard, c *core.Check, a *account, now int64) {
+	if a.kept && !a.isUnderWay() {
+		m.countKept(c.Rule.InMemory.(*space), a)
+	}
+	if a.idle(now) {
+		delete(s.accounts, c.Hash)
+		s.owners[c.Slot] &^= accounted
+		*a = account{}
+		accounts.Put(a)
+	}
+}
+
+// lockKey locks the shard of a check's key, sets the check's slot, and returns the shard.
+func (m *Store) lockKey(c *core.Check) *shard {
+	sp := c.Rule.InMemory.(*space)
+	c.Hash = (maphash.String(m.seed, c.Key)^sp.salt)&^kindBit | sp.kind
+	if c.Hash == 0 {
+		c.Hash = 1
+	}
+	s := &m.shards[c.Hash&m.mask]
+	s.mu.Lock()
+	c.Slot = find(s, c.Hash)
+	return s
+}

@@ -1,0 +1,107 @@
+package memory
+
+import (
+	"hash/maphash"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
+)
+
+// FastPath decides on requests under one rule in a Store, in as few steps as possible. It is for interpreted programs, which pay
+// for each step. NewFastPath makes it. It is safe for concurrent use.
+type FastPath struct {
+	shards    []*shard
+	mask      uint64
+	seed      maphash.Seed
+	salt      uint64       // with the bit kindBit of a hash
+	clock     func() int64 // nil: the wall clock
+	limit     *rate.Limit
+	algorithm rate.Algorithm
+
+	memory        *Store
+	space         *space
+	countRejected bool
+}
+
+// NewFastPath returns the fast path of a rule that was opened in m. It returns nil if there is none: if m is not Mapped, if the
+// algorithm has none, or if the rule has an overflow policy.
+func NewFastPath(m *Store, r *core.Rule) *FastPath {
+	if m.shards[0].index == nil || !r.Limit.FastPath || r.Overflow != nil {
+		return nil
+	}
+	sp := r.InMemory.(*space)
+	return &FastPath{shards: m.ways, mask: m.mask, seed: m.seed, salt: sp.salt&^kindBit | sp.kind, clock: m.ownClock, limit: r.Limit, algorithm: r.Limit.Algorithm, memory: m, space: sp, countRejected: r.CountRejected}
+}
+
+// Take decides on a request of that key at a cost of 1, as Store.Decide does, and charges it. If the request is allowed at once,
+// Take returns how much remains, and in how many microseconds the quota is whole again and more is left. Else remaining is -1,
+// and nothing has changed: the caller must ask Decide. That is also so in rare cases, such as a new key.
+//
+// It is written for the interpreter: a variable that is declared before it is set, and set only once, is allocated once; a call
+// of a function takes half the time of a call of a method.
+func Take(e *FastPath, key string) (remaining, reset, more int64) {
+	var (
+		s     *shard
+		hash  uint64
+		i     int
+		ok    bool
+		now   int64
+		state *rate.State
+	)
+	hash = maphash.String(e.seed, key)&^kindBit ^ e.salt
+	s = e.shards[hash&e.mask]
+	s.mu.Lock()
+	if e.clock == nil { // under the lock, so that the clock does not go back for a key
+		now = time.Now().UnixMicro()
+	} else {
+		now = e.clock()
+	}
+	i, ok = s.index[hash]
+	if !ok {
+		s.mu.Unlock()
+		return -1, 0, 0
+	}
+	state = &s.slots[i].state
+	remaining, reset, more = takeIn(s, e.limit, state, now)
+	s.mu.Unlock()
+	return remaining, reset, more
+}
+
+// AddressIn returns a client's IPv4 address, of the address of its connection. Of an IPv6 address it returns the beginning, which is a key that no
+// store knows, and "" if there is no address.
+//
+//flatten:inline
+func AddressIn(remote string) (key string) {
+	var i int
+	key = remote
+	i = strings.IndexByte(key, ':')
+	if i < 0 {
+		i = 0
+	}
+	key = key[:i]
+	return key
+}
+
+// ServeConfig says what Serve does with requests.
+type ServeConfig struct {
+	// Key returns the key of a request; "" leaves the request to Rest. If Key is nil, the key is the client's whole IPv4 address, as the
+	// connection has it, and requests of clients with IPv6 addresses are left to Rest.
+	Key func(r *http.Request) string
+
+	QuotaFields *QuotaFields
+	Metering    *Metering // nil: the rule is not metered
+	Guarding    *Guarding // nil: there is no guard
+	Refusal     *Refusal  // nil: rejections are left to Rest
+
+	// Until Noticed is set, a request that has the header field Watched is left to Rest if its key is new or it is rejected. Watched is ""
+	// if nobody wants to know.
+	Watched string
+	Noticed *atomic.Bool
+
+	Next http.Handler // gets the requests that are allowed; those that ask for a ticket go where the Guarding says
+	Rest http.Handler // gets those that Serve leaves
+}

@@ -1,0 +1,226 @@
+package memory
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/proxyweir/weir/core/rate"
+)
+
+// The names of the header fields of a rejection besides the quota fields, as http.Header has them.
+const (
+	HeaderCacheControl = "Cache-Control"
+	HeaderRetryAfter   = "Retry-After"
+	HeaderXRetryAfter  = "X-Ratelimit-Retry-After"
+)
+
+// Refusal says how a fast path rejects a request. It does so if the answer is text, and no earlier handler has set header fields. All
+// other rejections are left to the rest. Responses share values: nobody may change one in place.
+type Refusal struct {
+	ContentType string
+
+	// The body is Before, the seconds after which the request may come again, and After. For one second it is Text, and so it is for any
+	// number if Before is "".
+	Before, After, Text string
+
+	Rejected *int64           // counts rejections; use functions of sync/atomic; nil: nobody counts
+	Told     func(key string) // is called with the key of a rejection; nil: nobody wants to know
+}
+
+// Refuser has what a fast path needs to reject requests. NewRefuser makes it. It is read only afterwards, and safe for concurrent use.
+type Refuser struct {
+	xRateLimit, ietf    bool
+	limit, policy       []string // of the QuotaFields
+	stateText           string   // RateLimit, up to the seconds
+	member              string   // the beginning of its member of RateLimit, behind another member
+	noStore             []string
+	contentType         []string // of the Refusal, as what follows
+	before, after, text string
+	notes               bool // any of the following is set
+	rejected            *int64
+	told                func(key string)
+}
+
+// NewRefuser returns what rejects requests as a Refusal says, with these quota fields.
+func NewRefuser(t *QuotaFields, refusal *Refusal) *Refuser {
+	tables.Do(makeTables)
+	return &Refuser{
+		xRateLimit: t.XRateLimit, ietf: t.IETF, limit: t.Limit, policy: t.Policy, stateText: t.State + "0" + MoreText, member: ", " + t.State, noStore: []string{"no-store"},
+		contentType: []string{refusal.ContentType}, before: refusal.Before, after: refusal.After, text: refusal.Text,
+		notes: refusal.Rejected != nil || refusal.Told != nil, rejected: refusal.Rejected, told: refusal.Told,
+	}
+}
+
+// Refuse answers a request of that key which is rejected, and of whose quota nothing remains. retry and reset are the microseconds until such a
+// request is allowed, and until the quota is whole. It returns false if the request is left to the rest: see Refusal.
+func Refuse(g *Refuser, retry, reset int64, key string, w http.ResponseWriter, r *http.Request) bool {
+	var (
+		h            http.Header
+		takes        []string
+		again, whole []string
+		text         string
+	)
+	h = w.Header()
+	if len(h) > 1 {
+		return false
+	}
+	takes = r.Header["Accept"]
+	if r.ProtoMajor > 1 || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
+		if !TakesText(r) {
+			return false
+		}
+	}
+	retry = (retry + 999_999) / 1_000_000
+	reset = (reset + 999_999) / 1_000_000
+	again = numberValues[retry&(tabled-1)]
+	whole = numberValues[reset&(tabled-1)]
+	if retry|reset >= tabled {
+		again = longValue(retry)
+		whole = longValue(reset)
+	}
+	h[HeaderCacheControl] = g.noStore
+	h[HeaderRetryAfter] = again
+	if g.xRateLimit {
+		h[HeaderXRetryAfter] = again
+		h[HeaderLimit] = g.limit
+		h[HeaderRemaining] = numberValues[0]
+		h[HeaderReset] = whole
+	}
+	if g.ietf {
+		h[HeaderRateLimit] = []string{g.stateText + again[0]}
+		h[HeaderPolicy] = g.policy
+	}
+	h["Content-Type"] = g.contentType
+	if g.notes {
+		noteRefusal(g, key)
+	}
+	text = g.text
+	if retry > 1 && g.before != "" {
+		text = g.before + again[0] + g.after
+	}
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = io.WriteString(w, text)
+	return true
+}
+
+// RefuseSeveral answers a request that any of several rules reject, whose Refusers these are. The one at reported is reported, with the seconds
+// until its quota is whole. left is what each rule has left without this request, or -1 if it rejects it. waits are the seconds until it allows
+// the request, or until more is left, or 0. policies is the value of RateLimit-Policy, and key the key of the first rule. Requests for which
+// TakesText is false, or with quota fields of an earlier handler, have another answer.
+func RefuseSeveral(list []*Refuser, policies []string, reported int, left, waits []int64, whole int64, key string, w http.ResponseWriter) {
+	var (
+		g                         *Refuser
+		h                         http.Header
+		retry, rest               int64
+		seconds, texts, end, body string
+		value                     []string
+	)
+	g = list[reported]
+	retry = waits[reported]
+	seconds = strconv.FormatInt(retry, 10)
+	value = []string{seconds}
+	h = w.Header()
+	h[HeaderCacheControl] = g.noStore
+	h[HeaderRetryAfter] = value
+	if g.xRateLimit {
+		h[HeaderXRetryAfter] = value
+		h[HeaderLimit] = g.limit
+		h[HeaderRemaining] = numberValues[0]
+		h[HeaderReset] = []string{strconv.FormatInt(whole, 10)}
+	}
+	h["Content-Type"] = g.contentType
+	for n, other := range list {
+		rest = left[n]
+		if rest < 0 {
+			rest = 0
+			if other.rejected != nil {
+				atomic.AddInt64(other.rejected, 1)
+			}
+		}
+		if !g.ietf {
+			continue
+		}
+		end = ""
+		if waits[n] > 0 && waits[n] <= retry { // a later one is not allowed there
+			end = MoreText + strconv.FormatInt(waits[n], 10)
+		}
+		texts = texts + other.member + strconv.FormatInt(rest, 10) + end
+	}
+	if g.ietf {
+		h[HeaderRateLimit] = []string{texts[2:]}
+		h[HeaderPolicy] = policies
+	}
+	if list[0].told != nil {
+		list[0].told(key)
+	}
+	body = g.text
+	if retry > 1 && g.before != "" {
+		body = g.before + seconds + g.after
+	}
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = io.WriteString(w, body)
+}
+
+// longValue returns a number as the value of a field.
+func longValue(n int64) []string { return []string{strconv.FormatInt(n, 10)} }
+
+// noteRefusal counts a rejection, and tells of it.
+func noteRefusal(g *Refuser, key string) {
+	if g.rejected != nil {
+		atomic.AddInt64(g.rejected, 1)
+	}
+	if g.told != nil {
+		g.told(key)
+	}
+}
+
+// settling has what the functions settle… need of a fast path.
+type settling struct {
+	memory  *Store
+	space   *space
+	limit   *rate.Limit
+	rest    http.Handler
+	watched string // of the ServeConfig, as noticed; no request has the field "", so that these are not asked
+	noticed *atomic.Bool
+	refuser *Refuser // nil: it leaves all rejections to the rest
+}
+
+// newSettling prepares what a fast path does with requests that it does not allow at once.
+func newSettling(e *FastPath, c *ServeConfig) *settling {
+	f := &settling{memory: e.memory, space: e.space, limit: e.limit, rest: c.Rest, watched: c.Watched, noticed: c.Noticed}
+	if c.Refusal != nil && !e.countRejected {
+		f.refuser = NewRefuser(c.QuotaFields, c.Refusal)
+	}
+	return f
+}
+
+// unnoticed reports whether nobody has noticed yet that a request has the header field that is watched.
+func unnoticed(f *settling) bool { return !f.noticed.Load() }
+
+// settleNew inserts a new key with an unused state, and returns its slot. If that is not all that there is to do, it unlocks the shard, leaves
+// the request to the rest, and returns -1: if there would be more keys than there may be, if the key may be the beginning of an IPv6 address, or
+// if the request must be noticed.
+func settleNew(f *settling, s *shard, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+	m := f.memory
+	if hash == 0 || key[0] == '[' || m.keys.Load() >= m.maxKeys.Load() || m.logTimes.Load() > logBudgetFloor || r.Header[f.watched] != nil && unnoticed(f) {
+		s.mu.Unlock()
+		f.rest.ServeHTTP(w, r)
+		return -1
+	}
+	return insertKey(m, s, f.space, hash, now)
+}
+
+// TakesText reports whether the body of a request's rejection is surely text: see answer.IsGRPC and answer.WantsProblem.
+func TakesText(r *http.Request) bool {
+	if list := r.Header["Accept"]; len(list) > 0 && strings.Contains(strings.ToLower(strings.Join(list, ",")), "json") {
+		return false
+	}
+	if r.ProtoMajor < 2 {
+		return true
+	}
+	list := r.Header["Content-Type"]
+	return len(list) == 0 || !strings.Contains(strings.ToLower(list[0]), "grpc")
+}

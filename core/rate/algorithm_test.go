@@ -1,0 +1,75 @@
+package rate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// panicOf returns the text of a call's panic. Under the interpreter a panic's value is not a string.
+func panicOf(call func()) (said string) {
+	defer func() { said = fmt.Sprint(recover()) }()
+	call()
+	return said
+}
+
+func TestARowWithoutAPartIsRefusedByItsName(t *testing.T) {
+	for want, drop := range map[string]func(row *algorithmRow){
+		"no row for algorithm 3 in its place": func(row *algorithmRow) { row.algorithm++ },
+		"(fixed_window) has no decide":        func(row *algorithmRow) { row.decide = nil },
+		"(fixed_window) has no take":          func(row *algorithmRow) { row.take = nil },
+		"(fixed_window) has no reject":        func(row *algorithmRow) { row.reject = nil },
+		"(fixed_window) has no charge":        func(row *algorithmRow) { row.charge = nil },
+		"(fixed_window) has no spent":         func(row *algorithmRow) { row.spent = nil },
+		"(fixed_window) has no mostRequests":  func(row *algorithmRow) { row.mostRequests = 0 },
+		"algorithm 3 () has no name":          func(row *algorithmRow) { row.Name = "" },
+	} {
+		rows := append([]algorithmRow{}, algorithms[1:]...)
+		drop(&rows[FixedWindow-1])
+		if said := panicOf(func() { tabulate(rows) }); !strings.Contains(said, want) {
+			t.Errorf("it panics with %q, want %q", said, want)
+		}
+	}
+	if said := panicOf(func() { tabulate(algorithms[1:InFlight]) }); !strings.Contains(said, fmt.Sprintf("has %d rows, for %d", int(InFlight)-1, int(InFlight))) {
+		t.Errorf("without the last row it panics with %q", said)
+	}
+}
+
+// Without a case in algorithm_dispatch.go, as for a log, the panic names the algorithm. No other algorithm decides.
+func TestAnAlgorithmWithoutAFunctionPanicsWithItsName(t *testing.T) {
+	l := mustLimit(t, LimitConfig{Algorithm: SlidingWindowLog, Requests: 5, Period: time.Minute})
+	for name, call := range map[string]func(){
+		"decide": func() { Decide(l, &State{}, 1, 0, &State{}, &Decision{}) },
+		"take":   func() { Take(l, &State{}, 1) },
+		"spent":  func() { Unused(l, &State{}, 1) },
+	} {
+		if said := panicOf(call); !strings.HasPrefix(said, "core: algorithm 4 (sliding_window_log) has no "+name+":") {
+			t.Errorf("%s: it panics with %q", name, said)
+		}
+	}
+}
+
+func TestEachAlgorithmHasItsNameAndItsNumber(t *testing.T) {
+	if len(AlgorithmNames) != int(InFlight)-1 {
+		t.Fatalf("there are the names %q, for %d algorithms", AlgorithmNames, int(InFlight)-1)
+	}
+	for i, name := range AlgorithmNames {
+		a, err := ParseAlgorithm(name)
+		if err != nil || int(a) != i+1 || a.String() != name {
+			t.Errorf("%s is algorithm %d (%s, %v), want %d", name, int(a), a, err, i+1)
+		}
+	}
+	if _, err := ParseAlgorithm("concurrency"); err == nil {
+		t.Error("a configuration can name the algorithm of requests in flight")
+	}
+	for _, a := range []Algorithm{-1, 0, InFlight + 1} {
+		if a.String() != "" {
+			t.Errorf("algorithm %d is called %q", int(a), a)
+		}
+		_, err := NewLimit(LimitConfig{Algorithm: a, Requests: 1, Period: time.Second})
+		if (err == nil) != (a == 0) {
+			t.Errorf("a limit of algorithm %d: %v", int(a), err)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package rate
+
+// decideFixedWindow allows at most R in each window of length P, aligned to the Unix epoch, or in each day, week or month. Up to
+// 2R can pass within one P, half at the end of a window and half at the start of the next: a known weakness of the algorithm.
+//
+// The state is the window's start (A) and the units counted in it (B).
+func decideFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
+	at := now
+	counted := s.B
+	if last := s.A; last > now { // the clock has stepped back, or requests wait for a later window
+		if last-now <= l.slack {
+			at = last
+		} else {
+			counted = 0
+		}
+	}
+	var start, end int64
+	if l.Calendar != nil {
+		w := l.Calendar.at(at)
+		start, end = w.start, w.end
+	} else {
+		start = at - at%l.Period
+		end = start + l.Period
+	}
+	count := int64(0)
+	if s.A == start {
+		count = counted
+	}
+	d.Allowed = cost <= l.Requests-count || cost == 0
+	next.A = start
+	if d.Allowed {
+		count += cost
+	} else {
+		d.RetryAfter = Never
+		if cost <= l.Requests {
+			d.RetryAfter = end - now
+		}
+	}
+	next.B = count
+	if !d.Allowed && count < l.Requests {
+		next.B = l.Requests
+	}
+	d.Remaining = l.Requests - count
+	if d.Remaining < 0 {
+		d.Remaining = 0
+	}
+	if count > 0 {
+		d.ResetAfter = end - now
+		if d.Allowed {
+			d.MoreAfter = d.ResetAfter
+		}
+	}
+}
+
+// TakeFromFixedWindow is the shortcut: see take.
+//
+//flatten:inline
+func TakeFromFixedWindow(l *Limit, s *State, now int64) (remaining, reset, more int64) {
+	start := now - now%l.Period
+	count := int64(1)
+	if s.A == start {
+		count += s.B
+	}
+	if s.A > start || count > l.Requests || l.Calendar != nil {
+		return -1, 0, 0
+	}
+	s.A = start
+	s.B = count
+	reset = start + l.Period - now
+	return l.Requests - count, reset, reset
+}
+
+// rejectFromFixedWindow is the shortcut: see reject.
+//
+//flatten:inline
+func rejectFromFixedWindow(l *Limit, s *State, now int64) (retry, reset int64) {
+	start := now - now%l.Period
+	if s.A != start || s.B < l.Requests || l.Calendar != nil {
+		return -1, 0
+	}
+	reset = start + l.Period - now
+	return reset, reset
+}
+
+// chargeFixedWindow counts units that were allowed before: see charge.
+func chargeFixedWindow(l *Limit, s *State, cost int64) {
+	s.B += cost
+	if s.B > MostCounted {
+		s.B = MostCounted
+	}
+}
+
+// fixedWindowSpent is the shortcut: see unused.
+func fixedWindowSpent(l *Limit, s *State, elapsed int64) (isSpent, known bool) {
+	return elapsed >= l.Period || s.B == 0, l.Calendar == nil
+}

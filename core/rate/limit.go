@@ -1,0 +1,586 @@
+package rate
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core/words"
+)
+
+// Calendar is the unit that a fixed window is aligned to, if it is not aligned to the Unix epoch.
+type Calendar int
+
+// The units of the calendar: a day from midnight, a week from midnight on Monday, a month from midnight of its first day, each in
+// the limit's time zone. The zero value means the epoch.
+const (
+	Epoch Calendar = iota
+	Day
+	Week
+	Month
+)
+
+var calendarNames = []string{"", "day", "week", "month"}
+
+// String returns the word for the unit in a limit ("day"), or "" for Epoch.
+func (c Calendar) String() string {
+	if c < Day || c > Month {
+		return ""
+	}
+	return calendarNames[c]
+}
+
+// Bounds of a limit's numbers. Within them, no computation overflows an int64 in Go, or needs more than the 2⁵³ of a double in
+// Lua.
+const (
+	MaxRequests    = 1_000_000_000           // R and B
+	MaxLogRequests = 100_000                 // R of a sliding_window_log, which stores a time for each request
+	MinPeriod      = time.Millisecond        // P
+	MaxPeriod      = 366 * 24 * time.Hour    // P
+	MaxDrain       = 3650 * 24 * time.Hour   // B·P/R: how long a full bucket takes to drain
+	DefaultDelay   = 10 * time.Second        // the default of max_delay
+	maxDelay       = time.Hour               // the largest max_delay
+	MicrosPerDay   = 24 * 60 * 60 * 1000_000 // the microseconds of a day
+)
+
+// LimitConfig describes a limit. NewLimit checks it and makes the Limit.
+type LimitConfig struct {
+	Algorithm Algorithm
+	Requests  int64         // R: units per period; 1 to MaxRequests
+	Period    time.Duration // P: whole microseconds, MinPeriod to MaxPeriod; zero with a Calendar
+	Calendar  Calendar      // instead of Period; only for a FixedWindow
+	Location  *time.Location
+	Burst     int64         // B: 0 means R; buckets only
+	Interval  bool          // a TokenBucket gets R tokens at each whole P of the epoch, instead of continuously
+	Delays    bool          // requests over the limit wait until they are within it; a SlidingWindowCounter cannot do this
+	MaxDelay  time.Duration // the longest that a request waits, in a LeakyBucket or under a limit that Delays; 0 means DefaultDelay
+}
+
+// Limit is an algorithm with its numbers. NewLimit makes it. Nobody changes it after that, and so it is safe for concurrent use. Times are in
+// microseconds. Its numbers are fields, since methods cost an interpreter more.
+type Limit struct {
+	Algorithm Algorithm
+	IsBucket  bool  // it has a burst, and a level that drains. This and the next six are from the algorithm's row
+	IsLog     bool  // its state is an EventLog
+	Ages      bool  // an old state must be brought to the present before Take allows a request
+	InFlight  bool  // it is on requests in flight: see NewConcurrency
+	Queues    bool  // the algorithm itself makes requests wait in a queue, for MaxDelay at most
+	Lends     bool  // a wider limit refills it faster
+	FastPath  bool  // it has a fast path
+	Requests  int64 // R, the units that it allows in a period
+	Period    int64 // P; with a calendar, the longest that its unit can be
+	Burst     int64 // B, for buckets
+	interval  bool
+	Delays    bool      // requests over the limit wait until they are within it
+	MaxDelay  int64     // the longest that a request waits; 0 if the limit does not make requests wait
+	slack     int64     // how far a key's time may be ahead of the clock before that means that the clock has stepped back
+	Calendar  *calendar // nil: aligned to the epoch
+
+	Capacity int64 // what the state can hold, and so the most that one request may cost: B; B+1 for a leaky bucket (B that wait and the one that leaves); else R
+	Quota    int64 // the limit that clients see: B, or R
+	Narrow   bool  // requests·period and (capacity+1)·period fit an int64
+	Quantum  int64 // the unit of a log's times, in microseconds
+	Window   int64 // a log's window in quanta, rounded up
+
+	// For take, which handles only narrow limits. The values of other limits keep take from applying.
+	Full      int64 // the level of a full bucket that refills continuously: capacity·period; else -1
+	Emptied   int64 // how long that level takes to drain, in microseconds, rounded up
+	Weighable int64 // the largest count of a previous window that can be multiplied by a period; else -1
+}
+
+// Refilled returns how long it takes until the whole Quota is available again, in microseconds. For a bucket, that is the time in
+// which its burst refills or drains; else it is the period. It is 0 if that is not a whole number of microseconds, or varies, as
+// months do.
+func (l *Limit) Refilled() int64 {
+	if l.Calendar != nil {
+		return 0
+	}
+	if !l.IsBucket {
+		return l.Period
+	}
+	if l.interval {
+		return (l.Burst + l.Requests - 1) / l.Requests * l.Period
+	}
+	hi, lo := bits.Mul64(uint64(l.Burst), uint64(l.Period))
+	if hi >= uint64(l.Requests) { // not reached: MaxDrain is less
+		return 0
+	}
+	refill, rest := bits.Div64(hi, lo, uint64(l.Requests))
+	if rest != 0 {
+		return 0
+	}
+	return int64(refill)
+}
+
+// TimeZone returns the name of the time zone if the limit follows the calendar, else "".
+func (l *Limit) TimeZone() string {
+	if l.Calendar == nil {
+		return ""
+	}
+	return l.Calendar.location.String()
+}
+
+// CalendarText returns the unit of the calendar that the limit follows, and its time zone: "day@Europe/Berlin"; "" if it follows none.
+func (l *Limit) CalendarText() string {
+	if l.Calendar == nil {
+		return ""
+	}
+	return l.Calendar.unit.String() + "@" + l.Calendar.location.String()
+}
+
+// Interval reports whether a token bucket refills at each whole period, instead of continuously.
+func (l *Limit) Interval() bool { return l.interval }
+
+// Ahead returns how far the time of a key may be ahead of the clock, since requests wait for it, in microseconds; further ahead by more than
+// a period means that the clock has stepped back.
+func (l *Limit) Ahead() int64 { return l.slack - l.Period }
+
+// Waits reports whether a request under the limit may have to wait: because it Queues, or because it Delays.
+func (l *Limit) Waits() bool { return l.Queues || l.Delays }
+
+// MostRequests returns the most that R may be with the limit's algorithm.
+func (l *Limit) MostRequests() int64 { return l.Algorithm.Row().mostRequests }
+
+// Windows returns the bounds of the calendar's windows around time now, in microseconds since the epoch: the starts of the
+// previous window, of the present one and of the next two, and the end of the last. It returns nil if the limit does not follow
+// the calendar.
+func (l *Limit) Windows(now int64) []int64 {
+	if l.Calendar == nil {
+		return nil
+	}
+	w := l.Calendar.find(now)
+	next := l.Calendar.find(w.end)
+	return []int64{l.Calendar.find(w.start - 1).start, w.start, w.end, next.end, l.Calendar.find(next.end).end}
+}
+
+// Share returns the limit for each of so many nodes, so that all together keep to l. Requests and burst are divided and rounded
+// down, but are at least 1. Its Identity is l's.
+func (l *Limit) Share(nodes int) *Limit {
+	if nodes <= 1 {
+		return l
+	}
+	n := int64(nodes)
+	share := *l
+	share.Requests = atLeastOne(l.Requests / n)
+	if l.IsBucket {
+		share.Burst = atLeastOne(l.Burst / n)
+		for share.drainsTooLong() { // because its rate was rounded down
+			share.Burst /= 2
+		}
+	}
+	share.setWidths()
+	return &share
+}
+
+func atLeastOne(n int64) int64 {
+	if n < 1 {
+		return 1
+	}
+	return n
+}
+
+// Identity returns the part of the limit that identifies its state: algorithm, period and alignment, but never the numbers that a
+// reload may change.
+func (l *Limit) Identity() string {
+	id := l.Algorithm.String()
+	if l.InFlight {
+		return id
+	}
+	if l.interval {
+		id += "+interval"
+	}
+	if l.Calendar != nil {
+		return id + "/" + l.CalendarText()
+	}
+	return id + "/" + strconv.FormatInt(l.Period, 10) + "us"
+}
+
+// Same reports whether two limits decide the same.
+func (l *Limit) Same(o *Limit) bool {
+	return l.Requests == o.Requests && l.Burst == o.Burst && l.Delays == o.Delays && l.MaxDelay == o.MaxDelay && l.Identity() == o.Identity()
+}
+
+// Terms returns a text that is equal for limits that are the Same, and for no others.
+func (l *Limit) Terms() string {
+	return l.Identity() + " " + strconv.FormatInt(l.Requests, 10) + " " + strconv.FormatInt(l.Burst, 10) + " " + strconv.FormatInt(l.MaxDelay, 10) + " " + strconv.FormatBool(l.Delays)
+}
+
+// String writes the limit as a configuration does: "100/1m sliding_window_counter".
+func (l *Limit) String() string {
+	if l.InFlight {
+		return l.Algorithm.String() + " " + strconv.FormatInt(l.Requests, 10)
+	}
+	s := strconv.FormatInt(l.Requests, 10) + "/"
+	if l.Calendar != nil {
+		s += l.Calendar.unit.String()
+	} else {
+		s += FormatPeriod(time.Duration(l.Period) * time.Microsecond)
+	}
+	s += " " + l.Algorithm.String()
+	if l.Burst != 0 && l.Burst != l.Requests {
+		s += " burst " + strconv.FormatInt(l.Burst, 10)
+	}
+	return s
+}
+
+// NewLimit checks c and returns its limit. The error names the field, its value and what would be accepted.
+func NewLimit(c LimitConfig) (*Limit, error) {
+	if c.Algorithm == 0 {
+		c.Algorithm = SlidingWindowCounter
+		if c.Calendar != Epoch {
+			c.Algorithm = FixedWindow
+		}
+	}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	l := newLimit(c.Algorithm, c.Requests, int64(c.Period/time.Microsecond))
+	l.interval = c.Interval
+	l.Delays = c.Delays
+	if c.Calendar != Epoch {
+		l.Calendar = NewCalendar(c.Calendar, c.Location)
+		l.Period = l.Calendar.Longest()
+	}
+	if l.IsBucket {
+		l.Burst = c.Burst
+		if l.Burst == 0 {
+			l.Burst = c.Requests
+		}
+		if l.drainsTooLong() {
+			return nil, words.Wrong("burst", fmt.Sprint(l.Burst), "at %d per %s a full bucket would take more than 10 years to drain", l.Requests, FormatPeriod(c.Period))
+		}
+	}
+	l.slack = l.Period
+	if l.Waits() {
+		l.MaxDelay = int64(c.MaxDelay / time.Microsecond)
+		if c.MaxDelay == 0 {
+			l.MaxDelay = int64(DefaultDelay / time.Microsecond)
+		}
+	}
+	if c.Delays {
+		l.slack += l.MaxDelay
+	}
+	if l.IsLog {
+		// Times are kept as 32-bit counts of quanta, which must not wrap around. A log that was not touched for a whole period is
+		// empty, so no age is ever above twice the window.
+		l.Quantum = (l.Period + 1<<31 - 2) / (1<<31 - 1)
+		l.Window = (l.Period + l.Quantum - 1) / l.Quantum
+	}
+	l.setWidths()
+	return l, nil
+}
+
+// newLimit returns a limit of that algorithm. Its other numbers are zero.
+func newLimit(a Algorithm, requests, period int64) *Limit {
+	row := a.Row()
+	return &Limit{
+		Algorithm: a, IsBucket: row.isBucket, IsLog: row.IsLog, InFlight: row.inFlight, Queues: row.queues, Lends: row.lends, Ages: row.ages, FastPath: row.fastPath,
+		Requests: requests, Period: period,
+	}
+}
+
+// drainsTooLong reports whether a full bucket takes longer to drain than MaxDrain.
+func (l *Limit) drainsTooLong() bool {
+	return over(l.Burst, l.Period, l.Requests, int64(MaxDrain/time.Microsecond))
+}
+
+// Widen returns the limit with so many percent more requests and burst, rounded down. Its Identity is l's.
+func (l *Limit) Widen(percent int64) (*Limit, error) {
+	wide := *l
+	most := l.MostRequests()
+	wide.Requests += l.Requests * percent / 100
+	wide.Burst += l.Burst * percent / 100
+	if l.IsBucket && wide.drainsTooLong() { // after rounding, the rate may have grown less than the burst
+		return nil, words.Wrong("", "", "%d %% of %s: a full bucket would take more than 10 years to drain", percent, l.String())
+	}
+	if wide.Requests == l.Requests && wide.Burst == l.Burst {
+		return nil, words.Wrong("", "", "%d %% of %s is less than one request, so that there would be no tolerance", percent, l.String())
+	}
+	if wide.Requests > most || wide.Burst > most {
+		return nil, words.Wrong("", "", "%d %% more than %s is above %d, the most that such a limit can have", percent, l.String(), most)
+	}
+	wide.setWidths()
+	return &wide, nil
+}
+
+// setWidths sets the fields that depend on requests, burst and period.
+func (l *Limit) setWidths() {
+	l.Quota = l.Requests
+	if l.IsBucket {
+		l.Quota = l.Burst
+	}
+	l.Capacity = l.Quota
+	if l.Queues {
+		l.Capacity++
+	}
+	widest := l.Capacity + 1
+	if l.Requests > widest {
+		widest = l.Requests
+	}
+	hi, lo := bits.Mul64(uint64(widest), uint64(l.Period))
+	l.Narrow = hi == 0 && lo < 1<<62
+	l.Full, l.Emptied, l.Weighable = -1, 0, -1
+	if l.Narrow {
+		l.Weighable = l.Capacity
+	}
+	if l.Narrow && !l.interval {
+		l.Full = l.Capacity * l.Period
+		l.Emptied = (l.Full + l.Requests - 1) / l.Requests
+	}
+}
+
+func (c LimitConfig) check() error {
+	row := c.Algorithm.Row()
+	if row.Name == "" || row.inFlight {
+		return words.OneOf("algorithm", fmt.Sprint(int(c.Algorithm)), "", AlgorithmNames)
+	}
+	if c.Requests < 1 || c.Requests > MaxRequests {
+		return words.Wrong("requests", fmt.Sprint(c.Requests), "must be from 1 to %d", MaxRequests)
+	}
+	if c.Requests > row.mostRequests {
+		return words.Wrong("requests", fmt.Sprint(c.Requests), "a %s keeps a time for each request and takes at most %d; sliding_window_counter takes more", row.Name, row.mostRequests)
+	}
+	if c.Calendar == Epoch {
+		if c.Period < MinPeriod || c.Period > MaxPeriod {
+			return words.Wrong("period", FormatPeriod(c.Period), "must be from 1ms to 366d")
+		}
+		if c.Period%time.Microsecond != 0 {
+			return words.Wrong("period", fmt.Sprint(c.Period), "must be whole microseconds")
+		}
+		if c.Location != nil {
+			return words.Wrong("time_zone", strconv.Quote(c.Location.String()), "only windows of the calendar have one (limit <requests>/day, /week or /month)")
+		}
+	} else {
+		if c.Calendar < Day || c.Calendar > Month {
+			return words.Wrong("calendar", fmt.Sprint(int(c.Calendar)), "must be day, week or month")
+		}
+		if !row.hasCalendar {
+			return words.Wrong("period", strconv.Quote(c.Calendar.String()), "%s follows the calendar, not %s; write a duration such as 24h", onlyThose(func(row *algorithmRow) bool { return row.hasCalendar }), row.Name)
+		}
+		if c.Period != 0 {
+			return words.Wrong("period", FormatPeriod(c.Period), "a window of the calendar has none of its own")
+		}
+	}
+	if c.Burst != 0 && !row.isBucket {
+		return words.Wrong("burst", fmt.Sprint(c.Burst), "%s have a burst, not %s", onlyThose(func(row *algorithmRow) bool { return row.isBucket }), row.Name)
+	}
+	if c.Burst < 0 || c.Burst > MaxRequests {
+		return words.Wrong("burst", fmt.Sprint(c.Burst), "must be from 1 to %d", MaxRequests)
+	}
+	if c.Interval && !row.hasInterval {
+		return words.Wrong("refill", "interval", "%s is refilled, not %s", onlyThose(func(row *algorithmRow) bool { return row.hasInterval }), row.Name)
+	}
+	if c.Delays && !row.canDelay {
+		return words.Wrong("on_limit", "delay", "%s cannot say when a request may leave; choose the algorithm token_bucket, sliding_window_log or fixed_window", row.Name)
+	}
+	if c.MaxDelay != 0 && !row.queues && !c.Delays {
+		return words.Wrong("max_delay", c.MaxDelay.String(), "%s and `on_limit` delay make requests wait, not %s", onlyThose(func(row *algorithmRow) bool { return row.queues }), row.Name)
+	}
+	if c.MaxDelay != 0 && c.MaxDelay < time.Microsecond || c.MaxDelay > maxDelay {
+		return words.Wrong("max_delay", c.MaxDelay.String(), "must be from 1µs to %s", FormatPeriod(maxDelay))
+	}
+	if c.MaxDelay%time.Microsecond != 0 {
+		return words.Wrong("max_delay", c.MaxDelay.String(), "must be whole microseconds")
+	}
+	return nil
+}
+
+// over reports whether a·b/c > most, without overflow.
+func over(a, b, c, most int64) bool {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	hi2, lo2 := bits.Mul64(uint64(c), uint64(most))
+	return hi > hi2 || hi == hi2 && lo > lo2
+}
+
+// ParseLimit reads "<requests>/<period>". The requests are a whole number. The period is a duration ("10s", "1m30s", "7d"), or a
+// unit of the calendar ("day", "week", "month"). It sets c's Requests, and Period or Calendar.
+func ParseLimit(s string, c *LimitConfig) error {
+	number, period, found := strings.Cut(s, "/")
+	if !found {
+		return words.Wrong("limit", strconv.Quote(s), "has no period; write <requests>/<period>, such as %s/1m", digitsOr(s, "100")).Guess(meantLimit(s))
+	}
+	requests, err := words.ParseCount(number, MaxRequests)
+	if err != nil {
+		return words.Wrong("limit", strconv.Quote(s), "the requests must be a whole number from 1 to %d", MaxRequests).Guess(meantLimit(s))
+	}
+	c.Requests = requests
+	for i, name := range calendarNames {
+		if i > 0 && period == name {
+			c.Calendar = Calendar(i)
+			c.Period = 0
+			return nil
+		}
+	}
+	c.Calendar = Epoch
+	c.Period, err = ParsePeriod(period)
+	if err != nil {
+		return words.Of(err).Within("limit", strconv.Quote(s))
+	}
+	return nil
+}
+
+// ReadCost returns the cost that a text names. A text that is not a number costs 1. A number too large for an int64 is
+// Unaffordable.
+func ReadCost(text string) int64 {
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err == nil {
+		return n
+	}
+	if errors.Is(err, strconv.ErrRange) && n > 0 {
+		return Unaffordable
+	}
+	return 1
+}
+
+// ParsePeriod reads a duration from 1ms to 366d in Go's syntax, with days allowed in front ("7d", "1d12h").
+func ParsePeriod(s string) (time.Duration, error) {
+	if s == "s" || s == "m" || s == "h" || s == "d" {
+		return 0, words.Wrong("", "", "the period %q has no number; write 1%s", s, s)
+	}
+	d, err := ParseDuration(s)
+	if err != nil {
+		return 0, words.Wrong("", "", "the period %q must be a duration such as 10s, 1m, 24h or 7d, or day, week or month", s).Guess(meantPeriod(s))
+	}
+	if d < MinPeriod || d > MaxPeriod {
+		return 0, words.Wrong("", "", "the period must be from 1ms to 366d")
+	}
+	if d%time.Microsecond != 0 {
+		return 0, words.Wrong("", "", "the period must be whole microseconds")
+	}
+	return d, nil
+}
+
+// meantPeriod returns the right form of a period that is written in words, such as 1h for hour; "": it is not known.
+func meantPeriod(s string) string {
+	count := len(s) - len(strings.TrimLeft(s, "0123456789"))
+	word := strings.ToLower(strings.Trim(s[count:], " ."))
+	number := s[:count]
+	if number == "" {
+		number = "1"
+	}
+	for i, name := range calendarNames {
+		if i > 0 && number == "1" && (word == name || word == name+"s") {
+			return name
+		}
+	}
+	for _, unit := range []string{"s sec secs second seconds", "m min mins minute minutes", "h hr hrs hour hours", "d day days daily"} {
+		for _, name := range strings.Fields(unit) {
+			if word == name {
+				return number + unit[:1]
+			}
+		}
+	}
+	if word == "" && count > 0 {
+		return number + "s"
+	}
+	weeks, err := strconv.Atoi(number)
+	if err == nil && weeks <= 52 && (word == "w" || word == "wk" || word == "week" || word == "weeks") {
+		return strconv.Itoa(7*weeks) + "d"
+	}
+	return ""
+}
+
+func ParseDuration(s string) (time.Duration, error) {
+	days, rest, found := strings.Cut(s, "d")
+	if !found {
+		return time.ParseDuration(s)
+	}
+	n, err := strconv.ParseUint(days, 10, 16)
+	if err != nil {
+		return 0, err
+	}
+	d := time.Duration(n) * 24 * time.Hour
+	if rest == "" {
+		return d, nil
+	}
+	if strings.HasPrefix(rest, "-") || strings.HasPrefix(rest, "+") {
+		return 0, words.Wrong("duration", strconv.Quote(s), "a sign in the middle")
+	}
+	more, err := time.ParseDuration(rest)
+	return d + more, err
+}
+
+// FormatPeriod writes a duration in its largest whole unit: 1m, not 1m0s.
+func FormatPeriod(d time.Duration) string {
+	units := []time.Duration{24 * time.Hour, time.Hour, time.Minute}
+	for i, unit := range units {
+		if d >= unit && d%unit == 0 {
+			return strconv.FormatInt(int64(d/unit), 10) + "dhm"[i:i+1]
+		}
+	}
+	return d.String()
+}
+
+// meantLimit returns the right form of a limit that is written as other limiters and people write it, such as 10r/m, 10-M or 10 per minute;
+// "": it is not known.
+func meantLimit(s string) string {
+	count := len(s) - len(strings.TrimLeft(s, "0123456789"))
+	requests, err := words.ParseCount(s[:count], MaxRequests)
+	if err != nil {
+		return ""
+	}
+	period := strings.ToLower(strings.ReplaceAll(s[count:], "-", " / "))
+	if short, found := strings.CutPrefix(strings.TrimSpace(period), "rp"); found { // rps, rpm
+		period = "/" + short
+	}
+	said := false
+	var rest []string
+	for _, word := range strings.Fields(strings.ReplaceAll(period, "/", " / ")) {
+		switch {
+		case strings.Contains(" r req reqs request requests hit hits call calls time times x ", " "+word+" ") && !said && len(rest) == 0:
+		case strings.Contains(" / per a an each every in ", " "+word+" ") && len(rest) == 0:
+			said = true
+		default:
+			rest = append(rest, word)
+		}
+	}
+	if !said {
+		return ""
+	}
+	period = strings.Join(rest, "")
+	if _, err := ParsePeriod(period); err != nil {
+		if period = meantPeriod(period); period == "" {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%d/%s", requests, period)
+}
+
+func digitsOr(s, fallback string) string {
+	if s == "" || len(s) > 9 || strings.Trim(s, "0123456789") != "" {
+		return fallback
+	}
+	return s
+}
+
+// Memory returns the longest time for which the limit makes a promise, in microseconds: its period, or the time in which a full bucket drains,
+// if that is longer. The latter is how long a bucket's burst may stay used.
+func (l *Limit) Memory() int64 {
+	if !l.IsBucket {
+		return l.Period
+	}
+	hi, lo := addUnits(l, 0, 0, l.Capacity)
+	drained := drainTime(l, hi, lo)
+	if l.interval {
+		drained = ((l.Capacity+l.Requests-1)/l.Requests + 1) * l.Period
+	}
+	return Latest(l.Period, drained)
+}
+
+func Latest(a, b int64) int64 {
+	if a > b {
+		return a
+	}
+	return b
+}
+
+// hasWindows reports whether units count by the window that they were admitted in, and not by their time.
+func (l *Limit) hasWindows() bool {
+	return l.Algorithm == FixedWindow || l.Algorithm == SlidingWindowCounter || l.interval && l.Capacity <= l.Requests
+}
+
+// Unaffordable is a cost that no limit can hold.
+const Unaffordable int64 = 2 * MaxRequests

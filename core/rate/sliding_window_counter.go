@@ -1,0 +1,198 @@
+package rate
+
+import "math/bits"
+
+// decideSlidingWindowCounter counts in windows of length P, aligned to the Unix epoch. It estimates the sliding window from two
+// of them, as if the units of the previous one had come evenly, where overlap is the part of the previous window that the sliding
+// one still covers:
+//
+//	⌊previous × overlap⌋ + current + cost ≤ R
+//
+// This is the approximation that Cloudflare described in 2017; the arithmetic here is exact. The state is the start of the
+// current window (A) and two counts (B: previous in the high 32 bits, current in the low).
+func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
+	at := now
+	last := s.A
+	previous, current := int64(uint64(s.B)>>32), s.B&(1<<32-1)
+	if last > now { // the clock has stepped back
+		if last-now <= l.Period {
+			at = last
+		} else {
+			previous, current = 0, 0
+		}
+	}
+	into := at % l.Period
+	start := at - into
+	if start != last {
+		if start-last == l.Period {
+			previous = current
+		} else {
+			previous = 0
+		}
+		current = 0
+	}
+	weighted := int64(0)
+	if previous != 0 {
+		weighted = overlap(l, previous, l.Period-into)
+	}
+	room := l.Requests - weighted - current
+	wait := at - now
+	d.Allowed = cost <= room || cost == 0
+	if d.Allowed {
+		current += cost
+		room -= cost
+		next.B = previous<<32 | current
+	} else {
+		d.RetryAfter = Never
+		if cost <= l.Requests {
+			// In this window, if leaving enough of the previous one behind suffices; else in the next one, whose previous window
+			// is this one.
+			d.RetryAfter = wait + l.Period - into
+			if room := l.Requests - cost - current; room >= 0 {
+				d.RetryAfter = wait + leftBehind(l, previous, room) - into
+			} else {
+				d.RetryAfter += leftBehind(l, current, l.Requests-cost)
+			}
+		}
+		// Rejected requests count in full, and weigh on the next window like others. Counts stop at 2³²−1.
+		counted := current + cost
+		if counted > 1<<32-1 {
+			counted = 1<<32 - 1
+		}
+		next.B = previous<<32 | counted
+	}
+	next.A = start
+	d.Remaining = room
+	if room < 0 {
+		d.Remaining = 0
+	}
+	if current > 0 {
+		d.ResetAfter = wait + l.Period - into + leftBehind(l, current, 0)
+	} else if weighted > 0 {
+		d.ResetAfter = wait + leftBehind(l, previous, 0) - into
+	}
+	if d.Allowed && d.Remaining < l.Requests {
+		// In this window, when the weight of the previous one falls by a unit; if it has no weight, in the next window.
+		if room := l.Requests - d.Remaining - 1 - current; room >= 0 {
+			d.MoreAfter = wait + leftBehind(l, previous, room) - into
+		} else {
+			d.MoreAfter = wait + l.Period - into + leftBehind(l, current, l.Requests-d.Remaining-1)
+		}
+	}
+}
+
+// TakeFromSlidingWindowCounter is the shortcut, in a window that has begun: see take.
+//
+//flatten:inline
+func TakeFromSlidingWindowCounter(l *Limit, s *State, now int64) (remaining, reset, more int64) {
+	left := l.Period - now%l.Period
+	if s.A != now+left-l.Period || s.B < 0 || s.B>>32 > l.Weighable {
+		return -1, 0, 0
+	}
+	current := s.B&(1<<32-1) + 1
+	weight := (s.B >> 32) * left
+	remaining = l.Requests - current - weight/l.Period
+	if remaining < 0 {
+		return -1, 0, 0
+	}
+	more = left + 1
+	if weight >= l.Period {
+		more = weight%l.Period/(s.B>>32) + 1
+	}
+	s.B++
+	reset = left + l.Period + 1 - (l.Period+current-1)/current // reset and more are as leftBehind has them
+	return remaining, reset, more
+}
+
+// rejectFromSlidingWindowCounter is the shortcut, in a window that has begun: see reject.
+//
+//flatten:inline
+func rejectFromSlidingWindowCounter(l *Limit, s *State, now int64) (retry, reset int64) {
+	left := l.Period - now%l.Period
+	previous := s.B >> 32
+	current := s.B & (1<<32 - 1)
+	if s.A != now+left-l.Period || s.B < 0 || previous > l.Weighable || current > l.Weighable || previous*left/l.Period+current < l.Requests {
+		return -1, 0
+	}
+	weighs := previous // the count that must be left behind, of this window or of the previous one, as leftBehind has it
+	room := l.Requests - current
+	retry = left
+	reset = left - l.Period
+	if room <= 0 {
+		weighs = current
+		room = l.Requests
+		retry += l.Period
+	}
+	retry -= (room*l.Period+weighs-1)/weighs - 1
+	if current > 0 {
+		previous = current
+		reset = left
+	}
+	reset += l.Period + 1 - (l.Period+previous-1)/previous
+	return retry, reset
+}
+
+// rollSlidingWindowCounter moves the state of an earlier window to the present one, as decide would, if that allows a request. Else
+// it changes nothing, and returns false.
+func rollSlidingWindowCounter(l *Limit, s *State, now int64) bool {
+	left := l.Period - now%l.Period
+	start := now + left - l.Period
+	if s.A >= start || s.A|s.B < 0 {
+		return false
+	}
+	previous := int64(0)
+	if s.A == start-l.Period {
+		previous = s.B & (1<<32 - 1)
+	}
+	if previous > l.Weighable || previous*left/l.Period >= l.Requests {
+		return false
+	}
+	s.A = start
+	s.B = previous << 32
+	return true
+}
+
+// chargeSlidingWindowCounter counts units that were allowed before: see charge.
+func chargeSlidingWindowCounter(l *Limit, s *State, cost int64) {
+	current := s.B&MostCounted + cost
+	if current > MostCounted {
+		current = MostCounted
+	}
+	s.B = s.B>>32<<32 | current
+}
+
+// slidingWindowCounterSpent is the shortcut: see unused.
+func slidingWindowCounterSpent(l *Limit, s *State, elapsed int64) (isSpent, known bool) {
+	if elapsed >= 2*l.Period {
+		return true, true
+	}
+	return false, elapsed < l.Period && s.B&MostCounted != 0
+}
+
+// overlap returns ⌊count × left/P⌋.
+func overlap(l *Limit, count, left int64) int64 {
+	if l.Narrow && count <= l.Capacity {
+		return count * left / l.Period
+	}
+	hi, lo := bits.Mul64(uint64(count), uint64(left))
+	q, _ := bits.Div64(hi, lo, uint64(l.Period)) // left ≤ P, so the quotient is at most count
+	return int64(q)
+}
+
+// leftBehind returns how far into a window the weight of the previous one's count falls to room: the least into with ⌊count ×
+// (P−into)/P⌋ ≤ room, which means P−into < (room+1)·P/count.
+func leftBehind(l *Limit, count, room int64) int64 {
+	if count <= room {
+		return 0
+	}
+	var overlap int64 // the longest overlap that suffices: ⌈(room+1)·P/count⌉ − 1
+	if l.Narrow && room < l.Capacity {
+		overlap = ((room+1)*l.Period+count-1)/count - 1
+	} else {
+		hi, lo := bits.Mul64(uint64(room+1), uint64(l.Period))
+		lo, carry := bits.Add64(lo, uint64(count)-1, 0)
+		q, _ := bits.Div64(hi+carry, lo, uint64(count)) // room+1 ≤ count, so the quotient is at most P
+		overlap = int64(q) - 1
+	}
+	return l.Period - overlap
+}
