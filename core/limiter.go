@@ -42,7 +42,7 @@ type Check struct {
 	Locked      bool // this check has locked its shard
 	State, Next rate.State
 
-	Beside int64 // see Memory.DecideBeside
+	Beside int64 // units besides its cost: see DecideBeside of the store in memory
 }
 
 // Clear makes a check ready for another request.
@@ -295,7 +295,7 @@ func (l *Limiter) finish(checks, all []Check, expanded, peek bool, failure error
 	if expanded {
 		collect(checks, all)
 	}
-	Conclude(checks, v)
+	conclude(checks, v)
 	if v.Outcome == Delay {
 		l.enter(checks, v)
 	}
@@ -351,7 +351,7 @@ func collect(checks, all []Check) {
 				c.Candidate = part
 			case part.Rule.former:
 				if !part.Uncounted && !c.Uncounted {
-					Merge(&c.Decision, &part.Decision)
+					merge(&c.Decision, &part.Decision)
 				}
 			default:
 				c.InFlight = part
@@ -414,8 +414,8 @@ func enterRoom(c *Check) bool {
 // unavailableFor is the RetryAfter when the store has failed, in microseconds. By then the store may be asked again.
 const unavailableFor int64 = 1_000_000
 
-// Conclude makes a verdict from the decisions.
-func Conclude(checks []Check, v *Verdict) {
+// conclude makes a verdict from the decisions.
+func conclude(checks []Check, v *Verdict) {
 	*v = Verdict{Outcome: Allow, Reported: -1}
 	for i := range checks {
 		for j := range checks[i].parts {

@@ -497,9 +497,9 @@ func (r *Rule) memory() int64 {
 	return longest
 }
 
-// Merge combines a decision with that of a former limit. It then is that of a limit as strict as the two: the request passes if both allow it, as many
+// merge combines a decision with that of a former limit. It then is that of a limit as strict as the two: the request passes if both allow it, as many
 // units are left as the one with fewer has, and the wait is the longer. Its quota stays its own.
-func Merge(d, former *rate.Decision) {
+func merge(d, former *rate.Decision) {
 	d.Penalty = d.Penalty || former.Penalty
 	if former.ResetAfter > d.ResetAfter {
 		d.ResetAfter = former.ResetAfter

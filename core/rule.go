@@ -342,9 +342,6 @@ func (r *Rule) SeesWaiting() bool {
 // IsCandidate reports whether the rule is a candidate, whose decision is to be compared with that of the check before it.
 func (r *Rule) IsCandidate() bool { return r.Overflow != nil && r.Overflow.Candidate }
 
-// IsConcurrency reports whether the rule is the concurrency of another rule with a limit.
-func (r *Rule) IsConcurrency() bool { return r.policy != "" }
-
 // IsFormer reports whether the rule was in force before a transition, and the check of the rule in its place has its decision, too:
 // see Check.Limits.
 func (r *Rule) IsFormer() bool { return r.former }

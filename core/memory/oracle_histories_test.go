@@ -92,7 +92,7 @@ func TestFixedWindowOfTheCalendarAgreesWithItsOracle(t *testing.T) {
 				h.config = rate.LimitConfig{Algorithm: rate.FixedWindow, Calendar: unit, Location: location}
 				h.low, h.high = bounds[0], bounds[len(bounds)-1]
 				h.now = h.low + r.Int63n(h.high-h.low)
-				h.n.period = rate.NewCalendar(unit, location).Longest()
+				h.n.period = mustLimit(t, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1, Calendar: unit, Location: location}).Period
 				if err := h.run(60); err != nil {
 					t.Fatalf("seed %d, %s in %s: %v", seed, unit.String(), zone, err)
 				}

@@ -18,7 +18,7 @@ type span struct {
 	start, end int64
 }
 
-func NewCalendar(unit Calendar, location *time.Location) *calendar {
+func newCalendar(unit Calendar, location *time.Location) *calendar {
 	if location == nil {
 		location = time.UTC
 	}
@@ -29,7 +29,7 @@ func NewCalendar(unit Calendar, location *time.Location) *calendar {
 
 // longest returns the longest that the unit can be, in microseconds. It includes two hours, the most that any zone sets clocks
 // back (Troll).
-func (c *calendar) Longest() int64 {
+func (c *calendar) longest() int64 {
 	days := int64(1)
 	if c.unit == Week {
 		days = 7

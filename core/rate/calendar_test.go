@@ -71,7 +71,7 @@ func TestCalendarWindowsBeginAndEndWhereTheClocksSay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := NewCalendar(c.unit, location).at(at.UnixMicro())
+		w := newCalendar(c.unit, location).at(at.UnixMicro())
 		start, end := time.UnixMicro(w.start).UTC().Format(time.RFC3339), time.UnixMicro(w.end).UTC().Format(time.RFC3339)
 		if start != c.start || end != c.end {
 			t.Errorf("%s, the %s of %s: from %s to %s, want from %s to %s", c.zone, c.unit.String(), c.at, start, end, c.start, c.end)
@@ -100,7 +100,7 @@ func TestEveryInstantLiesInOneCalendarWindowAndWindowsAreAdjacent(t *testing.T) 
 			continue
 		}
 		for unit := Day; unit <= Month; unit++ {
-			c := NewCalendar(unit, location)
+			c := newCalendar(unit, location)
 			for i := 0; i < instants; i++ {
 				at := time.Unix(r.Int63n(2_200_000_000), 0).In(location) // until 2039
 				if _, change := at.ZoneBounds(); i%3 != 0 && !change.IsZero() {
@@ -112,7 +112,7 @@ func TestEveryInstantLiesInOneCalendarWindowAndWindowsAreAdjacent(t *testing.T) 
 					t.Fatalf("%s: %s is not in its %s: %v", zone, at, unit.String(), w)
 				}
 				// Troll sets its clocks back by two hours, and a move across the date line may remove or add a day.
-				if longest := c.Longest(); w.end-w.start > longest+MicrosPerDay || w.end-w.start < longest/25*23-MicrosPerDay {
+				if longest := c.longest(); w.end-w.start > longest+MicrosPerDay || w.end-w.start < longest/25*23-MicrosPerDay {
 					t.Errorf("%s: the %s of %s is %s long", zone, unit.String(), at, time.Duration(w.end-w.start)*time.Microsecond)
 				}
 				if first := *c.find(w.start); first != w {
@@ -133,7 +133,7 @@ func TestEveryInstantLiesInOneCalendarWindowAndWindowsAreAdjacent(t *testing.T) 
 }
 
 func TestCalendarRemembersTheLatestWindow(t *testing.T) {
-	c := NewCalendar(Day, nil)
+	c := newCalendar(Day, nil)
 	if a, b := c.at(1_600_000_000_000_000), c.at(1_600_000_000_000_001); a != b {
 		t.Errorf("two instants of a day were looked up twice: %v, %v", a, b)
 	}

@@ -241,8 +241,8 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 	l.interval = c.Interval
 	l.Delays = c.Delays
 	if c.Calendar != Epoch {
-		l.Calendar = NewCalendar(c.Calendar, c.Location)
-		l.Period = l.Calendar.Longest()
+		l.Calendar = newCalendar(c.Calendar, c.Location)
+		l.Period = l.Calendar.longest()
 	}
 	if l.IsBucket {
 		l.Burst = c.Burst

@@ -5,7 +5,6 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -61,9 +60,9 @@ func NewLimiter(next http.Handler, file, address string) (*Limiter, error) {
 	for _, rule := range rules.Rules {
 		for _, limit := range rule.Limits.Rules() {
 			limit.Accompany() // some rule may make requests wait that others count, too
-			if err := errors.Join(l.limiter.Fits(limit), l.limiter.Open(limit)); err != nil {
-				return nil, fmt.Errorf("rule %q: %w", rule.Name, err)
-			}
+		}
+		if _, err := l.limiter.OpenAll(rule.Limits.Rules()); err != nil {
+			return nil, fmt.Errorf("rule %q: %w", rule.Name, err)
 		}
 		list = append(list, front.NewRule(rule))
 	}
