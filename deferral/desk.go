@@ -40,7 +40,8 @@ type Desk struct {
 	// Pace returns the time in which the limit admits one more request of a key, when it is used up.
 	Pace func() time.Duration
 
-	// Doubt is how long a client waits for its answer while nobody knows whether its job is in the line. Then it gets a 202 that says so.
+	// Doubt is how long a client waits for its answer while nobody knows whether its job is in the line. Then it gets a 202 that says so. Other nodes, when they
+	// find such a job, wait as long for its node to put it into the line before they think it dead; until then requests of the key are held.
 	Doubt time.Duration
 
 	// Stopping is closed when nobody may wait any longer; nil: never.
@@ -119,15 +120,15 @@ func (d *Desk) Ask(r *http.Request, key string, who ...string) (*Deferrable, err
 	}
 	var err error
 	asked := time.Now()
-	a.Look, err = d.Queue.Look(r.Context(), a.key, a.once)
+	a.Look, err = d.Queue.Look(r.Context(), a.key, a.once, d.Doubt/2) // before that nobody was promised anything
 	switch {
 	case err != nil && d.Known.held(a.key):
 		err = fmt.Errorf("%w: %w", ErrHeld, err)
 	case err != nil:
+	case d.Known.doubtful(a.key, a.Doubtful, asked, d.Doubt):
+		err = ErrHeld
 	case a.Waiting > 0:
 		d.Known.note(a.key)
-	case d.Known.doubtful(a.key):
-		err = ErrHeld
 	default:
 		d.Known.forget(asked, a.key)
 	}

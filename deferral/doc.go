@@ -89,7 +89,8 @@
 //
 // The jobs of a key are done in the order of its line. A request that is not deferred must not be done before them: while Redis answers, Look finds jobs
 // of its key, and it is queued behind them. While it does not, Known says which keys had some, and such a request is not done at all (ErrHeld). What
-// other nodes accept is known a second later, and not while only this node is cut off: there the order ends.
+// other nodes accept is known a second later, and not while only this node is cut off: there the order ends. A job that was promised and is in no line yet holds
+// the requests of its key at its own node for as long as it lasts, and at others, where Look finds it, for as long as its node may be alive (Desk.Doubt).
 //
 // # What happens if a node dies between two steps
 //

@@ -17,6 +17,8 @@ type Known struct {
 	doubts map[string]int       // jobs that are unconfirmed, by the same
 	all    bool                 // there are too many keys to know them, so each may have jobs
 
+	orphans map[string]time.Time // when jobs were first seen that are unconfirmed, perhaps for ever
+
 	obstacle atomic.Pointer[string] // why jobs are not safe; "": they are; nil: Redis has not said yet
 }
 
@@ -31,11 +33,23 @@ func (k *Known) held(key string) bool {
 	return has || k.all || k.doubts[key] > 0
 }
 
-// doubtful reports whether nobody knows whether a key has jobs, even while Redis answers.
-func (k *Known) doubtful(key string) bool {
+// doubtful reports whether a job of a key may have been promised that is in no line yet, so that a request would overtake it even while Redis answers: one of
+// this node, or one of those that Redis had when it was asked, unless its node has had a time since this one saw it first.
+func (k *Known) doubtful(key string, jobs []string, asked time.Time, patience time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.doubts[key] > 0
+	held := k.doubts[key] > 0
+	for _, id := range jobs {
+		first, has := k.orphans[id]
+		if !has {
+			if k.orphans == nil || len(k.orphans) >= mostAsked {
+				k.orphans = make(map[string]time.Time)
+			}
+			first, k.orphans[id] = asked, asked
+		}
+		held = held || asked.Sub(first) < patience
+	}
+	return held
 }
 
 // doubt adds to the unconfirmed jobs of a key.

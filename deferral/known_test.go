@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,4 +128,46 @@ func TestWhoWouldOvertakeIsHeld(t *testing.T) {
 	d.Known.doubt(q.KeyDigest("ann"), 1)
 	wantErr(t, ask("ann"), ErrHeld)
 	must(t, ask("bob"))
+}
+
+// Defect found: of a job with a 202 that said unconfirmed, only its own node knew. When Redis answered again, the next request of the key was done before it at
+// another node, or came before it in the line.
+func TestAnUnconfirmedJobIsNotOvertakenAtAnotherNode(t *testing.T) {
+	b := newBench(t, nil)
+	q := queueOn(t, b.server.Addr(), nil)
+	var away atomic.Bool
+	away.Store(true)
+	q.Client.AddHook(&losses{errors.New("away"), func(s *goredis.Script, executed bool) bool { return s == confirmScript && !executed && away.Load() }})
+	a, other := newDesk(q), newDesk(b.Queue)
+	other.Doubt = patience
+	w, err := a.accept(t, asking("POST", "1"), "ann")
+	must(t, err)
+	if s := wantStatus(t, w, http.StatusAccepted); s.Status != Unconfirmed {
+		t.Fatalf("%+v", s)
+	}
+	ask := func(key string) error {
+		_, err := other.Ask(asking("POST", "2"), key)
+		return err
+	}
+	must(t, ask("ann")) // its client may be waiting for its answer
+	b.pass(patience / 2)
+	wantErr(t, ask("ann"), ErrHeld)
+	must(t, ask("bob"))
+	b.enter(q.KeyDigest("ann"), "3") // of a node that had asked before
+	wantErr(t, ask("ann"), ErrHeld)
+	first := maps.Clone(other.Known.orphans)
+	for id, at := range first {
+		other.Known.orphans[id] = at.Add(-patience)
+	}
+	must(t, ask("ann")) // its node must have died
+	other.Known.orphans = first
+	wantErr(t, ask("ann"), ErrHeld)
+	away.Store(false)
+	eventually(t, "it is in the line", func() bool { return ask("ann") == nil })
+	for id := range first {
+		if j := b.job(id); j.State != Waiting || j.Position != 2 {
+			t.Errorf("%+v", j)
+		}
+	}
+	b.check()
 }

@@ -16,18 +16,21 @@ type Look struct {
 	ID          string // the job with this Idempotency-Key; "": there is none
 	Fingerprint []byte // of its request
 	Full        string // why there is no room, as in a FullError; "": there is some
+
+	// Doubtful are jobs of the key that some node has stored, and has not put into the line.
+	Doubtful []string
 }
 
-// Look looks at the queue of a key, and for the digest of an Idempotency-Key; "" is none.
-func (q *Queue) Look(ctx context.Context, key, once string) (Look, error) {
-	list, err := q.run(ctx, lookScript, key, once, q.MaxJobs, q.MaxKeyJobs).Slice()
+// Look looks at the queue of a key, and for the digest of an Idempotency-Key; "" is none. A job counts as doubtful when it was stored longer ago than age.
+func (q *Queue) Look(ctx context.Context, key, once string, age time.Duration) (Look, error) {
+	list, err := q.run(ctx, lookScript, key, once, q.MaxJobs, q.MaxKeyJobs, age.Microseconds()).Slice()
 	if err != nil {
 		return Look{}, err
 	}
-	if len(list) != 4 {
+	if len(list) != 5 {
 		return Look{}, errMalformed
 	}
-	return Look{Waiting: int(num(list[0])), ID: str(list[1]), Fingerprint: []byte(str(list[2])), Full: str(list[3])}, nil
+	return Look{Waiting: int(num(list[0])), ID: str(list[1]), Fingerprint: []byte(str(list[2])), Full: str(list[3]), Doubtful: texts(list[4])}, nil
 }
 
 // Get returns a job without what is stored of its request and result. The error is ErrUnknown if there is none.

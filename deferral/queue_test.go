@@ -223,7 +223,7 @@ func TestTheBoundsHold(t *testing.T) {
 	if got := why(entry("k", "")); got != "key" {
 		t.Errorf("the fourth of a key: %s, want key", got)
 	}
-	if look, err := b.Look(ctx, "k", ""); err != nil || look.Full != "key" || look.Waiting != 3 {
+	if look, err := b.Look(ctx, "k", "", time.Second); err != nil || look.Full != "key" || look.Waiting != 3 {
 		t.Errorf("look: %+v, %v", look, err)
 	}
 	if got := why(entry("l", strings.Repeat("x", 8000))); got != "bytes" {
@@ -234,7 +234,7 @@ func TestTheBoundsHold(t *testing.T) {
 	if got := why(entry("n", "")); got != "jobs" {
 		t.Errorf("the sixth: %s, want jobs", got)
 	}
-	if look, err := b.Look(ctx, "n", ""); err != nil || look.Full != "jobs" {
+	if look, err := b.Look(ctx, "n", "", time.Second); err != nil || look.Full != "jobs" {
 		t.Errorf("look: %+v, %v", look, err)
 	}
 	must(t, b.Drain(ctx, true))
@@ -305,7 +305,7 @@ func TestTheSameIdempotencyKeyIsTheSameJob(t *testing.T) {
 	if !again.Same || again.ID != first.ID || string(again.Fingerprint) != "a" {
 		t.Errorf("again: %+v, want %s", again, first.ID)
 	}
-	if look, err := b.Look(ctx, "k", "once"); err != nil || look.ID != first.ID || string(look.Fingerprint) != "a" {
+	if look, err := b.Look(ctx, "k", "once", time.Second); err != nil || look.ID != first.ID || string(look.Fingerprint) != "a" {
 		t.Errorf("look: %+v, %v", look, err)
 	}
 	must(t, b.Cancel(ctx, first.ID))
@@ -706,7 +706,7 @@ func TestWhatIsOldIsForgotten(t *testing.T) {
 	b.claimOne(waiting)
 	_, err = b.Get(ctx, e.ID)
 	wantErr(t, err, ErrUnknown)
-	if look, err := b.Look(ctx, "k", "once"); err != nil || look.ID != "" {
+	if look, err := b.Look(ctx, "k", "once", time.Second); err != nil || look.ID != "" {
 		t.Errorf("%+v %v, want that its Idempotency-Key is forgotten", look, err)
 	}
 	b.job(dead)

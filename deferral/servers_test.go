@@ -48,7 +48,7 @@ func TestRedisTakesAtMostTwiceTheBytes(t *testing.T) {
 				n, _ := strconv.ParseInt(infoField(q.Client.Info(context.Background(), "memory").Val(), "used_memory_dataset"), 10, 64)
 				return n
 			}
-			_, _ = q.Look(context.Background(), "k", "")
+			_, _ = q.Look(context.Background(), "k", "", time.Second)
 			before := used()
 			for i := range 2000 {
 				e := entry(NewID(), strings.Repeat("x", length)) // the worst case: each job has a key of its own

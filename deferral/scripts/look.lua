@@ -1,4 +1,4 @@
-local key, once, jobs, ofKey = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local key, once, jobs, ofKey, age = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local other, its = '', ''
 if once ~= '' then
   other = redis.call('GET', P .. 'once:' .. once) or ''
@@ -14,4 +14,8 @@ elseif redis.call('ZCARD', P .. 'open') >= jobs then
 elseif waiting >= ofKey then
   full = 'key'
 end
-return {waiting, other, its, full}
+local doubtful = {}
+for _, id in ipairs(redis.call('ZREVRANGEBYSCORE', P .. 'unconfirmed', text(now - age), '-inf', 'LIMIT', 0, 1000)) do
+  if redis.call('HGET', job(id), 'q') == key then doubtful[#doubtful + 1] = id end
+end
+return {waiting, other, its, full, doubtful}
