@@ -9,6 +9,7 @@ import (
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/traefik/config"
 )
 
 // advising carries out advice on the rules of one engine, for as long as handlers with a living context use the engine: what is in force changes
@@ -49,7 +50,7 @@ func (g *registry) takeAdvisor(e *engine) {
 	a := &advising{of: e.fingerprint}
 	a.advised = &front.Advised{Adaptation: &front.Adaptation{Tell: func(c front.Adapted) { g.tellAdapted(s, name, c) }}, Clock: g.unixNow}
 	if e.shared != nil {
-		a.advised.Agree = redis.Agreeing(e.shared.store, s.source.Fleet, s.source.URL)
+		a.advised.Agree = redis.Agreeing(e.shared.store, s.Source.Fleet, s.Source.URL)
 	}
 	a.later = func() { g.adviceTick(a) }
 	e.advising = a
@@ -62,7 +63,7 @@ func (g *registry) takeAdvisor(e *engine) {
 	if len(e.places) == 0 && e.files == nil {
 		g.say(e.name, "advisor: has no effect, since no rule has adapt; write adapt into the rules that advice may change")
 	}
-	if s.gates == advice.Bounds {
+	if s.Gates == advice.Bounds {
 		g.say(e.name, "advisor: gates bounds lets advice lower limits, and raise them under overload; gates full checks it by what Traefik itself sees")
 	}
 }
@@ -80,7 +81,7 @@ func (g *registry) place(e *engine, s *ruleSet) {
 }
 
 func placeOf(e *engine, r *front.Rule) *front.Place {
-	return &front.Place{Rule: r.Ruled, Limiter: e.limiter, Applies: e.advisor.apply}
+	return &front.Place{Rule: r.Ruled, Limiter: e.limiter, Applies: e.advisor.Apply}
 }
 
 // goOnAdvised has the adaptable rules of a set go on with what advice has put in force in those of the set before that have the same names.
@@ -132,7 +133,7 @@ func (g *registry) advise(e *engine) {
 	a.board = g.adviceBoard(e, last)
 	a.running = true
 	poller, err := advice.NewPoller(advice.PollerConfig{
-		Source: e.advisor.source, Interval: e.advisor.interval, Digest: a.advised.Digest, Take: a.advised.Take, Refuse: a.advised.Refuse,
+		Source: e.advisor.Source, Interval: e.advisor.Interval, Digest: a.advised.Digest, Take: a.advised.Take, Refuse: a.advised.Refuse,
 		May: a.advised.MayPoll, Now: g.unixNow, Wait: g.waitFor,
 	})
 	if err != nil { // the settings were checked
@@ -216,8 +217,8 @@ func (g *registry) stillAdvises(a *advising) bool {
 // adviceBoard returns the board of an engine's adaptable rules, and puts in force what it goes on with.
 func (g *registry) adviceBoard(e *engine, before *advice.Board) *advice.Board {
 	rules := g.adaptedRules(e)
-	c := advice.BoardConfig{PublicKey: e.advisor.key, Advisor: e.advisor.source.URL + " " + e.advisor.source.Fleet, Applies: e.advisor.apply}
-	c.Rules = front.SettingsOf(rules, e.advisor.gates, e.advisor.warmUp, func(label string, err error) {
+	c := advice.BoardConfig{PublicKey: e.advisor.Key, Advisor: e.advisor.Source.URL + " " + e.advisor.Source.Fleet, Applies: e.advisor.Apply}
+	c.Rules = front.SettingsOf(rules, e.advisor.Gates, e.advisor.WarmUp, func(label string, err error) {
 		warn(e.name, fmt.Sprintf("advice cannot change the rule %q: %s", label, err))
 	})
 	return e.advising.advised.Renew(c, rules, before, g.unixNow(), guardNow(g))
@@ -248,7 +249,7 @@ func (g *registry) adaptedRules(e *engine) map[string]*front.AdaptedRule {
 }
 
 // tellAdapted logs a change of a limit, and writes it to the audit file.
-func (g *registry) tellAdapted(s *advisorSettings, middleware string, c front.Adapted) {
+func (g *registry) tellAdapted(s *config.AdvisorSettings, middleware string, c front.Adapted) {
 	if c.Abstains {
 		inform(middleware, fmt.Sprintf("the advisor has nothing for rule %q (serial %d): %s", c.Label, c.After.Serial, advice.Explain(&c.After)))
 		return
@@ -261,10 +262,10 @@ func (g *registry) tellAdapted(s *advisorSettings, middleware string, c front.Ad
 	} else {
 		inform(middleware, "advice would change the limit, if mode were apply, "+said)
 	}
-	if s.audit == "" {
+	if s.Audit == "" {
 		return
 	}
-	if err := front.WriteAudit(s.audit, front.AuditOf(c, time.UnixMicro(g.unixNow()))); err != nil {
+	if err := front.WriteAudit(s.Audit, front.AuditOf(c, time.UnixMicro(g.unixNow()))); err != nil {
 		g.warnOnce(middleware, "advisor: the audit file cannot be written: "+err.Error())
 	}
 }

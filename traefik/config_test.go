@@ -4,8 +4,11 @@ import (
 	"context"
 	"math/rand"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/traefik/config"
 )
 
 func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
@@ -231,11 +234,23 @@ func TestObjectsComeInTheFormsThatProvidersWriteThemIn(t *testing.T) {
 	}
 }
 
+// fieldNames returns the names in a configuration of the fields of a struct.
+func fieldNames(v interface{}) []string {
+	var names []string
+	for i := 0; i < reflect.TypeOf(v).NumField(); i++ {
+		name, _, _ := strings.Cut(reflect.TypeOf(v).Field(i).Tag.Get("json"), ",")
+		if name != "-" && name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 func TestNewNeverPanics(t *testing.T) {
 	words := []string{"", "true", "1", "-1", "0", "x", "5/1m", "1/day", "header:", "client_ip", "1s", "10.0.0.0/8", "::1", "/", "a b", "\x00", "{", "999999999999999999999", "NaN", "env:", "file:/", "token_bucket", "leaky_bucket", "redis://a:b@c/d", "interval", "shadow", "UTC", "soft 20% 30s", "delay"}
 	rnd := rand.New(rand.NewSource(1))
 	word := func() string { return words[rnd.Intn(len(words))] }
-	keys := append(fieldsOf(Redis{}), "depth", "excludedIPs", "ipv6Subnet", "methods", "hosts", "paths", "pathPrefixes", "headers", "exceptIPs", "memory", "redis", "maxKeys", "requestHost", "requestHeaderName", "ipStrategy", "endpoints", "db", "ca", "cert", "key", "source", "limits", "limit", "*", "entries", "algorithm", "burst", "")
+	keys := append(fieldNames(config.Redis{}), "depth", "excludedIPs", "ipv6Subnet", "methods", "hosts", "paths", "pathPrefixes", "headers", "exceptIPs", "memory", "redis", "maxKeys", "requestHost", "requestHeaderName", "ipStrategy", "endpoints", "db", "ca", "cert", "key", "source", "limits", "limit", "*", "entries", "algorithm", "burst", "")
 	var thing func(depth int) interface{}
 	thing = func(depth int) interface{} {
 		kinds := 10

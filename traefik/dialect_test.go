@@ -2,7 +2,6 @@ package traefik
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -120,38 +119,5 @@ func TestOurOptionsMayStandBesideTraefiksWords(t *testing.T) {
 	e := s.newest("m@file")
 	if r := e.fixed.rules[0].Only; r.Namespace != "shop" || !r.CountRejected {
 		t.Errorf("%s", r.Identity)
-	}
-}
-
-func TestTraefiksRedisWords(t *testing.T) {
-	setenv(t, "WEIR_TEST_SECRET", "hunter2")
-	var s storeSettings
-	if err := s.setDialectRedis(""); err != nil {
-		t.Fatal(err)
-	}
-	if c := s.redis.client; strings.Join(c.Addresses, " ") != "localhost:6379" || c.Cluster || c.TLS != nil || c.Timeout != 0 || s.redis.nodes != 0 {
-		t.Errorf("an empty one: %+v", c)
-	}
-	if err := s.setDialectRedis(object{"endpoints": "a:1, b:2"}); err != nil || fmt.Sprint(s.redis.client.Addresses, s.redis.client.Cluster) != "[a:1 b:2] true" {
-		t.Errorf("several endpoints are a Cluster's: %+v, %v", s.redis.client, err)
-	}
-	err := s.setDialectRedis(object{"endpoints": []interface{}{"redis.internal:7000"}, "username": "u", "password": "env:WEIR_TEST_SECRET", "db": 3,
-		"poolSize": 10, "minIdleConns": 0, "maxActiveConns": "5", "readTimeout": "100ms", "writeTimeout": 2, "dialTimeout": "3s",
-		"tls": object{"insecureSkipVerify": true}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := s.redis.client
-	if strings.Join(c.Addresses, " ") != "redis.internal:7000" || c.Username != "u" || c.Password != "hunter2" || c.Database != 3 || c.Timeout != 2*time.Second || c.DialTimeout != 3*time.Second || c.TLS == nil || !c.TLS.InsecureSkipVerify {
-		t.Errorf("%+v", c)
-	}
-	if got := strings.Join(s.redis.unused, " "); got != "poolSize maxActiveConns" {
-		t.Errorf("unused: %s", got)
-	}
-	if err := s.setDialectRedis(object{"readTimeout": 0, "writeTimeout": "-1s"}); err == nil {
-		t.Error("a negative timeout was taken")
-	}
-	if err := s.setDialectRedis(object{"readTimeout": 0}); err != nil || s.redis.client.Timeout != time.Minute {
-		t.Errorf("no timeout, which is the longest: %v %+v", err, s.redis.client)
 	}
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/traefik/config"
 )
 
 // snippet is a fenced block of a page.
@@ -710,10 +711,19 @@ func sameWords(t *testing.T, where string, got, want []string) {
 	}
 }
 
+// settingsOf returns the names in Traefik of the fields of an object of the schema of rules.
+func settingsOf(object string) []string {
+	names := ruleset.Names(object)
+	for i := range names {
+		names[i] = ruleset.CamelCase(names[i])
+	}
+	return names
+}
+
 // dotted returns the fields of a struct in an object of that name.
 func dotted(name string, of interface{}) []string {
 	var words []string
-	for _, field := range fieldsOf(of) {
+	for _, field := range fieldNames(of) {
 		words = append(words, name+"."+field)
 	}
 	return words
@@ -736,33 +746,33 @@ func without(list []string, words ...string) []string {
 func TestDocsHaveTheSettingsThatTheCodeHas(t *testing.T) {
 	page := readPage(t, "docs/traefik.md")
 	rateLimit := []string{"average", "period", "sourceCriterion", "redis"}
-	sameWords(t, "of the middleware", tableWords(t, section(t, page, "### Of the middleware"), "setting"), without(fieldsOf(Config{}), rateLimit...))
-	sameWords(t, "of a rule", tableWords(t, section(t, page, "### Of a rule"), "setting"), camelCased("rule"))
+	sameWords(t, "of the middleware", tableWords(t, section(t, page, "### Of the middleware"), "setting"), without(fieldNames(Config{}), rateLimit...))
+	sameWords(t, "of a rule", tableWords(t, section(t, page, "### Of a rule"), "setting"), settingsOf("rule"))
 	more := section(t, page, "### Of `tiers` and `overrides`")
-	sameWords(t, "of tiers", tableWords(t, more, "setting of tiers"), camelCased("tiers"))
-	sameWords(t, "of overrides", tableWords(t, more, "setting of an override"), camelCased("override"))
+	sameWords(t, "of tiers", tableWords(t, more, "setting of tiers"), settingsOf("tiers"))
+	sameWords(t, "of overrides", tableWords(t, more, "setting of an override"), settingsOf("override"))
 	descriptors := section(t, page, "### Of `descriptors`")
-	sameWords(t, "of descriptors", tableWords(t, descriptors, "setting of a descriptor"), fieldsOf(Descriptor{}))
-	sameWords(t, "of a descriptor's entries", tableWords(t, descriptors, "setting of an entry"), fieldsOf(DescriptorEntry{}))
-	sameWords(t, "of match", tableWords(t, section(t, page, "### Of `match`"), "setting"), camelCased("match"))
-	sameWords(t, "of ipStrategy", tableWords(t, section(t, page, "### Of `ipStrategy`"), "setting"), fieldsOf(IPStrategy{}))
-	sameWords(t, "of metrics", tableWords(t, section(t, page, "### Of `metrics`"), "setting of metrics"), fieldsOf(Metrics{}))
+	sameWords(t, "of descriptors", tableWords(t, descriptors, "setting of a descriptor"), fieldNames(config.Descriptor{}))
+	sameWords(t, "of a descriptor's entries", tableWords(t, descriptors, "setting of an entry"), fieldNames(config.DescriptorEntry{}))
+	sameWords(t, "of match", tableWords(t, section(t, page, "### Of `match`"), "setting"), settingsOf("match"))
+	sameWords(t, "of ipStrategy", tableWords(t, section(t, page, "### Of `ipStrategy`"), "setting"), fieldNames(config.IPStrategy{}))
+	sameWords(t, "of metrics", tableWords(t, section(t, page, "### Of `metrics`"), "setting of metrics"), fieldNames(config.Metrics{}))
 	guards := section(t, page, "### Of `guard`")
-	sameWords(t, "of guard", tableWords(t, guards, "setting of guard"), fieldsOf(Guard{}))
-	sameWords(t, "of a guard's priority", tableWords(t, guards, "setting of priority"), fieldsOf(GuardPriority{}))
+	sameWords(t, "of guard", tableWords(t, guards, "setting of guard"), fieldNames(config.Guard{}))
+	sameWords(t, "of a guard's priority", tableWords(t, guards, "setting of priority"), fieldNames(config.GuardPriority{}))
 	advisors := section(t, page, "### Of `advisor`")
-	sameWords(t, "of advisor", tableWords(t, advisors, "setting of advisor"), fieldsOf(Advisor{}))
-	sameWords(t, "of advisor.tls", tableWords(t, advisors, "setting of tls"), fieldsOf(ClientTLS{}))
+	sameWords(t, "of advisor", tableWords(t, advisors, "setting of advisor"), fieldNames(config.Advisor{}))
+	sameWords(t, "of advisor.tls", tableWords(t, advisors, "setting of tls"), fieldNames(config.ClientTLS{}))
 	store := section(t, page, "### Of `store`")
-	sameWords(t, "of store", tableWords(t, store, "setting"), fieldsOf(Store{}))
-	sameWords(t, "of store.memory", tableWords(t, store, "setting of memory"), fieldsOf(Memory{}))
-	sameWords(t, "of store.redis", tableWords(t, store, "setting of redis"), fieldsOf(Redis{}))
-	sameWords(t, "of store.redis.tls", tableWords(t, store, "setting of tls"), fieldsOf(ClientTLS{}))
+	sameWords(t, "of store", tableWords(t, store, "setting"), fieldNames(config.Store{}))
+	sameWords(t, "of store.memory", tableWords(t, store, "setting of memory"), fieldNames(config.Memory{}))
+	sameWords(t, "of store.redis", tableWords(t, store, "setting of redis"), fieldNames(config.Redis{}))
+	sameWords(t, "of store.redis.tls", tableWords(t, store, "setting of tls"), fieldNames(config.ClientTLS{}))
 
 	words := append(without(rateLimit, "sourceCriterion", "redis"), "burst")
-	words = append(words, dotted("sourceCriterion", SourceCriterion{})...)
-	words = append(words, without(dotted("redis", RateLimitRedis{}), "redis.tls")...)
-	words = append(words, dotted("redis.tls", RateLimitTLS{})...)
+	words = append(words, dotted("sourceCriterion", config.SourceCriterion{})...)
+	words = append(words, without(dotted("redis", config.RateLimitRedis{}), "redis.tls")...)
+	words = append(words, dotted("redis.tls", config.RateLimitTLS{})...)
 	sameWords(t, "words of RateLimit", tableWords(t, section(t, page, "## Coming from Traefik's RateLimit"), "word"), words)
 }
 
@@ -795,11 +805,7 @@ func TestDocsHaveTheWordsThatTheCodeTakes(t *testing.T) {
 		}
 	}
 
-	var refused []string
-	for word := range refusedRedis {
-		refused = append(refused, word)
-	}
-	refused = append(refused, "count", "onlimit: defer")
+	refused := []string{"addresses", "poolsize", "count", "onlimit: defer"}
 	shown := tableWords(t, section(t, page, "### Not in this version"), "refused")
 	for i := range shown {
 		shown[i] = strings.ToLower(shown[i])
@@ -809,5 +815,5 @@ func TestDocsHaveTheWordsThatTheCodeTakes(t *testing.T) {
 
 // Else what a user writes would be taken, and not be read.
 func TestARuleHasTheFieldsOfTheSchema(t *testing.T) {
-	sameWords(t, "of Rule", fieldsOf(Rule{}), camelCased("rule"))
+	sameWords(t, "of Rule", fieldNames(Rule{}), settingsOf("rule"))
 }

@@ -3,8 +3,6 @@ package traefik
 import (
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,8 +14,8 @@ import (
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
-	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/traefik/config"
 )
 
 // engine is a middleware's compiled configuration, the same for all routers that have the middleware. Once the registry has opened it, only
@@ -42,19 +40,19 @@ type engine struct {
 	domain      string       // the one in which descriptors are looked up; "": the only one
 	descriptors []front.Descriptor
 
-	guardSettings *guardSettings // nil: there is no guard
-	guard         *guard.Guard   // nil, too
-	alone         *guard.Rule    // what it knows of requests under no rule
+	guardSettings *config.GuardSettings // nil: there is no guard
+	guard         *guard.Guard          // nil, too
+	alone         *guard.Rule           // what it knows of requests under no rule
 
-	advisor  *advisorSettings // nil: there is none
-	advising *advising        // nil, too
-	places   []*front.Place   // of the adaptable rules among its own
+	advisor  *config.AdvisorSettings // nil: there is none
+	advising *advising               // nil, too
+	places   []*front.Place          // of the adaptable rules among its own
 
 	advisedBefore *advising // whose limits in force go on when advice begins; nil: none
 
 	counts     bool   // the rules have metrics
 	begun      *int64 // how many decisions have begun on the general path
-	monitoring monitoring
+	monitoring config.Monitoring
 
 	advice []string // the settings of the configuration that have no effect
 
@@ -72,59 +70,49 @@ type engine struct {
 	uses        int  // by generations
 	living      int  // of those, the ones that have not ended
 	returned    bool // it is used again after none was living, and its files have not been checked yet
-	store       storeSettings
+	store       config.StoreSettings
 	memory      *memory.Store
 	shared      *sharedRedis // nil: memory
 }
 
-// storeSettings say where the counters of a middleware live.
-type storeSettings struct {
-	maxKeys int            // of the memory; 0: not set
-	redis   *redisSettings // nil: memory
-}
-
-// newEngine checks and compiles a configuration, without its store. The error does not name the middleware.
-func newEngine(c *Config, name string) (*engine, error) {
-	e := &engine{name: name, begun: new(int64), message: c.Message, named: c.Namespace != ""}
-	namespace, err := namespaceOf(c, name)
-	if err != nil {
+// newEngine makes an engine of a middleware's settings, without its store. The error does not name the middleware.
+func newEngine(given *config.Settings, name string) (*engine, error) {
+	e := &engine{
+		name: name, begun: new(int64), namespace: given.Namespace, named: given.Named, fields: given.Fields, message: given.Message, jitter: given.Jitter,
+		guardSettings: given.Guard, counts: given.Counts, monitoring: given.Monitoring, domain: given.Domain, descriptors: given.Descriptors,
+		unsaid: given.StrategyIs == "", ownNames: make(map[string]bool), advice: given.Advice,
+	}
+	if err := e.setAddressing(&given.Strategy, given.StrategyIs); err != nil {
 		return nil, err
 	}
-	e.namespace = namespace
-	if e.guardSettings, err = newGuardSettings(c.Guard, namespace); err != nil {
-		return nil, err
+	if len(given.Files) > 0 {
+		e.files = &ruleFiles{patterns: given.Files, interval: given.Interval}
 	}
-	e.fields, err = answer.ParseFields(trimmed(c.Headers))
-	if err != nil {
-		return nil, err
-	}
-	if e.jitter, err = parseJitter(c.Jitter); err != nil {
-		return nil, err
-	}
-	if err = e.setMonitoring(c); err != nil {
-		return nil, err
-	}
-	var criterion SourceCriterion
-	if _, err = decodeObject("sourceCriterion", c.SourceCriterion, &criterion); err != nil {
-		return nil, err
-	}
-	chosen, err := e.setAddressing(c.IPStrategy, criterion.IPStrategy)
-	if err != nil {
-		return nil, err
-	}
-	e.unsaid = !chosen
-	e.domain = c.Domain
-	if e.files, e.descriptors, err = newRuleFiles(c); err != nil {
-		return nil, err
-	}
-	if err = e.setOwn(c, &criterion, name); err != nil {
-		return nil, err
+	for _, r := range given.Rules {
+		e.own = append(e.own, front.NewRule(r))
+		e.ownNames[r.Name] = true
+		if text := exempted(e, r); text != "" {
+			e.advice = append(e.advice, text)
+		}
 	}
 	e.expect()
 	if e.files == nil {
 		e.fixed = newRuleSet(e, nil, nil)
 	}
 	return e, nil
+}
+
+// setAddressing reads an ipStrategy. field is its name in messages; "": there is none.
+func (e *engine) setAddressing(strategy *config.IPStrategy, field string) error {
+	if field == "" {
+		return nil
+	}
+	var err error
+	e.addressing, err = newAddressing(field, strategy)
+	if e.addressing.depth > 0 && e.addressing.excluded != nil {
+		e.advice = append(e.advice, field+": excludedIPs has no effect beside depth")
+	}
+	return err
 }
 
 // inForce returns the rules that are in force.
@@ -135,29 +123,6 @@ func (e *engine) inForce() *ruleSet {
 	return e.changing.Load().(*ruleSet)
 }
 
-// setOwn compiles the configuration's own rules.
-func (e *engine) setOwn(c *Config, criterion *SourceCriterion, name string) error {
-	rules, err := ownRules(c, criterion, e.namespace, name)
-	if err != nil {
-		return err
-	}
-	e.ownNames = make(map[string]bool)
-	for _, r := range rules {
-		e.own = append(e.own, front.NewRule(r))
-		e.ownNames[r.Name] = true
-		if text := exempted(e, r); text != "" {
-			e.advice = append(e.advice, text)
-		}
-		for _, one := range r.Advice {
-			e.advice = append(e.advice, one.Within("rule", strconv.Quote(r.Name)).In(ourName))
-		}
-	}
-	if isDialect(c) && strings.TrimSpace(c.Average) == "" && len(e.own) == 0 && e.files == nil {
-		e.advice = append(e.advice, "average is not set, so nothing is limited")
-	}
-	return nil
-}
-
 // ownCore returns the core rules of the configuration's own rules, for the store to open.
 func (e *engine) ownCore() []*core.Rule {
 	var rules []*core.Rule
@@ -165,68 +130,6 @@ func (e *engine) ownCore() []*core.Rule {
 		rules = append(rules, r.Ruled.Limits.Rules()...)
 	}
 	return rules
-}
-
-// setAddressing reads the ipStrategy from either of the two places where it can be, and reports whether it is there.
-func (e *engine) setAddressing(own, criterions interface{}) (chosen bool, err error) {
-	field := "ipStrategy"
-	if criterions != nil {
-		if own != nil {
-			return false, fmt.Errorf("ipStrategy and sourceCriterion.ipStrategy are mutually exclusive: remove one")
-		}
-		field = "sourceCriterion: ipStrategy"
-		own = criterions
-	}
-	var strategy IPStrategy
-	chosen, err = decodeObject(field, own, &strategy)
-	if err != nil || !chosen {
-		return chosen, err
-	}
-	e.addressing, err = newAddressing(field, &strategy)
-	if e.addressing.depth > 0 && e.addressing.excluded != nil {
-		e.advice = append(e.advice, field+": excludedIPs has no effect beside depth")
-	}
-	return chosen, err
-}
-
-// parseJitter reads the fraction by which waits are lengthened at most.
-func parseJitter(text string) (float64, error) {
-	if strings.TrimSpace(text) == "" {
-		return 0, nil
-	}
-	jitter, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-	if err != nil || !(jitter >= 0 && jitter <= 10) {
-		return 0, fmt.Errorf("jitter %q: must be a fraction from 0 to 10, such as 0.2 for up to 20 %%", text)
-	}
-	return jitter, nil
-}
-
-// namespaceOf returns the namespace of a middleware's rules: the configured one, or one made from its name.
-func namespaceOf(c *Config, middleware string) (string, error) {
-	if c.Namespace == "" {
-		return validName(strings.Replace(middleware, "@", ".", -1)), nil
-	}
-	if err := words.CheckName(c.Namespace); err != nil {
-		return "", fmt.Errorf("namespace %q: must be 1 to 64 of A-Z a-z 0-9 _ . -", c.Namespace)
-	}
-	return c.Namespace, nil
-}
-
-// withoutProvider returns a middleware's name without "@file" or whichever provider it comes from.
-func withoutProvider(middleware string) string {
-	if at := strings.LastIndex(middleware, "@"); at >= 0 {
-		return middleware[:at]
-	}
-	return middleware
-}
-
-// validName returns a valid name of a rule or namespace: the text itself if it is valid, else the valid part of it and eight characters of
-// its hash.
-func validName(text string) string {
-	if words.CheckName(text) == nil {
-		return text
-	}
-	return words.NameFor(text, text)
 }
 
 // reportFailure writes to the log that the store has failed, at most once a second. It is silent about a Redis that is known to be down, which

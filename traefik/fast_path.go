@@ -222,10 +222,10 @@ func pathOfRule(h *handler, r *front.Rule) http.Handler {
 // meteringOf returns what a handler counts, and which paths it answers itself; nil: nothing. r is the engine's only rule; nil: there are several.
 func meteringOf(e *engine, r *front.Rule) *memory.Metering {
 	var none *memory.Metering
-	if !e.counts && !e.monitoring.asides() {
+	if !e.counts && !e.monitoring.Asides() {
 		return none
 	}
-	metering := &memory.Metering{Allowed: new(int64), Durations: e.durations(), Aside: &aside{engine: e}, Path: e.monitoring.metrics, Other: e.monitoring.status}
+	metering := &memory.Metering{Allowed: new(int64), Durations: e.durations(), Aside: &aside{engine: e}, Path: e.monitoring.Metrics, Other: e.monitoring.Status}
 	if !e.counts {
 		metering.Durations = rate.NewDurations() // which nobody reads
 	} else if r != nil {

@@ -486,7 +486,9 @@ func TestWhatAGuardHasLearntSurvivesReloads(t *testing.T) {
 	next := &service{serve: func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
 		s.step(100 * time.Millisecond)
 	}}
-	config := func(most int) *Config { return withMetrics(Config{Guard: object{"name": "shop", "max": most}}) }
+	config := func(most int) *Config {
+		return withMetrics(Config{Guard: object{"name": "shop", "max": most}})
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	h := guardedBy(t, s, ctx, config(20), "m@file", next)
 	for i := 0; i < 3; i++ {

@@ -38,6 +38,9 @@ type timer struct {
 	of  context.Context // of what waits until run is called; nil: nothing does
 }
 
+// standardInterval is how often files are checked for changes.
+const standardInterval = 10 * time.Second
+
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{registry: newRegistry(), t: t, log: watchLog(t)}

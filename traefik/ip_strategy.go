@@ -9,6 +9,7 @@ import (
 
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/traefik/config"
 )
 
 // addressing determines the address of a request's client, as Traefik's ipStrategy does:
@@ -29,7 +30,7 @@ type addressing struct {
 const forwardedFor = "X-Forwarded-For"
 
 // newAddressing reads an ipStrategy. field is its name in messages.
-func newAddressing(field string, s *IPStrategy) (addressing, error) {
+func newAddressing(field string, s *config.IPStrategy) (addressing, error) {
 	var a addressing
 	var in ruleset.Settings
 	a.depth = int(in.Number("depth", s.Depth, 0, 1000, 0))
@@ -38,7 +39,7 @@ func newAddressing(field string, s *IPStrategy) (addressing, error) {
 		return a, fmt.Errorf("%s: %w", field, in.Err)
 	}
 	var excluded []netip.Prefix
-	for _, text := range trimmed(s.ExcludedIPs) {
+	for _, text := range s.ExcludedIPs {
 		network, err := match.ParseNetwork(text)
 		if err != nil {
 			return a, fmt.Errorf("%s: excludedIPs: %w", field, err)

@@ -83,14 +83,7 @@ func TestIPStrategyMeansWhatTraefikMeansByIt(t *testing.T) {
 		{object{"excludedIPs": "2001:db8:1::/48"}, remote, []string{"198.51.100.1:5, [2001:db8:1::1]"}, "198.51.100.1"},
 	}
 	for _, test := range tests {
-		var s IPStrategy
-		if _, err := decodeObject("ipStrategy", test.strategy, &s); err != nil {
-			t.Fatalf("%v: %v", test.strategy, err)
-		}
-		a, err := newAddressing("ipStrategy", &s)
-		if err != nil {
-			t.Fatalf("%v: %v", test.strategy, err)
-		}
+		a := newStage(t).made(&Config{Rule: Rule{Limit: "1/1s"}, IPStrategy: test.strategy}, "m").addressing
 		r := httptest.NewRequest("GET", "/", nil)
 		r.RemoteAddr = test.remote
 		if test.forwarded != nil {

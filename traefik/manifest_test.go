@@ -34,20 +34,21 @@ func goList(t *testing.T, args ...string) []string {
 
 // mayImport says which of our packages each of those that Traefik loads may import.
 var mayImport = map[string]string{
-	"core/words":   "",
-	"core/guard":   "",
-	"core/advice":  "core/words",
-	"core/match":   "core/words",
-	"core/rate":    "core/words",
-	"core":         "core/rate core/words",
-	"core/memory":  "core core/rate",
-	"core/answer":  "core core/memory core/rate core/words",
-	"core/ruleset": "core core/match core/rate core/words",
-	"core/front":   "core core/advice core/answer core/guard core/match core/rate core/ruleset core/words",
-	"core/metrics": "core core/advice core/front core/guard core/memory core/rate",
-	"redis":        "core core/advice core/match core/memory core/rate core/words",
-	"redis/resp":   "redis",
-	"traefik":      "core core/advice core/answer core/front core/guard core/match core/memory core/metrics core/rate core/ruleset core/words redis redis/resp",
+	"core/words":     "",
+	"core/guard":     "",
+	"core/advice":    "core/words",
+	"core/match":     "core/words",
+	"core/rate":      "core/words",
+	"core":           "core/rate core/words",
+	"core/memory":    "core core/rate",
+	"core/answer":    "core core/memory core/rate core/words",
+	"core/ruleset":   "core core/match core/rate core/words",
+	"core/front":     "core core/advice core/answer core/guard core/match core/rate core/ruleset core/words",
+	"core/metrics":   "core core/advice core/front core/guard core/memory core/rate",
+	"redis":          "core core/advice core/match core/memory core/rate core/words",
+	"redis/resp":     "redis",
+	"traefik/config": "core/advice core/answer core/front core/guard core/match core/memory core/rate core/ruleset core/words redis redis/resp",
+	"traefik":        "core core/advice core/answer core/front core/guard core/match core/memory core/metrics core/rate core/ruleset core/words redis redis/resp traefik/config",
 }
 
 func interpretedFolders() (list []string) {

@@ -18,7 +18,9 @@ func TestDecisionsInRedisAreCountedTimedAndTheirFailuresToo(t *testing.T) {
 	server := redistest.Start(t)
 	settings := patient(object{"address": server.Addr(), "nodes": 1})
 	s := newStage(t)
-	rule := func(name, onError string) Rule { return Rule{Name: name, Limit: "3/1h", OnError: onError} }
+	rule := func(name, onError string) Rule {
+		return Rule{Name: name, Limit: "3/1h", OnError: onError}
+	}
 	config := func(r Rule) *Config {
 		c := withMetrics(*inRedis(r, settings))
 		c.StatusPath = "/_weir/quota"

@@ -83,7 +83,7 @@ func (g *registry) adviceNow(engines []*engine) []metrics.Advice {
 		if a.poller != nil {
 			polls += a.poller.Health().Polls
 		}
-		list = append(list, metrics.Advice{Board: a.board, Polls: polls, Applies: e.advisor.apply})
+		list = append(list, metrics.Advice{Board: a.board, Polls: polls, Applies: e.advisor.Apply})
 	}
 	return list
 }

@@ -223,8 +223,8 @@ func admit(g *guarded, w http.ResponseWriter, r *http.Request, of *guard.Rule, k
 	now := guardNow(e.registry)
 	s := e.guardSettings
 	priority := false
-	if s.values != nil {
-		priority = s.values[s.priority.Value(r, clientAddress(&e.addressing, r))]
+	if s.Values != nil {
+		priority = s.Values[s.Priority.Value(r, clientAddress(&e.addressing, r))]
 	}
 	many := guard.Refill(g.guard)
 	hash := maphash.String(guardSeed, key)

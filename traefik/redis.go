@@ -10,6 +10,7 @@ import (
 	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/resp"
+	"github.com/proxyweir/weir/traefik/config"
 )
 
 // sharedRedis is a store in Redis, for all middlewares with the same settings.
@@ -23,48 +24,48 @@ type sharedRedis struct {
 }
 
 // acquireRedis returns the store for these settings: the existing one, or a new one, which names the middleware in its log lines.
-func (g *registry) acquireRedis(s *redisSettings, middleware string) (*sharedRedis, error) {
-	if len(s.unused) > 0 {
-		g.say(middleware, "redis: "+strings.Join(s.unused, ", ")+": of no effect, since all requests travel over one connection")
+func (g *registry) acquireRedis(s *config.RedisSettings, middleware string) (*sharedRedis, error) {
+	if len(s.Unused) > 0 {
+		g.say(middleware, "redis: "+strings.Join(s.Unused, ", ")+": of no effect, since all requests travel over one connection")
 	}
-	if s.nodes == 0 {
+	if s.Nodes == 0 {
 		advice := "set store.redis.nodes to the number of nodes that share it"
-		if s.dialect {
+		if s.Dialect {
 			advice = "write store.redis in place of redis, with nodes as the number of those that share it"
 		}
 		g.say(middleware, "nodes is not set: if Redis cannot be reached, each node lets the whole limit through; "+advice)
 	}
-	shared := g.redis[s.fingerprint]
+	shared := g.redis[s.Fingerprint]
 	if shared != nil {
 		shared.uses++
 		return shared, nil
 	}
-	client, err := resp.New(s.client)
+	client, err := resp.New(s.Client)
 	if err != nil {
-		return nil, ourWords(words.Of(err))
+		return nil, config.InWords(words.Of(err))
 	}
-	shared = &sharedRedis{name: client.Name(), fingerprint: s.fingerprint, uses: 1}
-	config := s.store
-	config.Client = client
-	config.Lines = true
-	config.Clock = g.near
+	shared = &sharedRedis{name: client.Name(), fingerprint: s.Fingerprint, uses: 1}
+	c := s.Store
+	c.Client = client
+	c.Lines = true
+	c.Clock = g.near
 	if g.near != nil {
-		config.WallClock = g.wall
+		c.WallClock = g.wall
 	}
-	config.Changed = func(server string, err error) { shared.report(middleware, server, err) }
-	config.NotCarried = func(server string, err error) {
+	c.Changed = func(server string, err error) { shared.report(middleware, server, err) }
+	c.NotCarried = func(server string, err error) {
 		warn(middleware, "the algorithm or period of a rule has changed, and Redis at "+server+" could not be searched for the keys that are blocked under it: "+
 			"their blocks and penalties end with the former limit; allow +scan: "+err.Error())
 	}
-	config.Differs = func(namespace, rule string, here, there match.Prefixes) {
+	c.Differs = func(namespace, rule string, here, there match.Prefixes) {
 		shared.warnOfPrefixes(middleware, namespace, rule, here, there)
 	}
-	shared.store, err = redis.NewStore(config)
+	shared.store, err = redis.NewStore(c)
 	if err != nil {
 		_ = client.Close() // nothing was sent yet
-		return nil, ourWords(words.Of(err))
+		return nil, config.InWords(words.Of(err))
 	}
-	g.redis[s.fingerprint] = shared
+	g.redis[s.Fingerprint] = shared
 	go shared.greet(middleware)
 	return shared, nil
 }

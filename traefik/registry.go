@@ -14,6 +14,7 @@ import (
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
+	"github.com/proxyweir/weir/traefik/config"
 )
 
 // registry keeps the state that outlives the handlers which Traefik makes.
@@ -126,19 +127,19 @@ func newRegistry() *registry {
 }
 
 // newHandler is New.
-func (g *registry) newHandler(ctx context.Context, next http.Handler, config *Config, name string) (h http.Handler, err error) {
+func (g *registry) newHandler(ctx context.Context, next http.Handler, given *Config, name string) (h http.Handler, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			h = nil
 			err = fmt.Errorf("middleware %q: the configuration made the plugin panic, which is a defect: %v", name, p)
 		}
 	}()
-	if config == nil {
-		config = CreateConfig()
+	if given == nil {
+		given = CreateConfig()
 	}
 	gen := g.begin(ctx)
 	defer g.made(gen)
-	e, err := g.engineOf(gen, config, name)
+	e, err := g.engineOf(gen, given, name)
 	if err != nil {
 		return nil, fmt.Errorf("middleware %q: %s", name, strings.Join(fewLines(strings.Split(err.Error(), "\n")), "; "))
 	}
@@ -156,30 +157,30 @@ func brief(message string) string {
 }
 
 // engineOf returns the engine of a middleware, for handlers of a generation: the existing one, or a new one.
-func (g *registry) engineOf(gen *generation, config *Config, name string) (*engine, error) {
-	if err := checkFields(config); err != nil {
+func (g *registry) engineOf(gen *generation, given *Config, name string) (*engine, error) {
+	if err := config.CheckFields(given); err != nil {
 		return nil, err
 	}
-	store, err := newStoreSettings(config)
+	store, err := config.ReadStore(given)
 	if err != nil {
 		return nil, err
 	}
-	advisor, err := newAdvisorSettings(config.Advisor)
+	advisor, err := config.ReadAdvisor(given.Advisor)
 	if err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(config)
+	text, err := json.Marshal(given)
 	if err != nil {
 		return nil, err
 	}
 	digest := sha256.New()
 	digest.Write([]byte(name + "\n"))
 	digest.Write(text)
-	if store.redis != nil {
-		digest.Write([]byte(store.redis.fingerprint)) // what was read from the environment and from files
+	if store.Redis != nil {
+		digest.Write([]byte(store.Redis.Fingerprint)) // what was read from the environment and from files
 	}
 	if advisor != nil {
-		digest.Write([]byte(advisor.fingerprint))
+		digest.Write([]byte(advisor.Fingerprint))
 	}
 	fingerprint := string(digest.Sum(nil))
 
@@ -187,7 +188,11 @@ func (g *registry) engineOf(gen *generation, config *Config, name string) (*engi
 		return e, nil
 	}
 	// Without the lock: large files take an interpreter seconds.
-	e, err := newEngine(config, name)
+	settings, err := config.Read(given, name)
+	if err != nil {
+		return nil, err
+	}
+	e, err := newEngine(settings, name)
 	if err == nil {
 		e.store = store
 		err = g.readFiles(e)
@@ -237,14 +242,14 @@ func (g *registry) open(e *engine) error {
 	store := g.memory // apart: in Yaegi a Store made of the field would change with the field
 	e.memory = store
 	e.limiter = core.NewLimiter(store)
-	if e.store.redis != nil {
-		shared, err := g.acquireRedis(e.store.redis, e.name)
+	if e.store.Redis != nil {
+		shared, err := g.acquireRedis(e.store.Redis, e.name)
 		if err != nil {
 			return err
 		}
 		e.shared = shared
 		e.limiter = core.NewLimiter(shared.store)
-		e.limiter.FallBack(store, e.store.redis.nodes)
+		e.limiter.FallBack(store, e.store.Redis.Nodes)
 	}
 	if err := openRules(e.limiter, append(e.ownCore(), e.inForce().ofFiles...)); err != nil {
 		g.releaseRedis(e.shared)

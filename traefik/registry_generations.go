@@ -59,10 +59,10 @@ func (g *registry) join(gen *generation, e *engine) {
 	e.returned = e.returned || e.uses > 1 && e.living == 0
 	e.living++
 	if e.guard != nil {
-		guard.Bound(e.guard, e.guardSettings.bounds)
+		guard.Bound(e.guard, e.guardSettings.Bounds)
 	}
-	if e.monitoring.address != "" {
-		g.listen(e.monitoring.address, e.name)
+	if e.monitoring.Address != "" {
+		g.listen(e.monitoring.Address, e.name)
 	}
 }
 

@@ -9,7 +9,9 @@ import (
 // Traefik cancels the old context, makes the new handlers one after the other, and until the last is made the old ones serve.
 func TestALongReloadLosesNothing(t *testing.T) {
 	s := newStage(t)
-	config := func(message string) *Config { return &Config{Rule: Rule{Limit: "5/24h"}, Message: message} }
+	config := func(message string) *Config {
+		return &Config{Rule: Rule{Limit: "5/24h"}, Message: message}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	one, two := s.handler(ctx, config("before"), "one@file"), s.handler(ctx, config("before"), "two@file")
 	if got := statuses(one, "192.0.2.1", 4) + " " + statuses(two, "192.0.2.1", 4); got != "200 200 200 200 200 200 200 200" {

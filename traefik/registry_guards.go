@@ -27,17 +27,17 @@ func (g *registry) takeGuard(e *engine) {
 	if s == nil {
 		return
 	}
-	of := g.guards[s.name]
+	of := g.guards[s.Name]
 	if of == nil {
-		bounds := s.bounds
-		bounds.Seed = maphash.String(guardSeed, s.name)
+		bounds := s.Bounds
+		bounds.Seed = maphash.String(guardSeed, s.Name)
 		bounds.Cells = guardCells
 		of = &sharedGuard{guard: guard.New(bounds), rules: make(map[string]*guard.Rule)}
 		of.alone = guard.Track(of.guard, "")
-		g.guards[s.name] = of
+		g.guards[s.Name] = of
 	}
 	middleware := e.name
-	e.guardSettings.bounds.Tell = func(c guard.Change) { tellGuard(middleware, c) }
+	e.guardSettings.Bounds.Tell = func(c guard.Change) { tellGuard(middleware, c) }
 	e.guard, e.alone = of.guard, of.alone
 	g.track(e, e.inForce())
 }
@@ -56,7 +56,7 @@ func (g *registry) track(e *engine, s *ruleSet) {
 	if e.guard == nil {
 		return
 	}
-	of := g.guards[e.guardSettings.name]
+	of := g.guards[e.guardSettings.Name]
 	s.tracked = make(map[string]*guard.Rule)
 	for _, r := range s.limits() {
 		label := labelOf(r)
@@ -106,11 +106,11 @@ func (g *registry) forgetGuards() {
 
 // reportGuard logs that two middlewares define the guard that they share in different ways.
 func (g *registry) reportGuard(e, other *engine) {
-	if e.guardSettings.alike(other.guardSettings) {
+	if e.guardSettings.Alike(other.guardSettings) {
 		return
 	}
 	g.say(e.name, fmt.Sprintf("guard %q is defined in another way by middleware %s, and what was loaded last is in force; make them alike, or give one of them another name",
-		e.guardSettings.name, other.name))
+		e.guardSettings.Name, other.name))
 }
 
 // guardSeries has what metrics show of one guard.
@@ -127,11 +127,11 @@ func (g *registry) guardsOf(engines []*engine) []*guardSeries {
 	found := make(map[string]bool)
 	for _, e := range engines {
 		of := g.guardOf(e)
-		if !e.counts || of == nil || found[e.guardSettings.name] {
+		if !e.counts || of == nil || found[e.guardSettings.Name] {
 			continue
 		}
-		found[e.guardSettings.name] = true
-		one := &guardSeries{name: e.guardSettings.name, guard: of.guard, labels: []string{""}, rules: []*guard.Rule{of.alone}}
+		found[e.guardSettings.Name] = true
+		one := &guardSeries{name: e.guardSettings.Name, guard: of.guard, labels: []string{""}, rules: []*guard.Rule{of.alone}}
 		labels := make([]string, 0, len(of.rules))
 		for label := range of.rules {
 			labels = append(labels, label)
@@ -163,5 +163,5 @@ func (g *registry) guardOf(e *engine) *sharedGuard {
 	if e.guard == nil {
 		return none
 	}
-	return g.guards[e.guardSettings.name]
+	return g.guards[e.guardSettings.Name]
 }

@@ -23,7 +23,7 @@ func newIndexes() indexes {
 func (x *indexes) add(e *engine) {
 	x.middlewares[e.name] = append(x.middlewares[e.name], e)
 	if e.guardSettings != nil {
-		x.guards[e.guardSettings.name] = append(x.guards[e.guardSettings.name], e)
+		x.guards[e.guardSettings.Name] = append(x.guards[e.guardSettings.Name], e)
 	}
 	x.addRules(e, e.inForce())
 	x.maxKeys[keysFor(e)]++
@@ -33,7 +33,7 @@ func (x *indexes) add(e *engine) {
 func (x *indexes) remove(e *engine) {
 	leaveOut(x.middlewares, e.name, e)
 	if e.guardSettings != nil {
-		leaveOut(x.guards, e.guardSettings.name, e)
+		leaveOut(x.guards, e.guardSettings.Name, e)
 	}
 	x.removeRules(e, e.inForce())
 	x.maxKeys[keysFor(e)]--
@@ -88,10 +88,10 @@ func leaveOut(lists map[string][]*engine, of string, e *engine) {
 // keysFor returns how many keys in memory an engine asks for. One that sets none asks for the default, so that a small number of one
 // middleware does not evict the keys of others; one that counts in Redis, for none.
 func keysFor(e *engine) int {
-	if e.store.maxKeys == 0 && e.store.redis == nil {
+	if e.store.MaxKeys == 0 && e.store.Redis == nil {
 		return memory.DefaultMaxKeys
 	}
-	return e.store.maxKeys
+	return e.store.MaxKeys
 }
 
 // mostKeys returns the largest number of keys in memory that an engine asks for.
@@ -149,7 +149,7 @@ func (g *registry) others(list []*engine, e *engine) []*engine {
 // compare logs which rules of a new engine share their counters with another middleware's though their limits are not the same, and so of its guard.
 func (g *registry) compare(e *engine) {
 	if e.guardSettings != nil {
-		for _, other := range g.others(g.indexes.guards[e.guardSettings.name], e) {
+		for _, other := range g.others(g.indexes.guards[e.guardSettings.Name], e) {
 			g.reportGuard(e, other)
 		}
 	}

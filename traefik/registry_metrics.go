@@ -166,7 +166,7 @@ func (g *registry) unnamed() (list []*metricsListener, again bool) {
 	now := g.clock()
 	named := make(map[string]bool)
 	for _, e := range g.shown() {
-		named[e.monitoring.address] = true
+		named[e.monitoring.Address] = true
 	}
 	for _, l := range g.leaving {
 		again = again || l.isShown(now)
@@ -191,7 +191,7 @@ func (g *registry) adviseMetrics() {
 	}
 	list := g.shown()
 	for _, e := range list {
-		if e.monitoring.address != "" || e.monitoring.metrics != memory.NoPath {
+		if e.monitoring.Address != "" || e.monitoring.Metrics != memory.NoPath {
 			return
 		}
 	}

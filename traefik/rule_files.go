@@ -1,7 +1,6 @@
 package traefik
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/traefik/config"
 )
 
 // ruleFiles are the files of an engine's rules. (It does not refer to the engine, which refers to it: see CONTRIBUTING.md.)
@@ -24,49 +24,6 @@ type ruleFiles struct {
 	due   time.Duration // of the registry's clock: when to check them
 
 	contents *ruleset.Contents // in force; with the registry's lock
-}
-
-// How often files are checked for changes.
-const (
-	standardInterval = 10 * time.Second
-	shortestInterval = time.Second
-	longestInterval  = time.Hour
-)
-
-// newRuleFiles reads a configuration's settings of files and of descriptors. It returns nil if there are no files.
-func newRuleFiles(c *Config) (*ruleFiles, []front.Descriptor, error) {
-	var in ruleset.Settings
-	interval := in.Duration("rulesInterval", c.RulesInterval, shortestInterval, longestInterval, standardInterval)
-	if in.Err != nil {
-		return nil, nil, in.Err
-	}
-	descriptors, err := newDescriptors(c.Descriptors)
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(c.RulesFile) == 0 {
-		if len(descriptors) > 0 {
-			return nil, nil, errors.New("descriptors: are looked up in rule files; write rulesFile beside them")
-		}
-		if c.Domain != "" {
-			return nil, nil, errors.New("domain: is one of rule files; write rulesFile beside it")
-		}
-		if c.RulesInterval != "" {
-			return nil, nil, errors.New("rulesInterval: says how often rule files are looked at; write rulesFile beside it")
-		}
-		return nil, nil, nil
-	}
-	if c.Domain != "" && len(descriptors) == 0 {
-		return nil, nil, errors.New("domain: says which descriptors limit requests; write descriptors beside it, or leave it out")
-	}
-	f := &ruleFiles{interval: interval}
-	for _, pattern := range trimmed(c.RulesFile) {
-		if pattern == "" {
-			return nil, nil, errors.New("rulesFile: the name of a file is empty")
-		}
-		f.patterns = append(f.patterns, pattern)
-	}
-	return f, descriptors, nil
 }
 
 func isYAML(file string) bool {
@@ -165,7 +122,7 @@ func (e *engine) newSet(contents *ruleset.Contents, known *ruleset.Set) (*ruleSe
 
 // quickSet returns the set of files that are plain and right, else nil. It shares what it can with a known set of the same files, if there is one.
 func quickSet(contents *ruleset.Contents, namespace string, known *ruleset.Set) *ruleset.Set {
-	in := ruleset.Context{Namespace: namespace, NoCount: noCount}
+	in := ruleset.Context{Namespace: namespace, NoCount: config.NoCount}
 	if known != nil {
 		return known.In(in)
 	}
@@ -196,12 +153,12 @@ func (e *engine) hasNameOf(set *ruleset.Set) bool {
 
 // needsRedis reports whether a rule of a set cannot count in memory, and there is no Redis.
 func (e *engine) needsRedis(set *ruleset.Set) bool {
-	return e.store.redis == nil && len(set.FitsMemory()) > 0
+	return e.store.Redis == nil && len(set.FitsMemory()) > 0
 }
 
 // parseSet returns the set of files, or what is wrong with them.
 func (e *engine) parseSet(contents *ruleset.Contents) (*ruleset.Set, ruleset.Problems) {
-	files, problems := ruleset.Parse(contents, parseFile, ruleset.Context{NoCount: noCount})
+	files, problems := ruleset.Parse(contents, parseFile, ruleset.Context{NoCount: config.NoCount})
 	for _, f := range files {
 		for i := range f.Rules {
 			r := &f.Rules[i]
@@ -289,15 +246,15 @@ func (g *registry) watchFiles(f *ruleFiles, fingerprint string) {
 // lookLater sets the timer of files: for the time when they are due, or sooner, to find out whether the engine has ended or is used again.
 func (g *registry) lookLater(f *ruleFiles) {
 	wait := f.due - g.clock()
-	if wait > shortestInterval {
-		wait = shortestInterval
+	if wait > time.Second {
+		wait = time.Second
 	}
 	g.after(wait, f.later)
 }
 
 // look checks files if they are due, and sets the timer again.
 func (g *registry) look(f *ruleFiles) {
-	e, living, again := g.monitoring(f)
+	e, living, again := g.watching(f)
 	if e == nil {
 		return
 	}
@@ -343,7 +300,7 @@ func (f *ruleFiles) report(middleware string, event *ruleset.Event) {
 
 // watching returns the engine that has files, nil if it has ended; whether handlers with a living context use it; and whether they do
 // so again, after there was none for a while in which nobody checked the files.
-func (g *registry) monitoring(f *ruleFiles) (e *engine, living, again bool) {
+func (g *registry) watching(f *ruleFiles) (e *engine, living, again bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e = g.engines[f.of]

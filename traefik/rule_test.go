@@ -291,7 +291,10 @@ func TestNamesAreMadeValid(t *testing.T) {
 			t.Errorf("%q: namespace %q and rule %q, want %q and %q", test.middleware, r.Namespace, r.Name(), test.namespace, test.rule)
 		}
 	}
-	if validName("a b") == validName("a/b") {
+	namespace := func(middleware string) string {
+		return newStage(t).made(&Config{Rule: Rule{Limit: "1/1s"}}, middleware).namespace
+	}
+	if namespace("a b") == namespace("a/b") {
 		t.Error("two names became one")
 	}
 }

@@ -19,7 +19,7 @@ func (a *aside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuseMethod(w)
 		return
 	}
-	if r.URL.Path == a.engine.monitoring.metrics {
+	if r.URL.Path == a.engine.monitoring.Metrics {
 		servePage(w, r, a.engine.registry.page)
 		return
 	}

@@ -1,4 +1,4 @@
-package traefik
+package config
 
 import (
 	"crypto/ed25519"
@@ -16,22 +16,22 @@ import (
 	"github.com/proxyweir/weir/core/words"
 )
 
-// advisorSettings is a middleware's advisor, checked.
-type advisorSettings struct {
-	source      advice.Source
-	interval    time.Duration
-	apply       bool
-	gates       string
-	warmUp      int64 // microseconds
-	key         ed25519.PublicKey
-	audit       string // "": none
-	fingerprint string // a hash: it has secrets in it
+// AdvisorSettings is a middleware's advisor, checked.
+type AdvisorSettings struct {
+	Source      advice.Source
+	Interval    time.Duration
+	Apply       bool
+	Gates       string
+	WarmUp      int64 // microseconds
+	Key         ed25519.PublicKey
+	Audit       string // "": none
+	Fingerprint string // a hash: it has secrets in it
 }
 
-// newAdvisorSettings reads an advisor, with the values from the environment and from files; nil: there is none.
-func newAdvisorSettings(value interface{}) (*advisorSettings, error) {
+// ReadAdvisor reads an advisor, with the values from the environment and from files; nil: there is none.
+func ReadAdvisor(value interface{}) (*AdvisorSettings, error) {
 	var (
-		none  *advisorSettings
+		none  *AdvisorSettings
 		given Advisor
 	)
 	if value == nil { // as for most
@@ -61,19 +61,19 @@ func newAdvisorSettings(value interface{}) (*advisorSettings, error) {
 	if err != nil {
 		return none, fmt.Errorf("advisor: %w", err)
 	}
-	s := &advisorSettings{audit: given.Audit}
+	s := &AdvisorSettings{Audit: given.Audit}
 	if err = s.check(&given, secure); err != nil {
 		return none, err
 	}
-	s.source.URL = given.URL
-	s.source.Fleet = given.Fleet
-	s.source.Token = given.Token
+	s.Source.URL = given.URL
+	s.Source.Fleet = given.Fleet
+	s.Source.Token = given.Token
 	var contents []byte
 	if secure {
 		contents, err = s.secure(&t)
 	}
 	if err == nil {
-		err = advice.CheckSource(&s.source)
+		err = advice.CheckSource(&s.Source)
 	}
 	if err != nil {
 		return none, fmt.Errorf("advisor: %w", err)
@@ -91,15 +91,15 @@ func newAdvisorSettings(value interface{}) (*advisorSettings, error) {
 	digest.Write(text)
 	digest.Write(contents)
 	digest.Write(pem)
-	s.fingerprint = string(digest.Sum(nil))
+	s.Fingerprint = string(digest.Sum(nil))
 	return s, nil
 }
 
 // check checks the settings, and reads those that are no texts.
-func (s *advisorSettings) check(given *Advisor, secure bool) error {
+func (s *AdvisorSettings) check(given *Advisor, secure bool) error {
 	var in ruleset.Settings
-	s.interval = in.Duration("interval", given.Interval, front.LeastAdvisorInterval, front.MostAdvisorInterval, front.DefaultAdvisorInterval)
-	s.source.Timeout = in.Duration("timeout", given.Timeout, front.LeastAdvisorTimeout, front.MostAdvisorTimeout, front.DefaultAdvisorTimeout)
+	s.Interval = in.Duration("interval", given.Interval, front.LeastAdvisorInterval, front.MostAdvisorInterval, front.DefaultAdvisorInterval)
+	s.Source.Timeout = in.Duration("timeout", given.Timeout, front.LeastAdvisorTimeout, front.MostAdvisorTimeout, front.DefaultAdvisorTimeout)
 	warmUp := in.Duration("warmUp", given.WarmUp, front.LeastWarmUp, front.MostWarmUp, 0)
 	if in.Err != nil {
 		return fmt.Errorf("advisor: %w", in.Err)
@@ -108,36 +108,36 @@ func (s *advisorSettings) check(given *Advisor, secure bool) error {
 		return errors.New("advisor: url builtin: the Traefik plugin has no advisor in it; run caddy rate-limit advisor, and write its address, such as https://advisor.internal:8787/v1/advice")
 	}
 	c := front.AdvisorConfig{URL: given.URL, Mode: given.Mode, Fleet: given.Fleet, Token: given.Token, Gates: given.Gates,
-		Interval: s.interval, Timeout: s.source.Timeout, WarmUp: warmUp, PublicKey: given.PublicKey, TLS: secure}
+		Interval: s.Interval, Timeout: s.Source.Timeout, WarmUp: warmUp, PublicKey: given.PublicKey, TLS: secure}
 	if err := front.CheckAdvisor(&c, false); err != nil {
-		return ourWords(words.Of(err))
+		return InWords(words.Of(err))
 	}
 	if warmUp == 0 {
 		warmUp = front.DefaultAdvisorWarmUp
 	}
-	s.warmUp = warmUp.Microseconds()
-	s.apply = given.Mode == "apply"
-	s.gates = given.Gates
-	if s.gates == "" {
-		s.gates = front.AdvisorGates[0]
+	s.WarmUp = warmUp.Microseconds()
+	s.Apply = given.Mode == "apply"
+	s.Gates = given.Gates
+	if s.Gates == "" {
+		s.Gates = front.AdvisorGates[0]
 	}
 	return nil
 }
 
 // secure reads how to connect by TLS, and returns the contents of the files for that.
-func (s *advisorSettings) secure(t *ClientTLS) ([]byte, error) {
+func (s *AdvisorSettings) secure(t *ClientTLS) ([]byte, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	config, contents, err := loadTLS(config, "ca", "clientCertificate", "clientKey", certificates{t.CA, t.ClientCertificate, t.ClientKey, false})
 	if err != nil {
 		return contents, fmt.Errorf("tls: %w", err)
 	}
-	s.source.TLS = config
+	s.Source.TLS = config
 	contents = append(contents, t.ServerName...)
 	return contents, nil
 }
 
 // complete reads the advisor's public key, and returns the text of its file. It checks that the audit file can be written.
-func (s *advisorSettings) complete(given *Advisor) ([]byte, error) {
+func (s *AdvisorSettings) complete(given *Advisor) ([]byte, error) {
 	var pem []byte
 	var err error
 	if given.PublicKey != "" {
@@ -145,13 +145,13 @@ func (s *advisorSettings) complete(given *Advisor) ([]byte, error) {
 		if err != nil {
 			return pem, fmt.Errorf("publicKey: %w", err)
 		}
-		s.key, err = advice.ParsePublicKey(pem)
+		s.Key, err = advice.ParsePublicKey(pem)
 		if err != nil {
 			return pem, fmt.Errorf("publicKey %s: %w", given.PublicKey, err)
 		}
 	}
-	if s.audit != "" {
-		if err := front.CheckAudit(s.audit); err != nil {
+	if s.Audit != "" {
+		if err := front.CheckAudit(s.Audit); err != nil {
 			return pem, err
 		}
 	}

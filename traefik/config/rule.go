@@ -1,4 +1,4 @@
-package traefik
+package config
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
-// noCount is why no rule can have count: a writer that is wrapped loses Flush, Hijack and Unwrap on the way through the interpreter.
-const noCount = "is not available in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy"
+// NoCount is why no rule can have count: a writer that is wrapped loses Flush, Hijack and Unwrap on the way through the interpreter.
+const NoCount = "is not available in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy"
 
 // ownRules compiles the rules of a configuration, of either dialect.
 func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware string) ([]*ruleset.Rule, error) {
@@ -41,7 +41,7 @@ func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware strin
 			return nil, fmt.Errorf("rule %q: duplicate name in this middleware; rename one", r.Name)
 		}
 		names[r.Name] = true
-		compiled, err := compile(r, ruleset.Context{Namespace: namespace, Name: r.Name, Prefixes: ruleset.Standard, NoCount: noCount})
+		compiled, err := compile(r, ruleset.Context{Namespace: namespace, Name: r.Name, Prefixes: ruleset.Standard, NoCount: NoCount})
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +52,7 @@ func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware strin
 
 // onlyRule compiles the rule of a middleware without a list of rules.
 func onlyRule(c *Config, criterion *SourceCriterion, namespace, middleware string) (*ruleset.Rule, error) {
-	in := ruleset.Context{Namespace: namespace, Name: c.Name, Prefixes: ruleset.Standard, NoCount: noCount}
+	in := ruleset.Context{Namespace: namespace, Name: c.Name, Prefixes: ruleset.Standard, NoCount: NoCount}
 	if in.Name == "" {
 		in.Name = validName(withoutProvider(middleware))
 	}
@@ -78,9 +78,9 @@ func compile(r *Rule, in ruleset.Context) (*ruleset.Rule, error) {
 		return compiled, nil
 	}
 	if wrong[0].Path[0] == "name" {
-		return nil, ourWords(wrong[0].Named("rule name"))
+		return nil, InWords(wrong[0].Named("rule name"))
 	}
-	return nil, ourWords(wrong[0].Within("rule", strconv.Quote(in.Name)))
+	return nil, InWords(wrong[0].Within("rule", strconv.Quote(in.Name)))
 }
 
 // rulePlaces are the indexes of a Rule's fields, in the order of the schema. They are found once: a rule has many, and an interpreter takes long.

@@ -1,4 +1,6 @@
-package traefik
+// Package config is what a user of the plugin writes, and how it is read: Config, and what Read makes of it. It knows neither requests nor what there was
+// before.
+package config
 
 // Config is the configuration of a middleware. It has rules; a middleware with one rule may have that rule's fields at
 // the top instead, or the words of Traefik's own RateLimit.
@@ -281,7 +283,169 @@ type IPStrategy struct {
 	IPv6Subnet string `json:"ipv6Subnet,omitempty" yaml:"ipv6Subnet,omitempty"`
 }
 
-// CreateConfig returns the configuration that Traefik fills in.
-func CreateConfig() *Config {
-	return &Config{}
+// Redis says where Redis is, and how to use it. Texts may refer to other places: env:NAME is the environment variable of
+// that name, file:PATH is the contents of the file without the last line break.
+type Redis struct {
+	// Where Redis is: host:port (6379 if the port is left out), the path of a Unix socket, or a URL: redis://, rediss:// for
+	// TLS, or unix://. Several are the Sentinels of masterName, or nodes of a cluster.
+	Address []string `json:"address,omitempty" yaml:"address,omitempty"`
+
+	// The name of the master that the Sentinels at the addresses monitor.
+	MasterName string `json:"masterName,omitempty" yaml:"masterName,omitempty"`
+
+	// Whether the addresses are nodes of a Redis Cluster. The default is false.
+	Cluster string `json:"cluster,omitempty" yaml:"cluster,omitempty"`
+
+	// The ACL user. The default is Redis's default user.
+	Username string `json:"username,omitempty" yaml:"username,omitempty"`
+
+	// The password.
+	Password string `json:"password,omitempty" yaml:"password,omitempty"`
+
+	// The user and password for the Sentinels, if they require any.
+	SentinelUsername string `json:"sentinelUsername,omitempty" yaml:"sentinelUsername,omitempty"`
+	SentinelPassword string `json:"sentinelPassword,omitempty" yaml:"sentinelPassword,omitempty"`
+
+	// The number of the database. The default is 0, the only one in a Cluster.
+	Database string `json:"database,omitempty" yaml:"database,omitempty"`
+
+	// Connects over TLS. An empty object is enough if the system trusts the server's CA.
+	TLS interface{} `json:"tls,omitempty" yaml:"tls,omitempty"`
+
+	// The longest that a request waits for a decision: from 1ms to 1m. The default is 50ms.
+	Timeout string `json:"timeout,omitempty" yaml:"timeout,omitempty"`
+
+	// The longest that a call of consistency lease or eventual may take, or any that no request waits for: from 1ms to 1m, and not
+	// shorter than the timeout. The default is 2s, or the timeout if that is longer.
+	BackgroundTimeout string `json:"backgroundTimeout,omitempty" yaml:"backgroundTimeout,omitempty"`
+
+	// How long connecting may take, in the background: from 1ms to 1m. The default is 1s.
+	DialTimeout string `json:"dialTimeout,omitempty" yaml:"dialTimeout,omitempty"`
+
+	// After how long without a reply a connection is closed, in the background: from 1ms to 1m, and not shorter than the
+	// timeout. The default is 500ms, or the timeout if that is longer.
+	ReadTimeout string `json:"readTimeout,omitempty" yaml:"readTimeout,omitempty"`
+
+	// The prefix of the keys in Redis. The default is weir:. All proxies with the same prefix on one Redis share counters.
+	Prefix string `json:"prefix,omitempty" yaml:"prefix,omitempty"`
+
+	// Makes the clients' keys in Redis an HMAC, so that nobody who reads Redis can find out addresses by trying all. All nodes
+	// must have the same secret.
+	KeySecret string `json:"keySecret,omitempty" yaml:"keySecret,omitempty"`
+
+	// Whether the clients' keys in Redis stay readable, instead of being hashed. The default is false.
+	PlainKeys string `json:"plainKeys,omitempty" yaml:"plainKeys,omitempty"`
+
+	// How many nodes share the Redis. While it cannot be reached, each allows its share of a limit, with onError local.
+	// The default is 1: each allows all of it.
+	Nodes string `json:"nodes,omitempty" yaml:"nodes,omitempty"`
+}
+
+// ClientTLS configures TLS to Redis, or to an advisor.
+type ClientTLS struct {
+	// A file with the CA's certificates in PEM. The default is the system's.
+	CA string `json:"ca,omitempty" yaml:"ca,omitempty"`
+
+	// Files with the client's certificate and its key in PEM, if the server asks for one.
+	ClientCertificate string `json:"clientCertificate,omitempty" yaml:"clientCertificate,omitempty"`
+	ClientKey         string `json:"clientKey,omitempty" yaml:"clientKey,omitempty"`
+
+	// The name that the server's certificate must be for. The default is the address's host.
+	ServerName string `json:"serverName,omitempty" yaml:"serverName,omitempty"`
+}
+
+// Advisor is who gives advice on the limits of rules that have adapt: a service that forecasts their demand. Advice is checked by what Traefik
+// itself sees of the traffic, moves a limit within its bounds only, and expires. No request waits for it. Texts may refer to other places, as
+// those of Redis.
+type Advisor struct {
+	// The address that advice is fetched from, such as https://advisor.internal:8787/v1/advice. Required.
+	URL string `json:"url,omitempty" yaml:"url,omitempty"`
+
+	// observe, the default: what would change is logged and counted, and nothing changes. apply: limits change.
+	Mode string `json:"mode,omitempty" yaml:"mode,omitempty"`
+
+	// How often advice is fetched: from 1s to 1h. The default is 10s.
+	Interval string `json:"interval,omitempty" yaml:"interval,omitempty"`
+
+	// How long fetching may take: from 10ms to 1m. The default is 2s.
+	Timeout string `json:"timeout,omitempty" yaml:"timeout,omitempty"`
+
+	// The name by which the advisor knows the proxies that this middleware is one of. The default is none.
+	Fleet string `json:"fleet,omitempty" yaml:"fleet,omitempty"`
+
+	// What is sent as Authorization: Bearer. The default is nothing.
+	Token string `json:"token,omitempty" yaml:"token,omitempty"`
+
+	// A file with the advisor's Ed25519 public key in PEM. Advice without its signature is refused. The default is that advice needs none.
+	PublicKey string `json:"publicKey,omitempty" yaml:"publicKey,omitempty"`
+
+	// How Traefik connects to an address of https. An empty object is enough if the system trusts the advisor's CA.
+	TLS interface{} `json:"tls,omitempty" yaml:"tls,omitempty"`
+
+	// How much traffic of a rule the guard must have seen before advice on it is followed: from 10s to 720h. The default is 24h.
+	WarmUp string `json:"warmUp,omitempty" yaml:"warmUp,omitempty"`
+
+	// What Traefik checks before it follows advice. full, the default: a limit never falls below the configured one, and only rises while the
+	// guard sees a healthy service and no few keys make much of the demand. bounds: floor, ceiling, step and expiry alone.
+	Gates string `json:"gates,omitempty" yaml:"gates,omitempty"`
+
+	// A file that gets a line of JSON for each change of a limit. The default is none.
+	Audit string `json:"audit,omitempty" yaml:"audit,omitempty"`
+}
+
+// SourceCriterion says what tells clients apart, in the words of Traefik's RateLimit: one of its fields. The default is an
+// empty ipStrategy.
+type SourceCriterion struct {
+	// The client's address.
+	IPStrategy interface{} `json:"ipStrategy,omitempty" yaml:"ipStrategy,omitempty"`
+
+	// The value of this header field.
+	RequestHeaderName string `json:"requestHeaderName,omitempty" yaml:"requestHeaderName,omitempty"`
+
+	// Whether it is the host that the request is for.
+	RequestHost string `json:"requestHost,omitempty" yaml:"requestHost,omitempty"`
+}
+
+// RateLimitRedis says where Redis is, in the words of Traefik's RateLimit.
+type RateLimitRedis struct {
+	// The server's host:port. The default is localhost:6379. Several are nodes of a Redis Cluster.
+	Endpoints []string `json:"endpoints,omitempty" yaml:"endpoints,omitempty"`
+
+	// Connects over TLS.
+	TLS interface{} `json:"tls,omitempty" yaml:"tls,omitempty"`
+
+	// The ACL user.
+	Username string `json:"username,omitempty" yaml:"username,omitempty"`
+
+	// The password.
+	Password string `json:"password,omitempty" yaml:"password,omitempty"`
+
+	// The number of the database. The default is 0.
+	DB string `json:"db,omitempty" yaml:"db,omitempty"`
+
+	// These have no effect: all requests travel over one connection.
+	PoolSize       string `json:"poolSize,omitempty" yaml:"poolSize,omitempty"`
+	MinIdleConns   string `json:"minIdleConns,omitempty" yaml:"minIdleConns,omitempty"`
+	MaxActiveConns string `json:"maxActiveConns,omitempty" yaml:"maxActiveConns,omitempty"`
+
+	// How long a request waits for a decision: the longer of the two. The default is 50ms.
+	ReadTimeout  string `json:"readTimeout,omitempty" yaml:"readTimeout,omitempty"`
+	WriteTimeout string `json:"writeTimeout,omitempty" yaml:"writeTimeout,omitempty"`
+
+	// How long connecting may take, in the background. The default is 1s.
+	DialTimeout string `json:"dialTimeout,omitempty" yaml:"dialTimeout,omitempty"`
+}
+
+// RateLimitTLS configures TLS to Redis, in the words of Traefik's RateLimit. Certificates and key are files, or
+// their contents.
+type RateLimitTLS struct {
+	// The CA's certificates. The default is the system's.
+	CA string `json:"ca,omitempty" yaml:"ca,omitempty"`
+
+	// The client's certificate and its key.
+	Cert string `json:"cert,omitempty" yaml:"cert,omitempty"`
+	Key  string `json:"key,omitempty" yaml:"key,omitempty"`
+
+	// Whether the server's certificate is not verified.
+	InsecureSkipVerify string `json:"insecureSkipVerify,omitempty" yaml:"insecureSkipVerify,omitempty"`
 }

@@ -1,4 +1,4 @@
-package traefik
+package config
 
 import (
 	"crypto/tls"

@@ -1,4 +1,4 @@
-package traefik
+package config
 
 import (
 	"fmt"
@@ -11,18 +11,18 @@ import (
 	"github.com/proxyweir/weir/core/words"
 )
 
-// guardSettings is a middleware's guard, checked.
-type guardSettings struct {
-	name     string // under which it is shared
-	bounds   guard.Config
-	priority match.Source
-	values   map[string]bool // of priority that have it; nil: no request has
+// GuardSettings is a middleware's guard, checked.
+type GuardSettings struct {
+	Name     string // under which it is shared
+	Bounds   guard.Config
+	Priority match.Source
+	Values   map[string]bool // of priority that have it; nil: no request has
 }
 
 // newGuardSettings reads a guard; nil: there is none. namespace is that of the middleware.
-func newGuardSettings(value interface{}, namespace string) (*guardSettings, error) {
+func newGuardSettings(value interface{}, namespace string) (*GuardSettings, error) {
 	var (
-		none   *guardSettings
+		none   *GuardSettings
 		given  Guard
 		source GuardPriority
 		in     ruleset.Settings
@@ -31,22 +31,22 @@ func newGuardSettings(value interface{}, namespace string) (*guardSettings, erro
 	if err != nil || !present {
 		return none, err
 	}
-	s := &guardSettings{name: strings.TrimSpace(given.Name)}
-	s.bounds.Max = int(in.Number("max", given.Max, 1, front.MostUnderWay, 0))
-	s.bounds.Min = int(in.Number("min", given.Min, 1, front.MostUnderWay, 0))
-	s.bounds.Shadow = in.Truth("shadow", given.Shadow)
+	s := &GuardSettings{Name: strings.TrimSpace(given.Name)}
+	s.Bounds.Max = int(in.Number("max", given.Max, 1, front.MostUnderWay, 0))
+	s.Bounds.Min = int(in.Number("min", given.Min, 1, front.MostUnderWay, 0))
+	s.Bounds.Shadow = in.Truth("shadow", given.Shadow)
 	warmUp := in.Duration("warmUp", given.WarmUp, front.LeastWarmUp, front.MostWarmUp, 0)
 	if in.Err != nil {
 		return none, fmt.Errorf("guard: %w", in.Err)
 	}
-	if s.bounds.WarmUp, err = front.GuardWarmUp(strings.TrimSpace(given.Tighten), warmUp); err != nil {
-		return none, ourWords(words.Of(err))
+	if s.Bounds.WarmUp, err = front.GuardWarmUp(strings.TrimSpace(given.Tighten), warmUp); err != nil {
+		return none, InWords(words.Of(err))
 	}
-	if err = front.CheckGuard(s.name, s.bounds.Max, s.bounds.Min); err != nil {
+	if err = front.CheckGuard(s.Name, s.Bounds.Max, s.Bounds.Min); err != nil {
 		return none, err
 	}
-	if s.name == "" {
-		s.name = namespace
+	if s.Name == "" {
+		s.Name = namespace
 	}
 	present, err = decodeObject("guard: priority", given.Priority, &source)
 	if err != nil || !present {
@@ -55,7 +55,7 @@ func newGuardSettings(value interface{}, namespace string) (*guardSettings, erro
 	return s, s.setPriority(strings.TrimSpace(source.Source), trimmed(source.Values))
 }
 
-func (s *guardSettings) setPriority(text string, values []string) error {
+func (s *GuardSettings) setPriority(text string, values []string) error {
 	if text == "" {
 		return fmt.Errorf("guard: priority: source: is missing; write what the value is taken from, such as header:X-Plan")
 	}
@@ -66,20 +66,20 @@ func (s *guardSettings) setPriority(text string, values []string) error {
 	if err = front.CheckPriority(text, values, source.Static(), "another source, such as header:X-Plan"); err != nil {
 		return err
 	}
-	s.priority = source
-	s.values = make(map[string]bool)
+	s.Priority = source
+	s.Values = make(map[string]bool)
 	for _, value := range values {
 		if value, err = source.Spell(value); err != nil {
 			return fmt.Errorf("guard: priority %q: %w", text, err)
 		}
-		s.values[value] = true
+		s.Values[value] = true
 	}
 	return nil
 }
 
-// alike reports whether two guards of one name have the same bounds. (Which requests have priority is each middleware's own.)
-func (s *guardSettings) alike(other *guardSettings) bool {
-	return s.bounds.Max == other.bounds.Max && s.bounds.Min == other.bounds.Min && s.bounds.WarmUp == other.bounds.WarmUp && s.bounds.Shadow == other.bounds.Shadow
+// Alike reports whether two guards of one name have the same bounds. (Which requests have priority is each middleware's own.)
+func (s *GuardSettings) Alike(other *GuardSettings) bool {
+	return s.Bounds.Max == other.Bounds.Max && s.Bounds.Min == other.Bounds.Min && s.Bounds.WarmUp == other.Bounds.WarmUp && s.Bounds.Shadow == other.Bounds.Shadow
 }
 
 // isOn reports whether an object of the configuration is there.

@@ -1,16 +1,36 @@
-package traefik
+package config
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
 )
 
+// object is how an object of the configuration comes from Traefik.
+type object = map[string]interface{}
+
+func writeFile(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// setenv is t.Setenv for the environment that an interpreter has of its own.
+func setenv(t *testing.T, name, value string) {
+	if err := os.Setenv(name, value); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Unsetenv(name) })
+}
+
 func TestRedisSettings(t *testing.T) {
 	setenv(t, "WEIR_TEST_SECRET", "hunter2\n") // as shells and tools leave it
 	file := writeFile(t, t.TempDir()+"/secret", "hunter3\r\n")
-	var s storeSettings
+	var s StoreSettings
 	err := s.setRedis(object{
 		"address": "env:WEIR_TEST_ADDRESS_" + "NONE",
 	})
@@ -36,14 +56,14 @@ func TestRedisSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := s.redis.client
+	c := s.Redis.Client
 	if strings.Join(c.Addresses, " ") != "redis.internal:7000" || c.Username != "weir" || c.Password != "hunter2" || c.Database != 3 || c.TLS == nil || c.TLS.InsecureSkipVerify {
 		t.Errorf("%+v", c)
 	}
 	if c.Timeout != 100*time.Millisecond || c.Background != 3*time.Second || c.DialTimeout != 2*time.Second || c.ReadTimeout != time.Second {
 		t.Errorf("%+v", c)
 	}
-	if r := s.redis.store; r.Prefix != "shop:" || r.KeySecret != "hunter3" || r.PlainKeys || s.redis.nodes != 3 {
+	if r := s.Redis.Store; r.Prefix != "shop:" || r.KeySecret != "hunter3" || r.PlainKeys || s.Redis.Nodes != 3 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -62,12 +82,12 @@ func TestSettingsOfSentinelsAndOfACluster(t *testing.T) {
 		{object{"address": "a", "cluster": true}, "[a:6379]    true"},
 		{object{"address": "a:1", "cluster": false}, "[a:1]    false"},
 	} {
-		var s storeSettings
+		var s StoreSettings
 		if err := s.setRedis(c.settings); err != nil {
 			t.Errorf("%v: %v", c.settings, err)
 			continue
 		}
-		client := s.redis.client
+		client := s.Redis.Client
 		if err := client.Complete(); err != nil {
 			t.Errorf("%v: %v", c.settings, err)
 		}
@@ -75,11 +95,11 @@ func TestSettingsOfSentinelsAndOfACluster(t *testing.T) {
 			t.Errorf("%v: got %s, want %s", c.settings, got, c.want)
 		}
 	}
-	var one, two storeSettings
+	var one, two StoreSettings
 	if one.setRedis(object{"address": "a:1", "masterName": "main"}) != nil || two.setRedis(object{"address": "a:1", "masterName": "other"}) != nil {
 		t.Fatal("refused")
 	}
-	if one.redis.fingerprint == two.redis.fingerprint {
+	if one.Redis.Fingerprint == two.Redis.Fingerprint {
 		t.Error("two masters share a store")
 	}
 }
@@ -87,11 +107,11 @@ func TestSettingsOfSentinelsAndOfACluster(t *testing.T) {
 func TestAChangedSecretIsAnotherSetting(t *testing.T) {
 	file := writeFile(t, t.TempDir()+"/secret", "one\n")
 	read := func(o object) string {
-		var s storeSettings
+		var s StoreSettings
 		if err := s.setRedis(o); err != nil {
 			t.Fatal(err)
 		}
-		return s.redis.fingerprint
+		return s.Redis.Fingerprint
 	}
 	settings := object{"address": "a:1", "password": "file:" + file, "nodes": 2}
 	first := read(settings)
@@ -114,11 +134,44 @@ func TestAChangedSecretIsAnotherSetting(t *testing.T) {
 	if read(object{"address": "a:1", "tls": object{"serverName": "b"}}) == read(object{"address": "a:1", "tls": object{}}) {
 		t.Error("with another server's name it shares a store")
 	}
-	careful, careless := storeSettings{}, storeSettings{}
+	careful, careless := StoreSettings{}, StoreSettings{}
 	if careful.setDialectRedis(object{"tls": ""}) != nil || careless.setDialectRedis(object{"tls": object{"insecureSkipVerify": true}}) != nil {
 		t.Fatal("refused")
 	}
-	if careful.redis.fingerprint == careless.redis.fingerprint {
+	if careful.Redis.Fingerprint == careless.Redis.Fingerprint {
 		t.Error("who looks at certificates shares a store with who does not")
+	}
+}
+
+func TestTraefiksRedisWords(t *testing.T) {
+	setenv(t, "WEIR_TEST_SECRET", "hunter2")
+	var s StoreSettings
+	if err := s.setDialectRedis(""); err != nil {
+		t.Fatal(err)
+	}
+	if c := s.Redis.Client; strings.Join(c.Addresses, " ") != "localhost:6379" || c.Cluster || c.TLS != nil || c.Timeout != 0 || s.Redis.Nodes != 0 {
+		t.Errorf("an empty one: %+v", c)
+	}
+	if err := s.setDialectRedis(object{"endpoints": "a:1, b:2"}); err != nil || fmt.Sprint(s.Redis.Client.Addresses, s.Redis.Client.Cluster) != "[a:1 b:2] true" {
+		t.Errorf("several endpoints are a Cluster's: %+v, %v", s.Redis.Client, err)
+	}
+	err := s.setDialectRedis(object{"endpoints": []interface{}{"redis.internal:7000"}, "username": "u", "password": "env:WEIR_TEST_SECRET", "db": 3,
+		"poolSize": 10, "minIdleConns": 0, "maxActiveConns": "5", "readTimeout": "100ms", "writeTimeout": 2, "dialTimeout": "3s",
+		"tls": object{"insecureSkipVerify": true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.Redis.Client
+	if strings.Join(c.Addresses, " ") != "redis.internal:7000" || c.Username != "u" || c.Password != "hunter2" || c.Database != 3 || c.Timeout != 2*time.Second || c.DialTimeout != 3*time.Second || c.TLS == nil || !c.TLS.InsecureSkipVerify {
+		t.Errorf("%+v", c)
+	}
+	if got := strings.Join(s.Redis.Unused, " "); got != "poolSize maxActiveConns" {
+		t.Errorf("unused: %s", got)
+	}
+	if err := s.setDialectRedis(object{"readTimeout": 0, "writeTimeout": "-1s"}); err == nil {
+		t.Error("a negative timeout was taken")
+	}
+	if err := s.setDialectRedis(object{"readTimeout": 0}); err != nil || s.Redis.Client.Timeout != time.Minute {
+		t.Errorf("no timeout, which is the longest: %v %+v", err, s.Redis.Client)
 	}
 }

@@ -1,0 +1,82 @@
+//go:build gc
+// +build gc
+
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+func TestARenewedCertificateIsAnotherSetting(t *testing.T) {
+	path := t.TempDir() + "/ca.pem"
+	prints := make(map[string]bool)
+	for i := 0; i < 2; i++ {
+		contents, err := os.ReadFile(redistest.NewCertificates(t).CAFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, path, string(contents))
+		var s StoreSettings
+		if err := s.setRedis(object{"address": "a:1", "tls": object{"ca": path}}); err != nil {
+			t.Fatal(err)
+		}
+		prints[s.Redis.Fingerprint] = true
+	}
+	if len(prints) != 2 {
+		t.Error("a store goes on with the certificates that there were")
+	}
+}
+
+// A device or a pipe may have no end: reading one would take Traefik's memory, or hold up its configuration.
+func TestOnlyRegularFilesAreRead(t *testing.T) {
+	folder := t.TempDir()
+	pipe := filepath.Join(folder, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	large := filepath.Join(folder, "large")
+	if err := os.WriteFile(large, make([]byte, largestFile+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{pipe: "is not a regular file", "/dev/zero": "is not a regular file", folder: "is not a regular file", large: "has at most"} {
+		for _, store := range []object{
+			{"redis": object{"address": "127.0.0.1:1", "password": "file:" + name}},
+			{"redis": object{"address": "127.0.0.1:1", "tls": object{"ca": name}}},
+		} {
+			_, err := ReadStore(&Config{Store: store})
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v: %v, want %q", store, err, want)
+			}
+		}
+	}
+	link := filepath.Join(folder, "link")
+	secret := filepath.Join(folder, "secret")
+	if err := os.WriteFile(secret, []byte("x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(secret, link); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := readFile(link); err != nil || string(text) != "x\n" {
+		t.Errorf("by a link: %q, %v", text, err)
+	}
+}
+
+func TestTheManualHasWhatIsRefused(t *testing.T) {
+	page, err := os.ReadFile("../../docs/traefik.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(page), "\n### Not in this version\n")
+	for word := range refusedRedis {
+		if !found || !strings.Contains(strings.ToLower(table), "`"+word+"`") {
+			t.Errorf("%s is missing", word)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core/answer"
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/words"
+)
+
+// Settings are a middleware's, checked; but for where its counters live, and who advises it: see StoreSettings and AdvisorSettings.
+type Settings struct {
+	Namespace string // of its rules
+	Named     bool   // that is configured
+	Fields    answer.Fields
+	Message   string
+	Jitter    float64
+
+	Strategy   IPStrategy
+	StrategyIs string // its name in messages; "": it is not set
+
+	Rules       []*ruleset.Rule // of the configuration
+	Files       []string        // patterns of names; none: there are no files
+	Interval    time.Duration   // how often these are checked for changes
+	Domain      string          // the one in which descriptors are looked up; "": the only one
+	Descriptors []front.Descriptor
+
+	Guard      *GuardSettings // nil: there is no guard
+	Counts     bool           // the rules have metrics
+	Monitoring Monitoring
+
+	Advice []string // what has no effect, or hardly the one intended
+}
+
+// How often files are checked for changes.
+const (
+	standardInterval = 10 * time.Second
+	shortestInterval = time.Second
+	longestInterval  = time.Hour
+)
+
+// Read checks and compiles a configuration. middleware is its name, with the provider.
+func Read(c *Config, middleware string) (*Settings, error) {
+	s := &Settings{Message: c.Message, Named: c.Namespace != "", Domain: c.Domain}
+	var err error
+	if s.Namespace, err = namespaceOf(c, middleware); err != nil {
+		return nil, err
+	}
+	if s.Guard, err = newGuardSettings(c.Guard, s.Namespace); err != nil {
+		return nil, err
+	}
+	if s.Fields, err = answer.ParseFields(trimmed(c.Headers)); err != nil {
+		return nil, err
+	}
+	if s.Jitter, err = parseJitter(c.Jitter); err != nil {
+		return nil, err
+	}
+	if s.Counts, err = setMonitoring(c, &s.Monitoring); err != nil {
+		return nil, err
+	}
+	var criterion SourceCriterion
+	if _, err = decodeObject("sourceCriterion", c.SourceCriterion, &criterion); err != nil {
+		return nil, err
+	}
+	if err = s.setStrategy(c.IPStrategy, criterion.IPStrategy); err != nil {
+		return nil, err
+	}
+	if err = s.setFiles(c); err != nil {
+		return nil, err
+	}
+	if s.Rules, err = ownRules(c, &criterion, s.Namespace, middleware); err != nil {
+		return nil, err
+	}
+	for _, r := range s.Rules {
+		for _, one := range r.Advice {
+			s.Advice = append(s.Advice, one.Within("rule", strconv.Quote(r.Name)).In(ourName))
+		}
+	}
+	if isDialect(c) && strings.TrimSpace(c.Average) == "" && len(s.Rules) == 0 && len(s.Files) == 0 {
+		s.Advice = append(s.Advice, "average is not set, so nothing is limited")
+	}
+	return s, nil
+}
+
+// setStrategy reads the ipStrategy from either of the two places where it can be.
+func (s *Settings) setStrategy(own, criterions interface{}) error {
+	field := "ipStrategy"
+	if criterions != nil {
+		if own != nil {
+			return fmt.Errorf("ipStrategy and sourceCriterion.ipStrategy are mutually exclusive: remove one")
+		}
+		field = "sourceCriterion: ipStrategy"
+		own = criterions
+	}
+	chosen, err := decodeObject(field, own, &s.Strategy)
+	s.Strategy.ExcludedIPs = trimmed(s.Strategy.ExcludedIPs)
+	if chosen {
+		s.StrategyIs = field
+	}
+	return err
+}
+
+// setFiles reads the settings of files and of descriptors.
+func (s *Settings) setFiles(c *Config) error {
+	var in ruleset.Settings
+	s.Interval = in.Duration("rulesInterval", c.RulesInterval, shortestInterval, longestInterval, standardInterval)
+	if in.Err != nil {
+		return in.Err
+	}
+	var err error
+	if s.Descriptors, err = newDescriptors(c.Descriptors); err != nil {
+		return err
+	}
+	if len(c.RulesFile) == 0 {
+		if len(s.Descriptors) > 0 {
+			return errors.New("descriptors: are looked up in rule files; write rulesFile beside them")
+		}
+		if c.Domain != "" {
+			return errors.New("domain: is one of rule files; write rulesFile beside it")
+		}
+		if c.RulesInterval != "" {
+			return errors.New("rulesInterval: says how often rule files are looked at; write rulesFile beside it")
+		}
+		return nil
+	}
+	if c.Domain != "" && len(s.Descriptors) == 0 {
+		return errors.New("domain: says which descriptors limit requests; write descriptors beside it, or leave it out")
+	}
+	s.Files = trimmed(c.RulesFile)
+	for _, pattern := range s.Files {
+		if pattern == "" {
+			return errors.New("rulesFile: the name of a file is empty")
+		}
+	}
+	return nil
+}
+
+// parseJitter reads the fraction by which waits are lengthened at most.
+func parseJitter(text string) (float64, error) {
+	if strings.TrimSpace(text) == "" {
+		return 0, nil
+	}
+	jitter, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil || !(jitter >= 0 && jitter <= 10) {
+		return 0, fmt.Errorf("jitter %q: must be a fraction from 0 to 10, such as 0.2 for up to 20 %%", text)
+	}
+	return jitter, nil
+}
+
+// namespaceOf returns the namespace of a middleware's rules: the configured one, or one made from its name.
+func namespaceOf(c *Config, middleware string) (string, error) {
+	if c.Namespace == "" {
+		return validName(strings.Replace(middleware, "@", ".", -1)), nil
+	}
+	if err := words.CheckName(c.Namespace); err != nil {
+		return "", fmt.Errorf("namespace %q: must be 1 to 64 of A-Z a-z 0-9 _ . -", c.Namespace)
+	}
+	return c.Namespace, nil
+}
+
+// withoutProvider returns a middleware's name without "@file" or whichever provider it comes from.
+func withoutProvider(middleware string) string {
+	if at := strings.LastIndex(middleware, "@"); at >= 0 {
+		return middleware[:at]
+	}
+	return middleware
+}
+
+// validName returns a valid name of a rule or namespace: the text itself if it is valid, else the valid part of it and eight characters of
+// its hash.
+func validName(text string) string {
+	if words.CheckName(text) == nil {
+		return text
+	}
+	return words.NameFor(text, text)
+}
