@@ -207,7 +207,7 @@ func (s *Store) giveBack(parts []*part, deadline time.Time) {
 	}
 	done, end := context.WithDeadline(context.Background(), deadline)
 	go s.refund(refunds, end)
-	<-done.Done() // a context, since Yaegi has no select: see CONTRIBUTING.md
+	<-done.Done() // a context, since Yaegi has no select: see traefik/INTERPRETER.md
 	end()
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // advising carries out advice on the rules of one engine, for as long as handlers with a living context use the engine: what is in force changes
-// each second at most, and a poller asks the advisor. (It does not refer to the engine, which refers to it: see CONTRIBUTING.md.)
+// each second at most, and a poller asks the advisor. (It does not refer to the engine, which refers to it: see traefik/INTERPRETER.md.)
 type advising struct {
 	of      string // the engine's fingerprint
 	advised *front.Advised

@@ -12,7 +12,7 @@ import (
 	"github.com/proxyweir/weir/traefik/config"
 )
 
-// ruleFiles are the files of an engine's rules. (It does not refer to the engine, which refers to it: see CONTRIBUTING.md.)
+// ruleFiles are the files of an engine's rules. (It does not refer to the engine, which refers to it: see traefik/INTERPRETER.md.)
 type ruleFiles struct {
 	patterns []string
 	interval time.Duration

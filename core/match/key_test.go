@@ -2,6 +2,7 @@ package match
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"testing"
 )
@@ -190,10 +191,24 @@ func TestParseSourceSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestSourcesAreWrittenAsTheyAreRead(t *testing.T) {
-	for _, text := range []string{"client_ip", "remote_ip", "host", "method", "path", "header:X-Plan", "cookie:a", "query:b", "static:c:d"} {
-		if s, err := ParseSource(text); err != nil || s.String() != text {
-			t.Errorf("%s: %s, %v", text, s.String(), err)
+// Each source is read as it is written, and takes something of a request.
+func TestEverySourceTakesItsPartOfARequest(t *testing.T) {
+	r := httptest.NewRequest("GET", "http://example.com/list?b=2", nil)
+	r.Header.Set("X-Plan", "gold")
+	r.Header.Set("Cookie", "a=1")
+	want := map[string]string{"client_ip": "192.0.2.7", "remote_ip": "192.0.2.1", "host": "example.com", "method": "GET", "path": "/list",
+		"header:X-Plan": "gold", "cookie:a": "1", "query:b": "2", "static:c:d": "c:d"}
+	seen := make(map[string]bool)
+	for text, value := range want {
+		s, err := ParseSource(text)
+		if err != nil || s.String() != text || s.Value(r, "192.0.2.7") != value {
+			t.Errorf("%s: %s, %q, %v", text, s.String(), s.Value(r, "192.0.2.7"), err)
+		}
+		seen[s.Kind()] = true
+	}
+	for _, kind := range sourceKinds {
+		if !seen[kind] {
+			t.Errorf("no request has a value of %s", kind)
 		}
 	}
 }

@@ -2,6 +2,10 @@ package main
 
 import (
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -45,5 +49,27 @@ func TestArrowsAgainstTheOrder(t *testing.T) {
 	list = order(map[string]map[string]map[string]bool{"a": use("b"), "b": use("c"), "c": use("a", "d"), "d": use()})
 	if list[0] != "d" || len(list) != 4 {
 		t.Errorf("with a circle, the order is %s", list)
+	}
+}
+
+// The files, folders, tests and functions that CONTRIBUTING.md names are there.
+func TestWhatContributingNamesIsThere(t *testing.T) {
+	root := filepath.Join("..", "..")
+	text, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, quoted := range regexp.MustCompile("`([\\w./-]+)`").FindAllStringSubmatch(string(text), -1) {
+		name := quoted[1]
+		switch {
+		case strings.HasPrefix(name, "Test"):
+			if err := exec.Command("git", "-C", root, "grep", "-q", "func "+name+"(", "--", "*_test.go").Run(); err != nil {
+				t.Errorf("there is no test %s", name)
+			}
+		case strings.Contains(name, "/"):
+			if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+				t.Errorf("there is no %s", name)
+			}
+		}
 	}
 }
