@@ -9,7 +9,6 @@ type algorithm struct {
 	name     string // as in core
 	kind     int64  // bits of a rule's kind: see scripts/accounts.lua
 	commands string // the Redis commands that it runs besides commandsOfAll
-	atOnce   bool   // all units come back at the same time, when a window ends
 
 	numbers func(l *rate.Limit) (x, y int64) // X and Y in the scripts
 }
@@ -18,7 +17,7 @@ type algorithm struct {
 var algorithms = tabulate([]*algorithm{
 	{name: "token_bucket", kind: kindBucket, numbers: numbersOfTokenBucket},
 	{name: "leaky_bucket", kind: kindBucket + kindQueue, numbers: numbersOfLeakyBucket},
-	{name: "fixed_window", atOnce: true, numbers: numbersOfFixedWindow},
+	{name: "fixed_window", numbers: numbersOfFixedWindow},
 	{name: "sliding_window_log", kind: kindLog, commands: " GETRANGE STRLEN SETRANGE APPEND PEXPIRE ", numbers: numbersOfLog},
 	{name: "sliding_window_counter", numbers: noNumbers},
 	{name: "concurrency", numbers: noNumbers}, // requests in flight

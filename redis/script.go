@@ -71,7 +71,7 @@ func newScript(file string) *Script { return newScriptFor(nil, file, file) }
 // makeScriptsOfOne makes the script of a file for each algorithm, and returns them by rate.Algorithm.
 func makeScriptsOfOne(file string) []*Script {
 	list := make([]*Script, len(algorithms))
-	for i := 1; i <= len(rate.AlgorithmNames); i++ {
+	for i := 1; i < int(rate.InFlight); i++ {
 		list[i] = newScriptFor(algorithms[i], file, algorithms[i].name+strings.TrimPrefix(file, "one"))
 	}
 	return list
@@ -95,7 +95,7 @@ func newScriptFor(a *algorithm, file, name string) *Script {
 //
 //	--#put name   that part
 //	--#each name  a choice by the rule's algorithm, with that part for each
-//	--#some name  the same, for those algorithms that have all that the part needs; with any other the script ends with an error
+//	--#some name  the same, but algorithms in which requests queue may lack the part; with one that does, the script ends with an error
 //
 // It returns the name of a part that is missing, or "".
 func put(b *strings.Builder, name string, a *algorithm) (missing string) {
@@ -127,7 +127,7 @@ func put(b *strings.Builder, name string, a *algorithm) (missing string) {
 	return ""
 }
 
-// putChoice writes a choice by the rule's algorithm. each says that no algorithm that counts may lack the part.
+// putChoice writes a choice by the rule's algorithm. each says that no algorithm that counts may lack the part, not even one with a queue.
 func putChoice(b *strings.Builder, name string, each bool) (missing string) {
 	word := "\nif"
 	for i := 1; i < len(algorithms); i++ {
@@ -135,7 +135,7 @@ func putChoice(b *strings.Builder, name string, each bool) (missing string) {
 		if missing = put(&text, name, algorithms[i]); missing == "" {
 			b.WriteString(word + " algorithm == " + strconv.Itoa(i) + " then -- " + algorithms[i].name + "\n" + text.String())
 			word = "\nelseif"
-		} else if each && i <= len(rate.AlgorithmNames) {
+		} else if i < int(rate.InFlight) && (each || algorithms[i].kind&kindQueue == 0) {
 			return missing
 		}
 	}

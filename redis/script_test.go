@@ -85,8 +85,11 @@ func TestAnAlgorithmWithoutItsRowOrAPartIsRefusedByName(t *testing.T) {
 				t.Errorf("%s without %s: %q", name, lacks, said)
 			}
 		}
-		for part, file := range map[string]string{"most": "several", "decide": "several_line", "refund": "refund"} {
+		for part, file := range map[string]string{"most": "several", "decide": "several_line", "refund": "refund", "settle": "lease", "window": "lease", "lend": "lease", "state": "replicas"} {
 			lacks := name + "." + part
+			if _, ok := lua[lacks]; !ok && algorithms[i+1].kind&kindQueue > 0 {
+				continue
+			}
 			text := lua[lacks]
 			delete(lua, lacks)
 			if said := refusalOf(func() { newScript(file) }); !strings.Contains(said, lacks+",") || !strings.Contains(said, file+".lua") {

@@ -191,7 +191,7 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 		suffix: ruleSuffix(r),
 		salt:   maphash.String(s.seed, r.Identity) * 0x9e3779b97f4a7c15, // otherwise it could cancel out the hash of a key with the same text
 		terms:  maphash.String(s.seed, fmt.Sprint(l.Requests, l.Capacity, l.MaxDelay, t.Penalties)),
-		atOnce: algorithmOf(l).atOnce || l.Interval(),
+		atOnce: rate.AtOnce(l),
 		lease:  r.LeaseTerms(),
 		pace:   paceOf(l),
 	}

@@ -36,7 +36,7 @@ func goList(t *testing.T, args ...string) []string {
 var mayImport = map[string]string{
 	"core/words":     "",
 	"core/guard":     "",
-	"core/advice":    "core/words",
+	"core/advice":    "core/rate core/words",
 	"core/match":     "core/words",
 	"core/rate":      "core/words",
 	"core":           "core/rate core/words",

@@ -15,7 +15,7 @@ type Adaptable struct {
 	Period    int64  // microseconds; with a Calendar, the longest that its unit can be
 	Calendar  string // day, week or month, @ and the time zone: "day@Europe/Berlin"; "": the limit does not follow the calendar
 	Burst     int64  // of a bucket; else 0
-	Algorithm string // one of Algorithms
+	Algorithm string // one of rate.AlgorithmNames
 	Floor     int64  // requests in the period
 	Ceiling   int64
 

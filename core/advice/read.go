@@ -6,11 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 )
-
-// Algorithms are the words for the algorithms of limits.
-var Algorithms = []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"}
 
 // Read reads a document, and refuses what is wrong whatever a proxy's rules are and whenever it comes. Of several things that are wrong it tells
 // the one whose reason comes first in Reasons.
@@ -315,8 +313,8 @@ func readLimit(r *reader, n *node, path string) *Limit {
 	}
 	if m[2] != nil {
 		to.Algorithm = r.text(m[2], path+".algorithm")
-		if indexOf(Algorithms, to.Algorithm) < 0 {
-			r.isWrong(path+".algorithm", to.Algorithm, "one of "+strings.Join(Algorithms, ", "))
+		if _, err := rate.ParseAlgorithm(to.Algorithm); err != nil {
+			r.isWrong(path+".algorithm", to.Algorithm, "one of "+strings.Join(rate.AlgorithmNames, ", "))
 		}
 	}
 	return to

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -106,7 +107,7 @@ func (a anything) rule() *Rule {
 		r.Limit.Burst = a.number()
 	}
 	if a.random.Intn(2) == 0 {
-		r.Limit.Algorithm = Algorithms[a.random.Intn(len(Algorithms))]
+		r.Limit.Algorithm = rate.AlgorithmNames[a.random.Intn(len(rate.AlgorithmNames))]
 	}
 	if a.random.Intn(4) > 0 {
 		r.Forecast = &Forecast{Upper: float64(a.random.Int63n(MaxDemand + 1))}

@@ -3,6 +3,9 @@ package advice
 import (
 	"fmt"
 	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // The gates that a proxy may apply.
@@ -32,11 +35,8 @@ type Settings struct {
 	OneKey bool
 }
 
-// mostLogged is the greatest limit that a sliding_window_log may have, as in package core.
-const mostLogged = 100_000
-
-// longestDrain is how long a full bucket may take to drain, in microseconds, as in package core.
-const longestDrain = 3650 * 24 * 3600 * seconds
+// longestDrain is how long a full bucket may take to drain, in microseconds.
+const longestDrain = int64(rate.MaxDrain / time.Microsecond)
 
 // CheckSettings checks the settings of a rule and sets what is not set. An error begins with the field.
 func CheckSettings(s *Settings) error {
@@ -64,14 +64,15 @@ func CheckSettings(s *Settings) error {
 		return fmt.Errorf("gates %q: must be %s or %s", s.Gates, Full, Bounds)
 	}
 	for _, name := range s.allowed() {
-		if indexOf(Algorithms, name) < 0 {
-			return fmt.Errorf("algorithms: %q must be one of %s", name, strings.Join(Algorithms, ", "))
+		a, err := rate.ParseAlgorithm(name)
+		if err != nil {
+			return fmt.Errorf("algorithms: %q must be one of %s", name, strings.Join(rate.AlgorithmNames, ", "))
 		}
-		if s.Calendar != "" && name != "fixed_window" {
+		if s.Calendar != "" && !a.Row().HasCalendar {
 			return fmt.Errorf("algorithms: %s cannot follow the calendar, as the limit does; only fixed_window can", name)
 		}
-		if name == "sliding_window_log" && s.Ceiling > mostLogged {
-			return fmt.Errorf("ceiling %d: must be at most %d with sliding_window_log", s.Ceiling, mostLogged)
+		if most := a.Row().MostRequests; s.Ceiling > most {
+			return fmt.Errorf("ceiling %d: must be at most %d with %s", s.Ceiling, most, name)
 		}
 	}
 	return nil
@@ -79,7 +80,8 @@ func CheckSettings(s *Settings) error {
 
 // isBucket reports whether limits with an algorithm have a burst.
 func isBucket(algorithm string) bool {
-	return algorithm == "token_bucket" || algorithm == "leaky_bucket"
+	a, err := rate.ParseAlgorithm(algorithm)
+	return err == nil && a.IsBucket()
 }
 
 // least returns the least limit that may be in force.

@@ -17,7 +17,7 @@ func (m *Store) ChargeSlot(r *core.Rule, key string, slot rate.Slot, units int64
 			i = insertKey(m, s, r.InMemory.(*space), c[0].Hash, now)
 		}
 		if r.Limit.IsLog {
-			m.chargeSlotInLog(s, i, r, rate.AtMost(slot.End-r.Limit.Period, now), units, now)
+			m.chargeSlotInLog(s, i, r, &slot, units, now)
 		} else {
 			chargeSlot(r.Limit, &s.slots[i].state, &slot, units, now)
 		}
@@ -32,47 +32,18 @@ func (m *Store) ChargeSlot(r *core.Rule, key string, slot rate.Slot, units int64
 func chargeSlot(l *rate.Limit, s *rate.State, slot *rate.Slot, units, now int64) {
 	rate.StepBack(s, now)
 	rate.Charge(l, s, now, 0, s) // brings it to the present
-	if l.Algorithm == rate.SlidingWindowCounter && !rate.IsBlocked(s) && slot.Start == s.A-l.Period {
-		s.B = rate.AtMost(int64(uint64(s.B)>>32)+units, rate.MostCounted)<<32 | s.B&rate.MostCounted
-		return
-	}
-	rate.Charge(l, s, now, units, s)
+	rate.ChargeLate(l, s, slot, now, units)
 }
 
-// chargeSlotInLog charges the log of the key in slot i for units that were admitted at a time in the past. Its newer entries stay behind them.
-func (m *Store) chargeSlotInLog(s *shard, i int, r *core.Rule, at, units, now int64) {
+// chargeSlotInLog charges the log of the key in slot i of the table for units in a slot of time.
+func (m *Store) chargeSlotInLog(s *shard, i int, r *core.Rule, slot *rate.Slot, units, now int64) {
 	var d rate.Decision
 	decideInLog(s, i, r.Limit, now, 0, &d)
 	if rate.IsBlocked(&s.slots[i].state) {
 		return
 	}
 	log := &s.logs[s.slots[i].state.A]
-	m.countTimes(r.InMemory.(*space), chargeLogAt(r.Limit, log, s.slots[i].state.B, at, units))
-}
-
-// chargeLogAt adds entries at a time before now, the time of the last look. It returns by how much the ring has grown.
-func chargeLogAt(l *rate.Limit, log *rate.EventLog, now, at, units int64) int {
-	tick := uint32(now/l.Quantum + 1)
-	age := int64(tick - uint32((at+l.Quantum-1)/l.Quantum))
-	if age > l.Window {
-		return 0
-	}
-	var newer []uint32
-	for log.N > 0 {
-		last := log.Times[(log.Head+log.N-1)%len(log.Times)]
-		if int64(tick-last) >= age {
-			break
-		}
-		newer = append(newer, last)
-		log.N--
-	}
-	grown := rate.ChargeLog(l, log, at, rate.AtMost(units, rate.AtLeast(rate.MaxLogRequests-int64(log.N+len(newer)), 0)), rate.MaxLogRequests)
-	grown += rate.GrowLog(log, len(newer), rate.MaxLogRequests)
-	for k := len(newer) - 1; k >= 0; k-- {
-		log.Times[(log.Head+log.N)%len(log.Times)] = newer[k]
-		log.N++
-	}
-	return grown
+	m.countTimes(r.InMemory.(*space), rate.LateLog(r.Limit, log, slot, s.slots[i].state.B, units))
 }
 
 // DecideBeside does what Decide does for checks whose rules have no overflow policy. But a request is only allowed if there is space for so many units

@@ -28,27 +28,29 @@ type algorithmRow struct {
 	algorithm Algorithm
 	Name      string // its name in configurations
 
-	// What a store keeps of a key. A log keeps an EventLog, and has none of the functions below, but its own; all others keep a State.
+	// What a store keeps of a key: an EventLog, or a State. Each has its own functions below.
 	isBucket bool // a level that drains, with a burst: see level.go
 	IsLog    bool // the time of each unit
 	inFlight bool // nothing: reservations count the requests under way
 
-	queues bool // requests wait in a queue: besides those that wait, capacity counts the one that leaves
-	lends  bool // a wider limit refills it faster, and it pays that back when tolerance ends
-	ages   bool // an old state must be brought to the present before take allows a request: see readyIn
+	queues  bool // requests wait in a queue: besides those that wait, capacity counts the one that leaves
+	lends   bool // a wider limit refills it faster, and it pays that back when tolerance ends
+	windows bool // units count by the window that they were admitted in, and not by their time
+	ages    bool // an old state must be brought to the present before take allows a request: see readyIn
 
 	fastPath bool // tools/flatten writes a fast path with take and reject: see FastPath
 
 	// What a configuration may set.
-	mostRequests     int64 // the most that R may be, tolerance included
-	hasCalendar      bool  // its windows may follow the calendar
+	MostRequests     int64 // the most that R may be, tolerance included
+	HasCalendar      bool  // its windows may follow the calendar
 	hasInterval      bool  // it may be refilled at each whole period
 	canDelay         bool  // on_limit delay: it knows when a request may depart
 	CanCountByStatus bool  // count: it can reserve a request on arrival, and charge it later
 	CanSoften        bool  // enforcement soft
 
-	// tools/flatten writes a function for each of these, by which all rows are called: decideBy, take, reject, roll, chargeBy, spent. It is a
-	// switch of direct calls. A call through the row would make its arguments escape to the heap, and costs an interpreter a reflect.MakeFunc.
+	// The functions are an interface that each algorithm has whole: missing says what a row lacks. tools/flatten writes a function for each, by
+	// which all rows are called, such as decideBy and Take. It is a switch of direct calls. A call through the row, or through an interface of
+	// Go, would make its arguments escape to the heap, and costs an interpreter a reflect.MakeFunc. The first functions are for a State.
 
 	// decide makes the decision on a request, and the state to keep: see the function decide. d has the quota already; the rest
 	// of it is zero.
@@ -74,6 +76,21 @@ type algorithmRow struct {
 	// spent is the shortcut to find out whether a state is unused again, that long after its time. If known is false, decide
 	// must be asked.
 	spent func(l *Limit, s *State, elapsed int64) (isSpent, known bool)
+
+	// late adds units to a state of the present, all of them, which another instance has admitted in a slot that still counts.
+	late func(l *Limit, s *State, slot *Slot, now, units int64)
+
+	// decideLog, chargeLog and lateLog are for an EventLog: see decideSlidingWindowLog, chargeSlidingWindowLog and lateSlidingWindowLog.
+	decideLog func(l *Limit, log *EventLog, last, now, cost int64, d *Decision) int64
+	chargeLog func(l *Limit, log *EventLog, at, cost int64, most int) int
+	lateLog   func(l *Limit, log *EventLog, slot *Slot, now, units int64) int
+
+	// slot returns the slot in which a time lies. Slots of limits without windows last at least as long as grain, in microseconds, since units are
+	// told no more often.
+	slot func(l *Limit, now, grain int64) Slot
+
+	// lease sets how the limit is leased, as far as that depends on the algorithm: AtOnce, and Charges or Whole. Length is set.
+	lease func(l *Limit, t *LeaseTerms)
 }
 
 // algorithms has the row of each algorithm, indexed by its number. To add an algorithm:
@@ -88,30 +105,35 @@ type algorithmRow struct {
 var algorithms = tabulate([]algorithmRow{
 	{
 		algorithm: TokenBucket, Name: "token_bucket", fastPath: true, isBucket: true, lends: true,
-		mostRequests: MaxRequests, hasInterval: true, canDelay: true, CanCountByStatus: true, CanSoften: true,
+		MostRequests: MaxRequests, hasInterval: true, canDelay: true, CanCountByStatus: true, CanSoften: true,
 		decide: decideTokenBucket, take: TakeFromTokenBucket, reject: rejectFromTokenBucket, charge: chargeLevel, spent: levelSpent,
+		late: chargeNow, slot: tokenBucketSlot, lease: leaseTokenBucket,
 	},
 	{
 		algorithm: LeakyBucket, Name: "leaky_bucket", fastPath: true, isBucket: true, queues: true,
-		mostRequests: MaxRequests, canDelay: true,
+		MostRequests: MaxRequests, canDelay: true,
 		decide: decideLeakyBucket, take: TakeFromLeakyBucket, reject: rejectFromLeakyBucket, charge: chargeLevel, spent: levelSpent,
+		late: chargeNow, slot: levelSlot, lease: leaseByTime,
 	},
 	{
-		algorithm: FixedWindow, Name: "fixed_window", fastPath: true,
-		mostRequests: MaxRequests, hasCalendar: true, canDelay: true, CanCountByStatus: true, CanSoften: true,
+		algorithm: FixedWindow, Name: "fixed_window", fastPath: true, windows: true,
+		MostRequests: MaxRequests, HasCalendar: true, canDelay: true, CanCountByStatus: true, CanSoften: true,
 		decide: decideFixedWindow, take: TakeFromFixedWindow, reject: rejectFromFixedWindow, charge: chargeFixedWindow, spent: fixedWindowSpent,
+		late: chargeNow, slot: fixedWindowSlot, lease: leaseAtOnce,
 	},
 	{
 		algorithm: SlidingWindowLog, Name: "sliding_window_log", fastPath: true, IsLog: true, ages: true,
-		mostRequests: MaxLogRequests, canDelay: true, CanCountByStatus: true, CanSoften: true,
+		MostRequests: MaxLogRequests, canDelay: true, CanCountByStatus: true, CanSoften: true,
+		decideLog: decideSlidingWindowLog, chargeLog: chargeSlidingWindowLog, lateLog: lateSlidingWindowLog, slot: slidingWindowLogSlot, lease: leaseByTime,
 	},
 	{
-		algorithm: SlidingWindowCounter, Name: "sliding_window_counter", fastPath: true, ages: true,
-		mostRequests: MaxRequests, CanCountByStatus: true, CanSoften: true,
+		algorithm: SlidingWindowCounter, Name: "sliding_window_counter", fastPath: true, windows: true, ages: true,
+		MostRequests: MaxRequests, CanCountByStatus: true, CanSoften: true,
 		decide: decideSlidingWindowCounter, take: TakeFromSlidingWindowCounter, reject: rejectFromSlidingWindowCounter, roll: rollSlidingWindowCounter, charge: chargeSlidingWindowCounter, spent: slidingWindowCounterSpent,
+		late: lateSlidingWindowCounter, slot: slidingWindowCounterSlot, lease: leaseByWindow,
 	},
-	{
-		algorithm: InFlight, Name: "concurrency", inFlight: true, mostRequests: MaxRequests,
+	{ // no instance tells another of it, or leases it
+		algorithm: InFlight, Name: "concurrency", inFlight: true, MostRequests: MaxRequests,
 		decide: decideInFlight, take: takeInFlight, charge: chargeInFlight, spent: inFlightSpent,
 	},
 })
@@ -139,26 +161,31 @@ func (row *algorithmRow) missing() string {
 	switch {
 	case row.Name == "":
 		return "name"
-	case row.mostRequests == 0:
-		return "mostRequests"
-	case row.IsLog: // its functions have the log as an argument, and are called by name
-		return ""
-	case row.decide == nil:
-		return "decide"
-	case row.take == nil:
-		return "take"
-	case row.lacksReject():
-		return "reject"
-	case row.charge == nil:
-		return "charge"
-	case row.spent == nil:
-		return "spent"
+	case row.MostRequests == 0:
+		return "MostRequests"
+	}
+	for _, part := range []struct {
+		name          string
+		there, needed bool
+	}{
+		{"decide", row.decide != nil, !row.IsLog},
+		{"take", row.take != nil, !row.IsLog},
+		{"reject", row.reject != nil, !row.IsLog && row.fastPath},
+		{"charge", row.charge != nil, !row.IsLog},
+		{"spent", row.spent != nil, !row.IsLog},
+		{"late", row.late != nil, !row.IsLog && !row.inFlight},
+		{"decideLog", row.decideLog != nil, row.IsLog},
+		{"chargeLog", row.chargeLog != nil, row.IsLog},
+		{"lateLog", row.lateLog != nil, row.IsLog},
+		{"slot", row.slot != nil, !row.inFlight},
+		{"lease", row.lease != nil, !row.inFlight},
+	} {
+		if part.needed && !part.there {
+			return part.name
+		}
 	}
 	return ""
 }
-
-// lacksReject is a method, since Yaegi never takes a case with several conditions.
-func (row *algorithmRow) lacksReject() bool { return row.fastPath && row.reject == nil }
 
 // Row returns the algorithm's row, or the zero row if there is no such algorithm.
 func (a Algorithm) Row() *algorithmRow {

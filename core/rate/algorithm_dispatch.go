@@ -95,3 +95,81 @@ func spent(l *Limit, s *State, elapsed int64) (isSpent, known bool) {
 	}
 	panic(NoFunction(l.Algorithm, "spent"))
 }
+
+// ChargeLate calls late of the limit's algorithm.
+func ChargeLate(l *Limit, s *State, slot *Slot, now, units int64) {
+	switch l.Algorithm {
+	case TokenBucket:
+		chargeNow(l, s, slot, now, units)
+	case LeakyBucket:
+		chargeNow(l, s, slot, now, units)
+	case FixedWindow:
+		chargeNow(l, s, slot, now, units)
+	case SlidingWindowCounter:
+		lateSlidingWindowCounter(l, s, slot, now, units)
+	default:
+		panic(NoFunction(l.Algorithm, "late"))
+	}
+}
+
+// DecideLog calls decideLog of the limit's algorithm.
+func DecideLog(l *Limit, log *EventLog, last, now, cost int64, d *Decision) int64 {
+	switch l.Algorithm {
+	case SlidingWindowLog:
+		return decideSlidingWindowLog(l, log, last, now, cost, d)
+	}
+	panic(NoFunction(l.Algorithm, "decideLog"))
+}
+
+// ChargeLog calls chargeLog of the limit's algorithm.
+func ChargeLog(l *Limit, log *EventLog, at, cost int64, most int) int {
+	switch l.Algorithm {
+	case SlidingWindowLog:
+		return chargeSlidingWindowLog(l, log, at, cost, most)
+	}
+	panic(NoFunction(l.Algorithm, "chargeLog"))
+}
+
+// LateLog calls lateLog of the limit's algorithm.
+func LateLog(l *Limit, log *EventLog, slot *Slot, now, units int64) int {
+	switch l.Algorithm {
+	case SlidingWindowLog:
+		return lateSlidingWindowLog(l, log, slot, now, units)
+	}
+	panic(NoFunction(l.Algorithm, "lateLog"))
+}
+
+// SlotOf calls slot of the limit's algorithm.
+func SlotOf(l *Limit, now, grain int64) Slot {
+	switch l.Algorithm {
+	case TokenBucket:
+		return tokenBucketSlot(l, now, grain)
+	case LeakyBucket:
+		return levelSlot(l, now, grain)
+	case FixedWindow:
+		return fixedWindowSlot(l, now, grain)
+	case SlidingWindowLog:
+		return slidingWindowLogSlot(l, now, grain)
+	case SlidingWindowCounter:
+		return slidingWindowCounterSlot(l, now, grain)
+	}
+	panic(NoFunction(l.Algorithm, "slot"))
+}
+
+// leaseBy calls lease of the limit's algorithm.
+func leaseBy(l *Limit, t *LeaseTerms) {
+	switch l.Algorithm {
+	case TokenBucket:
+		leaseTokenBucket(l, t)
+	case LeakyBucket:
+		leaseByTime(l, t)
+	case FixedWindow:
+		leaseAtOnce(l, t)
+	case SlidingWindowLog:
+		leaseByTime(l, t)
+	case SlidingWindowCounter:
+		leaseByWindow(l, t)
+	default:
+		panic(NoFunction(l.Algorithm, "lease"))
+	}
+}

@@ -16,17 +16,29 @@ func panicOf(call func()) (said string) {
 
 func TestARowWithoutAPartIsRefusedByItsName(t *testing.T) {
 	for want, drop := range map[string]func(row *algorithmRow){
-		"no row for algorithm 3 in its place": func(row *algorithmRow) { row.algorithm++ },
-		"(fixed_window) has no decide":        func(row *algorithmRow) { row.decide = nil },
-		"(fixed_window) has no take":          func(row *algorithmRow) { row.take = nil },
-		"(fixed_window) has no reject":        func(row *algorithmRow) { row.reject = nil },
-		"(fixed_window) has no charge":        func(row *algorithmRow) { row.charge = nil },
-		"(fixed_window) has no spent":         func(row *algorithmRow) { row.spent = nil },
-		"(fixed_window) has no mostRequests":  func(row *algorithmRow) { row.mostRequests = 0 },
-		"algorithm 3 () has no name":          func(row *algorithmRow) { row.Name = "" },
+		"no row for algorithm 3 in its place":   func(row *algorithmRow) { row.algorithm++ },
+		"(fixed_window) has no decide":          func(row *algorithmRow) { row.decide = nil },
+		"(fixed_window) has no take":            func(row *algorithmRow) { row.take = nil },
+		"(fixed_window) has no reject":          func(row *algorithmRow) { row.reject = nil },
+		"(fixed_window) has no charge":          func(row *algorithmRow) { row.charge = nil },
+		"(fixed_window) has no spent":           func(row *algorithmRow) { row.spent = nil },
+		"(fixed_window) has no late":            func(row *algorithmRow) { row.late = nil },
+		"(fixed_window) has no slot":            func(row *algorithmRow) { row.slot = nil },
+		"(fixed_window) has no lease":           func(row *algorithmRow) { row.lease = nil },
+		"(sliding_window_log) has no decideLog": func(row *algorithmRow) { row.decideLog = nil },
+		"(sliding_window_log) has no chargeLog": func(row *algorithmRow) { row.chargeLog = nil },
+		"(sliding_window_log) has no lateLog":   func(row *algorithmRow) { row.lateLog = nil },
+		"(sliding_window_log) has no slot":      func(row *algorithmRow) { row.slot = nil },
+		"(sliding_window_log) has no lease":     func(row *algorithmRow) { row.lease = nil },
+		"(fixed_window) has no MostRequests":    func(row *algorithmRow) { row.MostRequests = 0 },
+		"algorithm 3 () has no name":            func(row *algorithmRow) { row.Name = "" },
 	} {
 		rows := append([]algorithmRow{}, algorithms[1:]...)
-		drop(&rows[FixedWindow-1])
+		if strings.Contains(want, "sliding_window_log") {
+			drop(&rows[SlidingWindowLog-1])
+		} else {
+			drop(&rows[FixedWindow-1])
+		}
 		if said := panicOf(func() { tabulate(rows) }); !strings.Contains(said, want) {
 			t.Errorf("it panics with %q, want %q", said, want)
 		}

@@ -39,6 +39,9 @@ func Charge(l *Limit, s *State, now, cost int64, next *State) {
 	chargeBy(l, next, cost)
 }
 
+// chargeNow is late of an algorithm that does not tell a slot from the present.
+func chargeNow(l *Limit, s *State, slot *Slot, now, units int64) { Charge(l, s, now, units, s) }
+
 // Unused reports whether a state is unused: whether decide would return a ResetAfter of 0 at a cost of 0. It is a shortcut for
 // most limits and states.
 func Unused(l *Limit, s *State, now int64) bool {

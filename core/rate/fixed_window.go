@@ -94,3 +94,6 @@ func chargeFixedWindow(l *Limit, s *State, cost int64) {
 func fixedWindowSpent(l *Limit, s *State, elapsed int64) (isSpent, known bool) {
 	return elapsed >= l.Period || s.B == 0, l.Calendar == nil
 }
+
+// fixedWindowSlot is slot.
+func fixedWindowSlot(l *Limit, now, grain int64) Slot { return windowSlot(l, now) }

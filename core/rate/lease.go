@@ -95,12 +95,29 @@ func LeaseTermsOf(l *Limit) (LeaseTerms, error) {
 	t.Pace = AtMost(whole/100, leasePace)
 	t.Longest = AtMost(whole/100, longestPace)
 	t.Few = l.Quota / 40
-	t.AtOnce = l.interval || l.Algorithm == FixedWindow
-	t.Charges = t.AtOnce || l.Algorithm == SlidingWindowCounter
-	if !t.Charges {
-		t.Whole = whole
-	}
+	leaseBy(l, &t)
 	return t, nil
+}
+
+// leaseAtOnce is lease of an algorithm whose units come back when their window ends.
+func leaseAtOnce(l *Limit, t *LeaseTerms) {
+	t.AtOnce = true
+	t.Charges = true
+}
+
+// leaseByWindow is lease of one in whose windows all units count alike.
+func leaseByWindow(l *Limit, t *LeaseTerms) { t.Charges = true }
+
+// leaseByTime is lease of one whose units cease to count as time passes.
+func leaseByTime(l *Limit, t *LeaseTerms) { t.Whole = WholeAfter(l) }
+
+// AtOnce reports whether all units of a limit come back at the same time, when a window ends.
+func AtOnce(l *Limit) bool {
+	var t LeaseTerms
+	if !l.InFlight {
+		leaseBy(l, &t)
+	}
+	return t.AtOnce
 }
 
 func AtMost(n, most int64) int64 {

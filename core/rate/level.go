@@ -109,3 +109,6 @@ func setLevel(s *State, at int64, hi, lo uint64) {
 func levelSpent(l *Limit, s *State, elapsed int64) (isSpent, known bool) {
 	return elapsed >= l.Emptied || s.B <= elapsed*l.Requests, s.B <= l.Full
 }
+
+// levelSlot is slot.
+func levelSlot(l *Limit, now, grain int64) Slot { return partSlot(l, now, grain, bucketSlots) }

@@ -63,13 +63,14 @@ type LimitConfig struct {
 // microseconds. Its numbers are fields, since methods cost an interpreter more.
 type Limit struct {
 	Algorithm Algorithm
-	IsBucket  bool  // it has a burst, and a level that drains. This and the next six are from the algorithm's row
-	IsLog     bool  // its state is an EventLog
-	Ages      bool  // an old state must be brought to the present before Take allows a request
-	InFlight  bool  // it is on requests in flight: see NewConcurrency
-	Queues    bool  // the algorithm itself makes requests wait in a queue, for MaxDelay at most
-	Lends     bool  // a wider limit refills it faster
-	FastPath  bool  // it has a fast path
+	IsBucket  bool // it has a burst, and a level that drains. This and the next seven are from the algorithm's row
+	IsLog     bool // its state is an EventLog
+	Ages      bool // an old state must be brought to the present before Take allows a request
+	InFlight  bool // it is on requests in flight: see NewConcurrency
+	Queues    bool // the algorithm itself makes requests wait in a queue, for MaxDelay at most
+	Lends     bool // a wider limit refills it faster
+	FastPath  bool // it has a fast path
+	windows   bool
 	Requests  int64 // R, the units that it allows in a period
 	Period    int64 // P; with a calendar, the longest that its unit can be
 	Burst     int64 // B, for buckets
@@ -142,7 +143,7 @@ func (l *Limit) Ahead() int64 { return l.slack - l.Period }
 func (l *Limit) Waits() bool { return l.Queues || l.Delays }
 
 // MostRequests returns the most that R may be with the limit's algorithm.
-func (l *Limit) MostRequests() int64 { return l.Algorithm.Row().mostRequests }
+func (l *Limit) MostRequests() int64 { return l.Algorithm.Row().MostRequests }
 
 // Windows returns the bounds of the calendar's windows around time now, in microseconds since the epoch: the starts of the
 // previous window, of the present one and of the next two, and the end of the last. It returns nil if the limit does not follow
@@ -277,7 +278,7 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 func newLimit(a Algorithm, requests, period int64) *Limit {
 	row := a.Row()
 	return &Limit{
-		Algorithm: a, IsBucket: row.isBucket, IsLog: row.IsLog, InFlight: row.inFlight, Queues: row.queues, Lends: row.lends, Ages: row.ages, FastPath: row.fastPath,
+		Algorithm: a, IsBucket: row.isBucket, IsLog: row.IsLog, InFlight: row.inFlight, Queues: row.queues, Lends: row.lends, Ages: row.ages, FastPath: row.fastPath, windows: row.windows,
 		Requests: requests, Period: period,
 	}
 }
@@ -340,8 +341,8 @@ func (c LimitConfig) check() error {
 	if c.Requests < 1 || c.Requests > MaxRequests {
 		return words.Wrong("requests", fmt.Sprint(c.Requests), "must be from 1 to %d", MaxRequests)
 	}
-	if c.Requests > row.mostRequests {
-		return words.Wrong("requests", fmt.Sprint(c.Requests), "a %s keeps a time for each request and takes at most %d; sliding_window_counter takes more", row.Name, row.mostRequests)
+	if c.Requests > row.MostRequests {
+		return words.Wrong("requests", fmt.Sprint(c.Requests), "a %s keeps a time for each request and takes at most %d; sliding_window_counter takes more", row.Name, row.MostRequests)
 	}
 	if c.Calendar == Epoch {
 		if c.Period < MinPeriod || c.Period > MaxPeriod {
@@ -357,8 +358,8 @@ func (c LimitConfig) check() error {
 		if c.Calendar < Day || c.Calendar > Month {
 			return words.Wrong("calendar", fmt.Sprint(int(c.Calendar)), "must be day, week or month")
 		}
-		if !row.hasCalendar {
-			return words.Wrong("period", strconv.Quote(c.Calendar.String()), "%s follows the calendar, not %s; write a duration such as 24h", onlyThose(func(row *algorithmRow) bool { return row.hasCalendar }), row.Name)
+		if !row.HasCalendar {
+			return words.Wrong("period", strconv.Quote(c.Calendar.String()), "%s follows the calendar, not %s; write a duration such as 24h", onlyThose(func(row *algorithmRow) bool { return row.HasCalendar }), row.Name)
 		}
 		if c.Period != 0 {
 			return words.Wrong("period", FormatPeriod(c.Period), "a window of the calendar has none of its own")
@@ -579,7 +580,7 @@ func Latest(a, b int64) int64 {
 
 // hasWindows reports whether units count by the window that they were admitted in, and not by their time.
 func (l *Limit) hasWindows() bool {
-	return l.Algorithm == FixedWindow || l.Algorithm == SlidingWindowCounter || l.interval && l.Capacity <= l.Requests
+	return l.windows || l.interval && l.Capacity <= l.Requests
 }
 
 // Unaffordable is a cost that no limit can hold.

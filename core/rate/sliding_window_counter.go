@@ -161,6 +161,22 @@ func chargeSlidingWindowCounter(l *Limit, s *State, cost int64) {
 	s.B = s.B>>32<<32 | current
 }
 
+// lateSlidingWindowCounter counts units of the previous window, or of this one: see late.
+func lateSlidingWindowCounter(l *Limit, s *State, slot *Slot, now, units int64) {
+	if slot.Start == s.A-l.Period && !IsBlocked(s) {
+		s.B = AtMost(int64(uint64(s.B)>>32)+units, MostCounted)<<32 | s.B&MostCounted
+		return
+	}
+	Charge(l, s, now, units, s)
+}
+
+// slidingWindowCounterSlot is slot.
+func slidingWindowCounterSlot(l *Limit, now, grain int64) Slot {
+	slot := windowSlot(l, now)
+	slot.End += l.Period
+	return slot
+}
+
 // slidingWindowCounterSpent is the shortcut: see unused.
 func slidingWindowCounterSpent(l *Limit, s *State, elapsed int64) (isSpent, known bool) {
 	if elapsed >= 2*l.Period {

@@ -14,25 +14,19 @@ const (
 	bucketSlots = 4
 )
 
-// SlotOf returns the slot of a limit in which a time lies. Slots of a log or a bucket last at least as long as grain, in microseconds, since units are told
-// no more often.
-func SlotOf(l *Limit, now, grain int64) Slot {
-	if l.hasWindows() {
-		start, end := now-now%l.Period, now-now%l.Period+l.Period
-		if l.Calendar != nil {
-			w := l.Calendar.at(now)
-			start, end = w.start, w.end
-		}
-		if l.Algorithm == SlidingWindowCounter {
-			end += l.Period
-		}
-		return Slot{start, end}
+// windowSlot is the slot of limits with windows: a window.
+func windowSlot(l *Limit, now int64) Slot {
+	if l.Calendar != nil {
+		w := l.Calendar.at(now)
+		return Slot{w.start, w.end}
 	}
+	start := now - now%l.Period
+	return Slot{start, start + l.Period}
+}
+
+// partSlot is the slot of other limits: of so many that the time has in which the limit is whole again.
+func partSlot(l *Limit, now, grain, slots int64) Slot {
 	whole := WholeAfter(l)
-	slots := int64(bucketSlots)
-	if l.IsLog {
-		slots = logSlots
-	}
 	length := AtLeast((whole+slots-1)/slots, AtLeast(grain, 1))
 	start := now - now%length
 	return Slot{start, start + length + whole}

@@ -96,3 +96,20 @@ func rejectFromTokenBucket(l *Limit, s *State, now int64) (retry, reset int64) {
 	}
 	return (over + l.Requests - 1) / l.Requests, (level + l.Requests - 1) / l.Requests
 }
+
+// tokenBucketSlot is slot.
+func tokenBucketSlot(l *Limit, now, grain int64) Slot {
+	if l.hasWindows() {
+		return windowSlot(l, now)
+	}
+	return levelSlot(l, now, grain)
+}
+
+// leaseTokenBucket is lease.
+func leaseTokenBucket(l *Limit, t *LeaseTerms) {
+	if l.interval {
+		leaseAtOnce(l, t)
+		return
+	}
+	leaseByTime(l, t)
+}

@@ -122,15 +122,16 @@ type variant struct {
 	interval  bool
 }
 
+// variants returns all algorithms that a configuration may name.
 func variants() []variant {
-	return []variant{
-		{"token_bucket", rate.TokenBucket, false},
-		{"token_bucket interval", rate.TokenBucket, true},
-		{"leaky_bucket", rate.LeakyBucket, false},
-		{"fixed_window", rate.FixedWindow, false},
-		{"sliding_window_log", rate.SlidingWindowLog, false},
-		{"sliding_window_counter", rate.SlidingWindowCounter, false},
+	var list []variant
+	for i, name := range rate.AlgorithmNames {
+		list = append(list, variant{name, rate.Algorithm(i + 1), false})
+		if rate.Algorithm(i+1) == rate.TokenBucket {
+			list = append(list, variant{name + " interval", rate.TokenBucket, true})
+		}
 	}
+	return list
 }
 
 // limit returns a limit that allows a new key that many units, at least 2, at one instant. (In a leaky bucket, one leaves, and

@@ -5,8 +5,8 @@
 -- decide: decides by the state in v. rule in decision.lua says which variables it reads and sets.
 -- evaluate: as decide, in scripts of rules with an overflow policy.
 -- refund: sets value to the state in v without a charge of that cost, made at the time charged.
--- settle, window, lend: see lease.lua. An algorithm without them has no leases.
--- late, state: see replicas.lua. An algorithm without state has no replicas.
+-- settle, window, lend: see lease.lua. Only an algorithm with a queue may lack them, and has no leases then.
+-- late, state: see replicas.lua. Only an algorithm with a queue may lack state, and has no replicas then.
 
 --#part read
 
