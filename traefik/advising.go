@@ -1,9 +1,7 @@
 package traefik
 
 import (
-	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/proxyweir/weir/core/advice"
@@ -12,34 +10,8 @@ import (
 	"github.com/proxyweir/weir/traefik/config"
 )
 
-// advising carries out advice on the rules of one engine, for as long as handlers with a living context use the engine: what is in force changes
-// each second at most, and a poller asks the advisor. (It does not refer to the engine, which refers to it: see traefik/INTERPRETER.md.)
-type advising struct {
-	of      string // the engine's fingerprint
-	advised *front.Advised
-	later   func() // the next second: made once, see registry
-
-	// With the registry's lock advices.
-	running bool
-	ticking bool           // a timer is set
-	board   *advice.Board  // nil: it has not begun yet
-	poller  *advice.Poller // nil: it does not run
-	polls   int64          // of the pollers before
-
-	turn  sync.Mutex // held during a second's work
-	ended bool       // another engine of the middleware has taken over; with turn
-}
-
 // adviceEvery is how often advice is carried out.
 const adviceEvery = time.Second
-
-// unixNow is the time by which advice goes, in microseconds since the Unix epoch.
-func (g *registry) unixNow() int64 {
-	if g.wall != nil {
-		return g.wall()
-	}
-	return time.Now().UnixMicro()
-}
 
 // takeAdvisor prepares an engine that is being opened for advice, if it has an advisor.
 func (g *registry) takeAdvisor(e *engine) {
@@ -97,12 +69,6 @@ func goOnAdvised(e *engine, s, before *ruleSet) {
 	}
 }
 
-func closePlaces(places []*front.Place) {
-	for _, p := range places {
-		p.Close()
-	}
-}
-
 // advise has the rules of an engine follow advice from now on, if it has an advisor. It goes on with what the middleware's engine before had in force.
 func (g *registry) advise(e *engine) {
 	a := e.advising
@@ -148,13 +114,6 @@ func (g *registry) advise(e *engine) {
 	}
 }
 
-// waitFor waits for so long, or until the context ends.
-func (g *registry) waitFor(ctx context.Context, d time.Duration) {
-	over, letGo := g.pause(ctx, d)
-	<-over.Done()
-	letGo()
-}
-
 // readvise has advice go on with the rules of an engine whose files have changed.
 func (g *registry) readvise(e *engine) {
 	a := e.advising
@@ -189,7 +148,7 @@ func (g *registry) adviceTick(a *advising) {
 	a.turn.Lock()
 	defer a.turn.Unlock()
 	if !a.ended {
-		a.advised.Tick(g.unixNow(), guardNow(g))
+		a.advised.Tick(g.unixNow(), guardNow(g.host))
 	}
 }
 
@@ -221,7 +180,7 @@ func (g *registry) adviceBoard(e *engine, before *advice.Board) *advice.Board {
 	c.Rules = front.SettingsOf(rules, e.advisor.Gates, e.advisor.WarmUp, func(label string, err error) {
 		warn(e.name, fmt.Sprintf("advice cannot change the rule %q: %s", label, err))
 	})
-	return e.advising.advised.Renew(c, rules, before, g.unixNow(), guardNow(g))
+	return e.advising.advised.Renew(c, rules, before, g.unixNow(), guardNow(g.host))
 }
 
 // adaptedRules returns the adaptable rules of an engine by label, with the guard of its middleware.
@@ -266,6 +225,6 @@ func (g *registry) tellAdapted(s *config.AdvisorSettings, middleware string, c f
 		return
 	}
 	if err := front.WriteAudit(s.Audit, front.AuditOf(c, time.UnixMicro(g.unixNow()))); err != nil {
-		g.warnOnce(middleware, "advisor: the audit file cannot be written: "+err.Error())
+		g.say(middleware, "advisor: the audit file cannot be written: "+err.Error())
 	}
 }

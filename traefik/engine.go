@@ -3,16 +3,19 @@ package traefik
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/traefik/config"
@@ -64,7 +67,7 @@ type engine struct {
 	reported    atomic.Int64 // the second of the registry's clock in which a failure was last written to the log, and one
 	refusals    refusals
 
-	registry    *registry
+	host        *host
 	fingerprint string
 	number      int  // of all engines there have been
 	uses        int  // by generations
@@ -73,6 +76,38 @@ type engine struct {
 	store       config.StoreSettings
 	memory      *memory.Store
 	shared      *sharedRedis // nil: memory
+}
+
+// ruleFiles are the files of an engine's rules. (It does not refer to the engine, which refers to it: see traefik/INTERPRETER.md.)
+type ruleFiles struct {
+	patterns []string
+	interval time.Duration
+	of       string // the engine's fingerprint
+	later    func() // checks them: made once, see registry
+
+	// Only the goroutine that checks them uses these.
+	watch *ruleset.Watch
+	due   time.Duration // of the registry's clock: when to check them
+
+	contents *ruleset.Contents // in force; with the registry's lock
+}
+
+// advising carries out advice on the rules of one engine, for as long as handlers with a living context use the engine: what is in force changes
+// each second at most, and a poller asks the advisor. (It does not refer to the engine, which refers to it: see traefik/INTERPRETER.md.)
+type advising struct {
+	of      string // the engine's fingerprint
+	advised *front.Advised
+	later   func() // the next second: made once, see registry
+
+	// With the registry's lock advices.
+	running bool
+	ticking bool           // a timer is set
+	board   *advice.Board  // nil: it has not begun yet
+	poller  *advice.Poller // nil: it does not run
+	polls   int64          // of the pollers before
+
+	turn  sync.Mutex // held during a second's work
+	ended bool       // another engine of the middleware has taken over; with turn
 }
 
 // newEngine makes an engine of a middleware's settings, without its store. The error does not name the middleware.
@@ -136,12 +171,12 @@ func (e *engine) ownCore() []*core.Rule {
 // is in the log already.
 func (e *engine) reportFailure(err error) {
 	if e.counts {
-		metrics.Count(e.registry.metrics.failures, metrics.StoreErrors, redis.ErrorKind(err))
+		metrics.Count(e.host.metrics.failures, metrics.StoreErrors, redis.ErrorKind(err))
 	}
 	if errors.Is(err, redis.ErrUnavailable) {
 		return
 	}
-	second := int64(e.registry.clock()/time.Second) + 1
+	second := int64(e.host.clock()/time.Second) + 1
 	if errors.Is(err, redis.ErrRefused) {
 		if e.refusals.isNews(err.Error(), second) {
 			warn(e.name, "the store of rate limits has refused to decide: "+err.Error())
@@ -193,4 +228,124 @@ func (n *refusals) isNews(text string, second int64) bool {
 // limitsNothing reports whether the middleware has no rules and no files.
 func (e *engine) limitsNothing() bool {
 	return e.fixed != nil && len(e.fixed.rules) == 0
+}
+
+// newRuleSet returns the set of an engine's own rules and of those in its files, nil if it has none.
+func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet {
+	s := &ruleSet{own: len(e.own), files: files, domain: domain}
+	s.rules = append(s.rules, e.own...)
+	if files != nil {
+		for _, r := range files.Rules {
+			s.rules = append(s.rules, front.NewRule(r))
+			s.ofFiles = append(s.ofFiles, r.Limits.Rules()...)
+		}
+	}
+	if domain != nil {
+		s.ofFiles = append(s.ofFiles, domain.Rules()...)
+		for _, r := range domain.Rules() {
+			if r.Shadow {
+				s.addTally(r.Name())
+			}
+		}
+	}
+	for _, r := range s.rules {
+		s.waits = s.waits || r.Ruled.Limits.Delays()
+		tallied := r.Ruled.Shadow
+		for _, limit := range r.Ruled.Limits.Rules() {
+			tallied = tallied || hasCandidate(limit)
+		}
+		if tallied {
+			s.addTally(r.Ruled.Name)
+		}
+	}
+	s.asked = front.NewSet(e.own, s.rules[s.own:], files, domain, e.descriptors)
+	s.asked.Adapter = s
+	s.needsAddress = s.asked.NeedsAddress
+	s.watchForwarded = s.needsAddress && e.unsaid
+	if s.waits {
+		for _, limit := range s.ofFiles {
+			limit.Accompany()
+		}
+		if e.files == nil || e.changing.Load() == nil { // else they are in use: see accompanied
+			for _, limit := range e.ownCore() {
+				limit.Accompany()
+			}
+		}
+	}
+	return s
+}
+
+// onlyPlain returns the rule of a middleware that has only one, and which only rejects; nil otherwise.
+func onlyPlain(e *engine) *front.Rule {
+	var none *front.Rule
+	if !allPlain(e) || len(e.fixed.rules) != 1 {
+		return none
+	}
+	return e.fixed.rules[0]
+}
+
+// allPlain reports whether a middleware has rules, none of them in files, and all of them only reject.
+func allPlain(e *engine) bool {
+	if e.fixed == nil {
+		return false
+	}
+	for _, r := range e.fixed.rules {
+		if r.Ruled.Shadow || !ruleset.Plain(r.Ruled) || len(r.Only.Beside()) > 0 || r.Only.HasOverflowPolicy() {
+			return false
+		}
+	}
+	return len(e.fixed.rules) > 0
+}
+
+// keyOf returns a request's key, or "" if a part of it is missing.
+func keyOf(e *engine, rule *front.Rule, r *http.Request) string {
+	address := ""
+	if e.fixed.needsAddress {
+		address = clientAddress(&e.addressing, r)
+	}
+	if len(rule.Ruled.Parts) == 1 {
+		return ruleset.ValueOf(rule.Ruled, &rule.Ruled.Parts[0], r, address)
+	}
+	key, missing := ruleset.KeyOf(rule.Ruled, r, address, nil)
+	if missing {
+		return ""
+	}
+	return key
+}
+
+// durations returns the histogram for the decisions of a middleware.
+func (e *engine) durations() *rate.Durations {
+	if e.shared != nil {
+		return e.host.metrics.redis
+	}
+	return e.host.metrics.memory
+}
+
+// openRules opens rules, all or none.
+func openRules(limiter *core.Limiter, rules []*core.Rule) error {
+	if failed, err := limiter.OpenAll(rules); err != nil {
+		return fmt.Errorf("rule %q: %w", failed.Name(), err)
+	}
+	return nil
+}
+
+func releaseRules(limiter *core.Limiter, rules []*core.Rule) {
+	for _, r := range rules {
+		limiter.Release(r)
+	}
+}
+
+func closePlaces(places []*front.Place) {
+	for _, p := range places {
+		p.Close()
+	}
+}
+
+// endSwitches ends the transitions of limits that nobody uses any more.
+func endSwitches(limiter *core.Limiter, list []*core.Limits) {
+	for _, limits := range list {
+		if atomic.LoadInt32(&limits.Moved) != 0 {
+			limiter.EndSwitch(limits)
+		}
+	}
 }

@@ -295,40 +295,46 @@ func guardingOf(g *guarded) *memory.Guarding {
 	return &memory.Guarding{Word: g.word, Take: guard.Take, Leave: leavesPlace, NoTicket: guard.NoTicket, Ticketed: g.next, Unticketed: &unticketed{guarded: g}}
 }
 
-// onlyPlain returns the rule of a middleware that has only one, and which only rejects; nil otherwise.
-func onlyPlain(e *engine) *front.Rule {
-	var none *front.Rule
-	if !allPlain(e) || len(e.fixed.rules) != 1 {
-		return none
+// newGate returns a handler that passes requests which the only rule does not cover to the next handler, and the others to covered. It is a
+// function literal, as the stores' fast paths are: a captured variable costs an interpreter less than a field.
+func newGate(h *handler, r *front.Rule, covered http.Handler, m *memory.Metering) http.Handler {
+	covers := coversFunc(h.engine, r)
+	next := h.next
+	metered := m != nil
+	if !metered {
+		m = &memory.Metering{}
 	}
-	return e.fixed.rules[0]
-}
-
-// allPlain reports whether a middleware has rules, none of them in files, and all of them only reject.
-func allPlain(e *engine) bool {
-	if e.fixed == nil {
-		return false
-	}
-	for _, r := range e.fixed.rules {
-		if r.Ruled.Shadow || !ruleset.Plain(r.Ruled) || len(r.Only.Beside()) > 0 || r.Only.HasOverflowPolicy() {
-			return false
+	own := m.Path
+	other := m.Other
+	aside := m.Aside
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var path string
+		if metered {
+			path = r.URL.Path
+			if path == own || path == other {
+				aside.ServeHTTP(w, r)
+				return
+			}
 		}
-	}
-	return len(e.fixed.rules) > 0
+		if covers(r) {
+			covered.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
-// keyOf returns a request's key, or "" if a part of it is missing.
-func keyOf(e *engine, rule *front.Rule, r *http.Request) string {
-	address := ""
-	if e.fixed.needsAddress {
-		address = clientAddress(&e.addressing, r)
-	}
-	if len(rule.Ruled.Parts) == 1 {
-		return ruleset.ValueOf(rule.Ruled, &rule.Ruled.Parts[0], r, address)
-	}
-	key, missing := ruleset.KeyOf(rule.Ruled, r, address, nil)
-	if missing {
-		return ""
-	}
-	return key
+// newAll returns the general path with a memory.Metering.
+func newAll(h *handler, m *memory.Metering) http.Handler {
+	own := m.Path
+	other := m.Other
+	aside := m.Aside
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := r.URL.Path
+		if path == own || path == other {
+			aside.ServeHTTP(w, r)
+			return
+		}
+		serve(h, w, r)
+	})
 }

@@ -702,7 +702,7 @@ func TestRejectedRequestsAreInTheDemand(t *testing.T) {
 		if len(of.rules) != 1 {
 			t.Fatalf("%d rules are tracked, want 1", len(of.rules))
 		}
-		return guard.LookAt(of.rules["m.file/m"], guardNow(s.registry))
+		return guard.LookAt(of.rules["m.file/m"], guardNow(s.host))
 	}
 	for i := 0; i < 60; i++ {
 		get(h, "192.0.2.1", nil)

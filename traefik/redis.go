@@ -2,7 +2,6 @@ package traefik
 
 import (
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -23,34 +22,19 @@ type sharedRedis struct {
 	ended       atomic.Bool // no engine has it any more
 }
 
-// acquireRedis returns the store for these settings: the existing one, or a new one, which names the middleware in its log lines.
-func (g *registry) acquireRedis(s *config.RedisSettings, middleware string) (*sharedRedis, error) {
-	if len(s.Unused) > 0 {
-		g.say(middleware, "redis: "+strings.Join(s.Unused, ", ")+": of no effect, since all requests travel over one connection")
-	}
-	if s.Nodes == 0 {
-		advice := "set store.redis.nodes to the number of nodes that share it"
-		if s.Dialect {
-			advice = "write store.redis in place of redis, with nodes as the number of those that share it"
-		}
-		g.say(middleware, "nodes is not set: if Redis cannot be reached, each node lets the whole limit through; "+advice)
-	}
-	shared := g.redis[s.Fingerprint]
-	if shared != nil {
-		shared.uses++
-		return shared, nil
-	}
+// newSharedRedis returns a new store, which names the middleware in its log lines.
+func newSharedRedis(s *config.RedisSettings, middleware string, h *host) (*sharedRedis, error) {
 	client, err := resp.New(s.Client)
 	if err != nil {
 		return nil, config.InWords(words.Of(err))
 	}
-	shared = &sharedRedis{name: client.Name(), fingerprint: s.Fingerprint, uses: 1}
+	shared := &sharedRedis{name: client.Name(), fingerprint: s.Fingerprint, uses: 1}
 	c := s.Store
 	c.Client = client
 	c.Lines = true
-	c.Clock = g.near
-	if g.near != nil {
-		c.WallClock = g.wall
+	c.Clock = h.near
+	if h.near != nil {
+		c.WallClock = h.wall
 	}
 	c.Changed = func(server string, err error) { shared.report(middleware, server, err) }
 	c.NotCarried = func(server string, err error) {
@@ -65,26 +49,8 @@ func (g *registry) acquireRedis(s *config.RedisSettings, middleware string) (*sh
 		_ = client.Close() // nothing was sent yet
 		return nil, config.InWords(words.Of(err))
 	}
-	g.redis[s.Fingerprint] = shared
 	go shared.greet(middleware)
 	return shared, nil
-}
-
-// releaseRedis ends one use of a store that acquireRedis began. It returns the store if nobody uses it any more: the caller must close it.
-func (g *registry) releaseRedis(s *sharedRedis) *sharedRedis {
-	if s == nil {
-		return nil
-	}
-	s.uses--
-	if s.uses > 0 {
-		return nil
-	}
-	delete(g.redis, s.fingerprint)
-	last := s.store.LeaseStats()
-	last.Units = 0
-	last.Held = nil
-	g.metrics.leases.Add(last)
-	return s
 }
 
 func (s *sharedRedis) close() {

@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"sort"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/traefik/config"
@@ -27,12 +29,7 @@ import (
 // Only two timers run in the background, while there is something for them to do: one releases what is no longer used, and one sweeps the
 // memory.
 type registry struct {
-	clock func() time.Duration        // since some time
-	after func(time.Duration, func()) // runs a function later
-	// For a request that waits: returns a context that ends after the wait, or with the given one, and its cancel function.
-	pause func(context.Context, time.Duration) (context.Context, context.CancelFunc)
-	wall  func() int64 // the memory's clock; nil: the wall clock
-	near  func() int64 // the clock for what is remembered of Redis, which then also uses wall; nil: a monotonic one
+	*host
 
 	// The callbacks of timers. They are made once, since in Yaegi a function that is made inside a timer's callback keeps all frames
 	// before it in memory.
@@ -51,14 +48,11 @@ type registry struct {
 	memory      *memory.Store // nil if there is no engine
 	engineCount int           // of all that have been made
 	redis       map[string]*sharedRedis
-	warned      map[string]map[string]bool // the warnings that are in the log already, by middleware
 
 	guards map[string]*sharedGuard // by their names
 
 	advices sync.Mutex // held while advice begins, ends, or gets other rules; never while mu is held
 
-	metrics   *processMetrics
-	page      *page
 	meters    map[string]*metrics.Meter // by their labels
 	listeners map[string]*metricsListener
 	maxKeys   int // of the memory
@@ -87,34 +81,18 @@ type leaving struct {
 	limiter *core.Limiter  // that of the rules
 }
 
-// indexes find engines of the registry, so that a new one need not go over all of them: there may be thousands.
-type indexes struct {
-	middlewares map[string][]*engine // by the middleware's name
-	guards      map[string][]*engine // by the name of their guard
-	rules       map[string][]*engine // by the namespace and name of a rule, where the namespace is configured
-	files       map[string][]*engine // by the digest of their rule files
-	maxKeys     map[int]int          // how many ask for so many keys in memory
-}
-
 const sweepInterval = time.Minute
 
 // process is the registry of the interpreter. Traefik has one interpreter for the plugin.
 var process = newRegistry()
 
 func newRegistry() *registry {
-	started := time.Now()
 	g := &registry{
-		clock: func() time.Duration { return time.Since(started) },
-		after: func(d time.Duration, f func()) { time.AfterFunc(d, f) },
-		pause: func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, d)
-		},
+		host:        newHost(),
 		engines:     make(map[string]*engine),
 		indexes:     newIndexes(),
 		generations: make(map[<-chan struct{}]*generation),
 		redis:       make(map[string]*sharedRedis),
-		warned:      make(map[string]map[string]bool),
-		metrics:     newProcessMetrics(),
 		guards:      make(map[string]*sharedGuard),
 		meters:      make(map[string]*metrics.Meter),
 		listeners:   make(map[string]*metricsListener),
@@ -127,7 +105,7 @@ func newRegistry() *registry {
 }
 
 // newHandler is New.
-func (g *registry) newHandler(ctx context.Context, next http.Handler, given *Config, name string) (h http.Handler, err error) {
+func (g *registry) newHandler(ctx context.Context, next http.Handler, given *config.Config, name string) (h http.Handler, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			h = nil
@@ -135,7 +113,7 @@ func (g *registry) newHandler(ctx context.Context, next http.Handler, given *Con
 		}
 	}()
 	if given == nil {
-		given = CreateConfig()
+		given = &config.Config{}
 	}
 	gen := g.begin(ctx)
 	defer g.made(gen)
@@ -147,17 +125,8 @@ func (g *registry) newHandler(ctx context.Context, next http.Handler, given *Con
 	return fastPath(newHandler(e, next)), nil
 }
 
-// brief shortens a message that has a very long value.
-func brief(message string) string {
-	const most = 600
-	if len(message) <= most {
-		return message
-	}
-	return strings.ToValidUTF8(message[:most/2], "") + " … " + strings.ToValidUTF8(message[len(message)-most/2:], "")
-}
-
 // engineOf returns the engine of a middleware, for handlers of a generation: the existing one, or a new one.
-func (g *registry) engineOf(gen *generation, given *Config, name string) (*engine, error) {
+func (g *registry) engineOf(gen *generation, given *config.Config, name string) (*engine, error) {
 	if err := config.CheckFields(given); err != nil {
 		return nil, err
 	}
@@ -202,7 +171,7 @@ func (g *registry) engineOf(gen *generation, given *Config, name string) (*engin
 	}
 	e.fingerprint = fingerprint
 	e.advisor = advisor
-	e.registry = g
+	e.host = g.host
 	return g.taken(gen, e)
 }
 
@@ -268,7 +237,7 @@ func (g *registry) open(e *engine) error {
 	g.takeGuard(e)
 	g.takeAdvisor(e)
 	g.followNewest(e) // apart: in Yaegi the store keeps all that this function has in variables, so engines would keep those before them
-	g.compare(e)
+	g.indexes.compare(e, g.lives)
 	g.engines[e.fingerprint] = e
 	g.indexes.add(e)
 	g.bound()
@@ -288,8 +257,8 @@ func (g *registry) close(e *engine) *sharedRedis {
 	endSwitches(e.limiter, e.inForce().allLimits(0))
 	releaseRules(e.limiter, e.ownCore())
 	releaseRules(e.limiter, e.inForce().ofFiles)
-	if g.newestOf(e.name) == nil {
-		delete(g.warned, e.name)
+	if g.indexes.newestOf(e.name) == nil {
+		g.forget(e.name)
 	}
 	if len(g.engines) == 0 {
 		g.metrics.evicted += g.memory.Stats().Evictions
@@ -342,30 +311,264 @@ func (g *registry) toSweep() *memory.Store {
 	return store
 }
 
-// warnOnce writes a line about a middleware to the log, unless it has been written since the middleware exists.
-func (g *registry) warnOnce(middleware, message string) {
+// lingering is how long engines stay that no handler with a living context uses, from when the next ones have been made.
+const lingering = 60 * time.Second
+
+// begin notes that a handler is about to be made, in the generation of its context.
+func (g *registry) begin(ctx context.Context) *generation {
 	g.mu.Lock()
-	g.say(middleware, message)
-	g.mu.Unlock()
+	defer g.mu.Unlock()
+	done := ctx.Done()
+	gen := g.generations[done]
+	if gen == nil {
+		g.begun++
+		gen = &generation{ctx: ctx, number: g.begun, first: g.clock(), has: make(map[*engine]bool)}
+		g.generations[done] = gen
+		for _, l := range g.leaving {
+			if l.next == nil {
+				l.next = gen
+			}
+		}
+		if done != nil {
+			context.AfterFunc(ctx, func() { g.end(done) })
+		}
+	}
+	gen.making++
+	return gen
 }
 
-// say is warnOnce for callers that hold the lock.
-func (g *registry) say(middleware, message string) {
-	said := g.warned[middleware]
-	if said == nil {
-		said = make(map[string]bool)
-		g.warned[middleware] = said
-	}
-	already := said[message]
-	said[message] = true
-	if !already {
-		warn(middleware, message)
+// made notes that begin's handler was made, or could not be.
+func (g *registry) made(gen *generation) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	gen.making--
+	gen.last = g.clock()
+	if took := gen.last - gen.first; took > g.longest && gen.ctx.Done() != nil {
+		g.longest = took
 	}
 }
 
-// contain keeps a panic in a goroutine of the plugin from ending Traefik.
-func contain() {
-	if p := recover(); p != nil {
-		warn("", fmt.Sprintf("a panic, which is a defect: %v", p))
+// join adds an engine to a generation.
+func (g *registry) join(gen *generation, e *engine) {
+	if gen.has[e] {
+		return
 	}
+	e.uses++
+	if gen.ended {
+		g.leave(&leaving{engines: []*engine{e}})
+		return
+	}
+	gen.engines = append(gen.engines, e)
+	gen.has[e] = true
+	e.returned = e.returned || e.uses > 1 && e.living == 0
+	e.living++
+	if e.guard != nil {
+		guard.Bound(e.guard, e.guardSettings.Bounds)
+	}
+	if e.monitoring.Address != "" {
+		g.listen(e.monitoring.Address, e.name)
+	}
+}
+
+// end notes that the context of a generation was cancelled. Its engines are released a while after the next ones are made.
+func (g *registry) end(done <-chan struct{}) {
+	defer contain()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	gen := g.generations[done]
+	if gen == nil {
+		return
+	}
+	delete(g.generations, done)
+	gen.ended = true
+	for _, e := range gen.engines {
+		e.living--
+	}
+	if len(g.listeners) > 0 {
+		g.after(shownFor, g.settleLater)
+	}
+	l := &leaving{engines: gen.engines}
+	for _, other := range g.generations {
+		if other.number > gen.number && (l.next == nil || other.number < l.next.number) {
+			l.next = other
+		}
+	}
+	g.leave(l)
+}
+
+// leave schedules the release of something after a while.
+func (g *registry) leave(l *leaving) {
+	l.until = g.clock() + lingering
+	g.leaving = append(g.leaving, l)
+	if !g.expiring {
+		g.expiring = true
+		g.after(lingering, g.expireLater)
+	}
+}
+
+// due returns when something that leaves is released.
+func (l *leaving) due(now time.Duration) time.Duration {
+	if l.next == nil || len(l.engines) == 0 {
+		return l.until
+	}
+	made := l.next.last
+	if l.next.making > 0 {
+		made = now
+	}
+	if made+lingering > l.until {
+		return made + lingering
+	}
+	return l.until
+}
+
+// expire releases what is due.
+func (g *registry) expire() {
+	defer contain()
+	for _, shared := range g.letGo() {
+		shared.close()
+	}
+}
+
+// letGo is expire without closing the stores that nobody uses any more: it returns them.
+func (g *registry) letGo() []*sharedRedis {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.clock()
+	var unused []*sharedRedis
+	for len(g.leaving) > 0 && g.leaving[0].due(now) <= now {
+		l := g.leaving[0]
+		closePlaces(l.places)
+		endSwitches(l.limiter, l.limits)
+		releaseRules(l.limiter, l.rules)
+		for _, e := range l.engines {
+			e.uses--
+			if e.uses == 0 {
+				if shared := g.close(e); shared != nil {
+					unused = append(unused, shared)
+				}
+			}
+		}
+		g.leaving[0] = nil
+		g.leaving = g.leaving[1:]
+	}
+	g.forgetMeters()
+	g.forgetGuards()
+	g.expiring = len(g.leaving) > 0
+	if g.expiring {
+		g.after(g.leaving[0].due(now)-now, g.expireLater)
+	}
+	return unused
+}
+
+// line is one of the log's.
+type line struct {
+	middleware string
+	message    string
+	warns      bool // else it only informs
+}
+
+// reportShadows writes to the log what shadow rules would have rejected, and how candidates would have decided differently, since it
+// was last called.
+func (g *registry) reportShadows() {
+	for _, l := range g.takeReports() {
+		if l.warns {
+			warn(l.middleware, l.message)
+		} else {
+			inform(l.middleware, l.message)
+		}
+	}
+}
+
+// takeReports returns the lines that reportShadows writes, and resets the counts.
+func (g *registry) takeReports() []line {
+	reports := make(map[string]*report)
+	for _, e := range g.engines {
+		e.inForce().addTo(reports, e.name)
+	}
+	order := make([]string, 0, len(reports))
+	for id := range reports {
+		order = append(order, id)
+	}
+	sort.Strings(order)
+	var lines []line
+	for _, id := range order {
+		r := reports[id]
+		if r.shadowed > 0 {
+			lines = append(lines, line{r.middleware, fmt.Sprintf("rule %q, a shadow, would have rejected %d requests in the last minute", r.rule, r.shadowed), true})
+		}
+		if r.delayed > 0 {
+			lines = append(lines, line{r.middleware, fmt.Sprintf("rule %q, a shadow, would have delayed %d requests in the last minute", r.rule, r.delayed), true})
+		}
+		if r.stricter+r.laxer > 0 {
+			text := fmt.Sprintf("rule %q, of %d requests in the last minute: the candidate would have rejected %d that the limit allowed, and allowed %d that it rejected",
+				r.rule, r.requests, r.stricter, r.laxer)
+			lines = append(lines, line{r.middleware, text, false})
+		}
+	}
+	return lines
+}
+
+// acquireRedis returns the store for these settings: the existing one, or a new one.
+func (g *registry) acquireRedis(s *config.RedisSettings, middleware string) (*sharedRedis, error) {
+	if len(s.Unused) > 0 {
+		g.say(middleware, "redis: "+strings.Join(s.Unused, ", ")+": of no effect, since all requests travel over one connection")
+	}
+	if s.Nodes == 0 {
+		advice := "set store.redis.nodes to the number of nodes that share it"
+		if s.Dialect {
+			advice = "write store.redis in place of redis, with nodes as the number of those that share it"
+		}
+		g.say(middleware, "nodes is not set: if Redis cannot be reached, each node lets the whole limit through; "+advice)
+	}
+	shared := g.redis[s.Fingerprint]
+	if shared != nil {
+		shared.uses++
+		return shared, nil
+	}
+	shared, err := newSharedRedis(s, middleware, g.host)
+	if err == nil {
+		g.redis[s.Fingerprint] = shared
+	}
+	return shared, err
+}
+
+// releaseRedis ends one use of a store that acquireRedis began. It returns the store if nobody uses it any more: the caller must close it.
+func (g *registry) releaseRedis(s *sharedRedis) *sharedRedis {
+	if s == nil {
+		return nil
+	}
+	s.uses--
+	if s.uses > 0 {
+		return nil
+	}
+	delete(g.redis, s.fingerprint)
+	last := s.store.LeaseStats()
+	last.Units = 0
+	last.Held = nil
+	g.metrics.leases.Add(last)
+	return s
+}
+
+// followNewest makes an engine the newest of its middleware, and the successor of the one that was.
+func (g *registry) followNewest(e *engine) {
+	before := g.indexes.newestOf(e.name)
+	if before == e {
+		return
+	}
+	g.engineCount++
+	e.number = g.engineCount
+	if before != nil {
+		e.advisedBefore = before.advising
+		succeed(e, e.inForce(), before.inForce(), e.shared == before.shared, handover+int64(g.longest/time.Microsecond))
+	}
+}
+
+// lives reports whether an engine has handlers with a living context.
+func (g *registry) lives(e *engine) bool {
+	for _, gen := range g.generations {
+		if gen.has[e] && gen.ctx.Err() == nil {
+			return true
+		}
+	}
+	return false
 }

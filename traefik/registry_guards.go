@@ -1,22 +1,12 @@
 package traefik
 
 import (
-	"fmt"
 	"hash/maphash"
 	"sort"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
-	"github.com/proxyweir/weir/core/metrics"
 )
-
-// sharedGuard is a guard of the process.
-type sharedGuard struct {
-	guard *guard.Guard
-	alone *guard.Rule            // of requests under no rule
-	rules map[string]*guard.Rule // by label; with the registry's lock
-}
 
 // guardCells is the guard.Config.Cells of guards: fewer than by default, since to clear and to read them takes an interpreter long.
 const guardCells = 1024
@@ -67,20 +57,6 @@ func (g *registry) track(e *engine, s *ruleSet) {
 	}
 }
 
-// limits returns the limits of a set's rules, of each rule any one.
-func (s *ruleSet) limits() []*core.Rule {
-	var list []*core.Rule
-	for _, r := range s.rules {
-		if limits := r.Ruled.Limits.Rules(); len(limits) > 0 {
-			list = append(list, limits[0])
-		}
-	}
-	if s.domain != nil {
-		list = append(list, s.domain.Rules()...)
-	}
-	return list
-}
-
 // forgetGuards removes the guards that no engine has any more, and from the others the rules that none has.
 func (g *registry) forgetGuards() {
 	for name, of := range g.guards {
@@ -102,23 +78,6 @@ func (g *registry) forgetGuards() {
 			}
 		}
 	}
-}
-
-// reportGuard logs that two middlewares define the guard that they share in different ways.
-func (g *registry) reportGuard(e, other *engine) {
-	if e.guardSettings.Alike(other.guardSettings) {
-		return
-	}
-	g.say(e.name, fmt.Sprintf("guard %q is defined in another way by middleware %s, and what was loaded last is in force; make them alike, or give one of them another name",
-		e.guardSettings.Name, other.name))
-}
-
-// guardSeries has what metrics show of one guard.
-type guardSeries struct {
-	name   string
-	guard  *guard.Guard
-	labels []string      // of the rules; the first is empty: of requests under no rule
-	rules  []*guard.Rule // of the same order
 }
 
 // guardsOf returns the guards whose metrics are shown, in the order of their names.
@@ -145,16 +104,6 @@ func (g *registry) guardsOf(engines []*engine) []*guardSeries {
 	}
 	sort.Slice(list, func(i, j int) bool { return list[i].name < list[j].name })
 	return list
-}
-
-// addGuard adds the metrics of a guard.
-func addGuard(p *metrics.Page, g *guardSeries, now int64) {
-	at := guard.Look(g.guard)
-	metrics.AddGuard(p, g.name, &at)
-	for i, label := range g.labels {
-		of := guard.LookAt(g.rules[i], now)
-		metrics.AddDemand(p, g.name, label, &of)
-	}
 }
 
 // guardOf returns the guard of an engine; nil: it has none.

@@ -2,7 +2,6 @@ package traefik
 
 import (
 	"sort"
-	"sync/atomic"
 	"time"
 
 	"github.com/proxyweir/weir/core"
@@ -42,29 +41,6 @@ func (g *registry) meterOf(r *core.Rule) *metrics.Meter {
 		g.meters[label] = m
 	}
 	return m
-}
-
-// add adds a rule's limits to its series.
-func (s *ruleSet) add(name string, m *metrics.Meter, own *core.Rule, limits []*core.Rule) {
-	s.meters[name] = m
-	one := &series{limits: limits}
-	one.of.Meter = m
-	one.of.Configured = own
-	one.of.Candidate = hasCandidate(limits[0])
-	one.of.Blocks = hasPenalties(limits[0])
-	for _, limit := range limits {
-		if limit.Allowed != m.Allowed { // an engine's own rules come with each new set, and requests come under them
-			limit.Allowed = m.Allowed
-		}
-		s.enforced = s.enforced && !limit.Shadow && len(limit.Beside()) == 0
-	}
-	s.series = append(s.series, one)
-}
-
-// hasPenalties reports whether a limit has penalties.
-func hasPenalties(limit *core.Rule) bool {
-	terms, _ := limit.Terms()
-	return len(terms.Penalties) > 0
 }
 
 // forgetMeters removes the meters of rules that no configuration has any more.
@@ -273,30 +249,70 @@ func (g *registry) observe() *snapshot {
 	return s
 }
 
-// inForce returns the limits in force.
-func (r *series) inForce() []*core.Rule {
-	if r.all == nil || atomic.LoadInt32(&r.all.Moved) == 0 {
-		return r.limits
+// writeMetrics returns the metrics of the process in Prometheus's text format, version 0.0.4.
+func (g *registry) writeMetrics() []byte {
+	s := g.observe()
+	p := metrics.NewPage()
+	now := time.Now().UnixMicro()
+	leased := false
+	for _, r := range s.rules {
+		r.look(s)
+		metrics.AddRule(p, &r.of, now)
+		leased = leased || r.of.Units != metrics.Absent
 	}
-	return r.all.InForce().Rules()
+	if s.inMemory {
+		metrics.AddDecisions(p, "memory", g.metrics.memory)
+	}
+	if s.redis {
+		metrics.AddDecisions(p, "redis", g.metrics.redis)
+	}
+	metrics.Each(p, metrics.StoreErrors, metrics.Read(g.metrics.failures))
+	names := make([]string, 0, len(s.breakers))
+	for name := range s.breakers {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		metrics.Add(p, metrics.BreakerOpen, oneIf(s.breakers[name]), name)
+	}
+	if leased {
+		metrics.Each(p, metrics.LeaseRequests, s.leases.Requests())
+		metrics.Each(p, metrics.LeaseCalls, s.leases.Calls())
+	}
+	if s.syncs.Rounds > 0 {
+		metrics.Add(p, metrics.SyncAge, float64(s.syncs.Age)/1e6)
+	}
+	metrics.Add(p, metrics.MaxKeys, float64(s.maxKeys))
+	metrics.Add(p, metrics.Evictions, float64(s.evicted))
+	metrics.AddAdvice(p, g.adviceNow(s.advised), g.unixNow())
+	for _, one := range s.guards {
+		addGuard(p, one, guardNow(g.host))
+	}
+	return text(p)
 }
 
-// keys returns how many keys of a rule are in memory.
-func (r *series) keys(store *memory.Store) int64 {
-	if store == nil || !r.inMemory {
-		return 0
-	}
-	if len(r.limits) == 1 {
-		return store.Keys(r.limits[0])
-	}
-	n := int64(0)
-	counted := make(map[string]bool)
-	for _, limit := range r.limits {
-		place := limit.Identity
-		if !counted[place] {
-			counted[place] = true
-			n += store.Keys(limit)
+// adviceNow returns the advice of engines, as metrics show it; nothing of those that have not begun yet.
+func (g *registry) adviceNow(engines []*engine) []metrics.Advice {
+	g.advices.Lock()
+	defer g.advices.Unlock()
+	var list []metrics.Advice
+	for _, e := range engines {
+		a := e.advising
+		if a.board == nil {
+			continue
 		}
+		polls := a.polls
+		if a.poller != nil {
+			polls += a.poller.Health().Polls
+		}
+		list = append(list, metrics.Advice{Board: a.board, Polls: polls, Applies: e.advisor.Apply})
 	}
-	return n
+	return list
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }

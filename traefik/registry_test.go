@@ -132,7 +132,7 @@ func TestWhatIsNoLongerUsedIsLetGoOf(t *testing.T) {
 		t.Error("let go of too soon")
 	}
 	s.step(time.Millisecond)
-	if len(s.engines) != 0 || s.memory != nil || len(s.generations) != 0 || len(s.leaving) != 0 || len(s.warned) != 0 {
+	if len(s.engines) != 0 || s.memory != nil || len(s.generations) != 0 || len(s.leaving) != 0 || len(s.said) != 0 {
 		t.Errorf("kept: %d engines, memory %v, %d generations, %d leaving", len(s.engines), s.memory != nil, len(s.generations), len(s.leaving))
 	}
 	s.step(sweepInterval)

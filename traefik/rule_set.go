@@ -6,6 +6,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
 )
@@ -45,51 +46,6 @@ type tally struct {
 	requests atomic.Int64 // on which limit and candidate were compared
 	stricter atomic.Int64 // the candidate would have rejected what the limit allowed
 	laxer    atomic.Int64 // the candidate would have allowed what the limit rejected
-}
-
-// newRuleSet returns the set of an engine's own rules and of those in its files, nil if it has none.
-func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet {
-	s := &ruleSet{own: len(e.own), files: files, domain: domain}
-	s.rules = append(s.rules, e.own...)
-	if files != nil {
-		for _, r := range files.Rules {
-			s.rules = append(s.rules, front.NewRule(r))
-			s.ofFiles = append(s.ofFiles, r.Limits.Rules()...)
-		}
-	}
-	if domain != nil {
-		s.ofFiles = append(s.ofFiles, domain.Rules()...)
-		for _, r := range domain.Rules() {
-			if r.Shadow {
-				s.addTally(r.Name())
-			}
-		}
-	}
-	for _, r := range s.rules {
-		s.waits = s.waits || r.Ruled.Limits.Delays()
-		tallied := r.Ruled.Shadow
-		for _, limit := range r.Ruled.Limits.Rules() {
-			tallied = tallied || hasCandidate(limit)
-		}
-		if tallied {
-			s.addTally(r.Ruled.Name)
-		}
-	}
-	s.asked = front.NewSet(e.own, s.rules[s.own:], files, domain, e.descriptors)
-	s.asked.Adapter = s
-	s.needsAddress = s.asked.NeedsAddress
-	s.watchForwarded = s.needsAddress && e.unsaid
-	if s.waits {
-		for _, limit := range s.ofFiles {
-			limit.Accompany()
-		}
-		if e.files == nil || e.changing.Load() == nil { // else they are in use: see accompanied
-			for _, limit := range e.ownCore() {
-				limit.Accompany()
-			}
-		}
-	}
-	return s
 }
 
 // goOn passes to new rules of files how many requests wait under the rules that they replace.
@@ -184,3 +140,192 @@ func shareCounter(a, b []*core.Rule) bool {
 	}
 	return false
 }
+
+// report is what the log says of a rule once a minute. It sums up all engines of its middleware in that minute, since those that
+// ended at a reload have counted for a part of it, too.
+type report struct {
+	middleware string
+	rule       string
+	shadowed   int64 // requests that it would have rejected as a shadow
+	delayed    int64 // and those that it would have made wait
+	requests   int64 // those on which its limit and its candidate were compared
+	stricter   int64
+	laxer      int64
+}
+
+// addTo adds the counts of a set to the reports, and resets them.
+func (s *ruleSet) addTo(reports map[string]*report, middleware string) {
+	for name, t := range s.tallies {
+		id := middleware + "\n" + name
+		r := reports[id]
+		if r == nil {
+			r = &report{middleware: middleware, rule: name}
+			reports[id] = r
+		}
+		r.shadowed += t.shadowed.Swap(0)
+		r.delayed += t.delayed.Swap(0)
+		r.requests += t.requests.Swap(0)
+		r.stricter += t.stricter.Swap(0)
+		r.laxer += t.laxer.Swap(0)
+	}
+}
+
+// byName returns the core rules of a set by name: a name has several if a value of the request chooses the limit.
+func (s *ruleSet) byName() map[string][]*core.Rule {
+	names := make(map[string][]*core.Rule, len(s.rules))
+	for _, r := range s.rules {
+		names[r.Ruled.Name] = r.Ruled.Limits.Rules()
+	}
+	if s.domain != nil {
+		for _, r := range s.domain.Rules() {
+			names[r.Name()] = []*core.Rule{r}
+		}
+	}
+	return names
+}
+
+// limitsByName returns the limits of a set's rules by name.
+func (s *ruleSet) limitsByName() map[string]*core.Limits {
+	names := make(map[string]*core.Limits, len(s.rules))
+	for _, r := range s.rules {
+		names[r.Ruled.Name] = r.Ruled.Limits
+	}
+	if s.domain != nil {
+		for i, limits := range s.domain.Limits() {
+			names[s.domain.Rules()[i].Name()] = limits
+		}
+	}
+	return names
+}
+
+// allLimits returns the limits of a set's rules from that place on, and of its descriptors.
+func (s *ruleSet) allLimits(from int) []*core.Limits {
+	var list []*core.Limits
+	for _, r := range s.rules[from:] {
+		list = append(list, r.Ruled.Limits)
+	}
+	if s.domain != nil {
+		list = append(list, s.domain.Limits()...)
+	}
+	return list
+}
+
+// limits returns the limits of a set's rules, of each rule any one.
+func (s *ruleSet) limits() []*core.Rule {
+	var list []*core.Rule
+	for _, r := range s.rules {
+		if limits := r.Ruled.Limits.Rules(); len(limits) > 0 {
+			list = append(list, limits[0])
+		}
+	}
+	if s.domain != nil {
+		list = append(list, s.domain.Rules()...)
+	}
+	return list
+}
+
+// series has the metrics of one rule: of one middleware, or in a snapshot of all that have the rule.
+type series struct {
+	of       metrics.Rule // in a snapshot, but for Own, Keys and Units, which are read when it is written
+	all      *core.Limits // what the limits are of; in a snapshot, of the newest middleware; nil: of a descriptor
+	limits   []*core.Rule // all of them; in a snapshot those in memory, of which some may count in the same place
+	inRedis  []*core.Rule // in a snapshot, those in Redis
+	inMemory bool         // in a snapshot: any of the middlewares counts there
+}
+
+// add adds a rule's limits to its series.
+func (s *ruleSet) add(name string, m *metrics.Meter, own *core.Rule, limits []*core.Rule) {
+	s.meters[name] = m
+	one := &series{limits: limits}
+	one.of.Meter = m
+	one.of.Configured = own
+	one.of.Candidate = hasCandidate(limits[0])
+	one.of.Blocks = hasPenalties(limits[0])
+	for _, limit := range limits {
+		if limit.Allowed != m.Allowed { // an engine's own rules come with each new set, and requests come under them
+			limit.Allowed = m.Allowed
+		}
+		s.enforced = s.enforced && !limit.Shadow && len(limit.Beside()) == 0
+	}
+	s.series = append(s.series, one)
+}
+
+// hasPenalties reports whether a limit has penalties.
+func hasPenalties(limit *core.Rule) bool {
+	terms, _ := limit.Terms()
+	return len(terms.Penalties) > 0
+}
+
+// count counts the outcome of a request for each rule. failed: the store has failed, and the outcomes say so.
+func count(s *ruleSet, q *front.Inquiry, failed bool) {
+	var (
+		i int
+		v *core.Verdict
+	)
+	v = &q.Verdict
+	if v.Outcome == core.Allow && s.enforced && !failed && !v.Soft { // as most are
+		for i = range q.Checks {
+			atomic.AddInt64(q.Checks[i].Rule.Allowed, 1)
+		}
+		return
+	}
+	countEach(s, q, failed)
+}
+
+// countEach is count for each rule by itself.
+func countEach(s *ruleSet, q *front.Inquiry, failed bool) {
+	var part front.Part
+	for i := range q.Checks {
+		m := s.meters[q.Checks[i].Rule.Name()]
+		front.PartOf(&q.Checks[i], &q.Verdict, failed, &part)
+		metrics.CountPart(m, &part)
+	}
+}
+
+// inForce returns the limits in force.
+func (r *series) inForce() []*core.Rule {
+	if r.all == nil || atomic.LoadInt32(&r.all.Moved) == 0 {
+		return r.limits
+	}
+	return r.all.InForce().Rules()
+}
+
+// keys returns how many keys of a rule are in memory.
+func (r *series) keys(store *memory.Store) int64 {
+	if store == nil || !r.inMemory {
+		return 0
+	}
+	if len(r.limits) == 1 {
+		return store.Keys(r.limits[0])
+	}
+	n := int64(0)
+	counted := make(map[string]bool)
+	for _, limit := range r.limits {
+		place := limit.Identity
+		if !counted[place] {
+			counted[place] = true
+			n += store.Keys(limit)
+		}
+	}
+	return n
+}
+
+// look fills in what a rule of a snapshot is at.
+func (r *series) look(s *snapshot) {
+	r.of.Waiting = atomic.LoadInt64(&r.of.Meter.Waiting)
+	r.of.Keys = metrics.Absent
+	if r.inMemory {
+		r.of.Keys = r.keys(s.memory)
+	}
+	r.of.Units = metrics.Absent
+	if units, leased := s.leases.HeldOf(r.inRedis); leased {
+		r.of.Units = units
+	}
+	r.of.Own = r.of.Configured
+	if r.of.Own != nil && r.all != nil && atomic.LoadInt32(&r.all.Moved) != 0 {
+		r.of.Own = r.all.InForce().Own()
+	}
+}
+
+// labelOf returns the label of a rule in the metrics.
+func labelOf(r *core.Rule) string { return metrics.LabelOf(r.Namespace, r.Name()) }

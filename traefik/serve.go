@@ -11,6 +11,7 @@ import (
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
+	"github.com/proxyweir/weir/core/rate"
 )
 
 // handler is a middleware in one router.
@@ -119,13 +120,13 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *front.Inquiry, 
 func noteAddress(e *engine, r *http.Request, address string) {
 	if address == "" {
 		if !e.addressless.Swap(true) {
-			e.registry.warnOnce(e.name, "ipStrategy finds no address in the X-Forwarded-For of a request, and all such requests share one counter; "+
+			e.host.say(e.name, "ipStrategy finds no address in the X-Forwarded-For of a request, and all such requests share one counter; "+
 				"check depth and excludedIPs, and that the entry point's forwardedHeaders.trustedIPs has the load balancer")
 		}
 		return
 	}
 	if e.unsaid && len(r.Header[forwardedFor]) > 0 && !e.forwarded.Swap(true) {
-		e.registry.warnOnce(e.name, "requests come with X-Forwarded-For, but clients are told apart by the address of the connection, "+
+		e.host.say(e.name, "requests come with X-Forwarded-For, but clients are told apart by the address of the connection, "+
 			"which behind a load balancer is the same for all; set ipStrategy.depth to the number of proxies in front of Traefik")
 	}
 }
@@ -171,7 +172,7 @@ func wait(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration
 		atomic.AddInt64(&m.Waiting, 1)
 	}
 	same, ahead := readAhead(r)
-	over, letGo := e.registry.pause(r.Context(), delay)
+	over, letGo := e.host.pause(r.Context(), delay)
 	<-over.Done()
 	letGo()
 	ahead.Stop()
@@ -196,4 +197,26 @@ func readAhead(r *http.Request) (*http.Request, *front.Ahead) {
 		return front.ReadAhead(r)
 	}
 	return r, none
+}
+
+// waitingOf returns the meters of the rules that make a request wait; none if they are not metered.
+func waitingOf(e *engine, s *ruleSet, q *front.Inquiry) []*metrics.Meter {
+	var meters []*metrics.Meter
+	if !e.counts {
+		return meters
+	}
+	for i := range q.Checks {
+		if m := s.meters[q.Checks[i].Rule.Name()]; m != nil && q.Checks[i].Decision.Delay > 0 && !q.Checks[i].Rule.Shadow {
+			meters = append(meters, m)
+		}
+	}
+	return meters
+}
+
+// decideTimed calls the limiter, and times it.
+func decideTimed(e *engine, q *front.Inquiry) error {
+	begun := time.Now()
+	err := e.limiter.Decide(q.Checks, false, &q.Verdict)
+	rate.Observe(e.durations(), time.Since(begun))
+	return err
 }

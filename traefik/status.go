@@ -20,18 +20,10 @@ func (a *aside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.URL.Path == a.engine.monitoring.Metrics {
-		servePage(w, r, a.engine.registry.page)
+		servePage(w, r, a.engine.host.page)
 		return
 	}
 	serveQuotas(a.engine, w, r)
-}
-
-// refuseMethod answers a request with a method other than GET and HEAD.
-func refuseMethod(w http.ResponseWriter) {
-	w.Header()["Allow"] = []string{"GET, HEAD"}
-	w.Header()["Content-Type"] = []string{"text/plain; charset=utf-8"}
-	w.WriteHeader(http.StatusMethodNotAllowed)
-	_, _ = w.Write([]byte("Only GET and HEAD are answered here.\n")) // the client may be gone; there is nobody to tell
 }
 
 // mostQuotas is the most limits in one answer. Rule files may have thousands.

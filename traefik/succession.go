@@ -11,14 +11,6 @@ import (
 // handover is how long the handlers of an earlier configuration may still get requests when those of the next have been made, in microseconds.
 const handover = int64(10 * time.Second / time.Microsecond)
 
-// succeed makes the rules of an engine the successors of those of another engine of the same middleware, nil if there is none.
-func (g *registry) succeed(e, before *engine) {
-	if before != nil {
-		e.advisedBefore = before.advising
-		succeed(e, e.inForce(), before.inForce(), e.shared == before.shared, handover+int64(g.longest/time.Microsecond))
-	}
-}
-
 // succeed makes the rules of a set the successors of those of the set before with the same names: if their algorithm or period has changed,
 // requests must pass the former limit, too, for a while. It logs that, and which rules start counting afresh. Unless both sets are in one store,
 // nothing is counted in that of the new one yet. Most rules do not change; there may be thousands.
@@ -49,55 +41,8 @@ func succeed(e *engine, next, before *ruleSet, sameStore bool, late int64) {
 	informOfSome(e.name, afresh, "start counting afresh")
 }
 
-// informOfSome logs the first of some messages about rules, and what becomes of the others.
-func informOfSome(middleware string, messages []string, others string) {
-	const most = 10
-	for i, message := range messages {
-		if i == most {
-			inform(middleware, fmt.Sprintf("and %d more rules %s", len(messages)-most, others))
-			break
-		}
-		inform(middleware, message)
-	}
-}
-
 // sameCounter reports whether each of two limits is a single one, and they count in the same place. It is so for most rules, and quickly
 // found out.
 func sameCounter(a, b *core.Limits) bool {
 	return atomic.LoadInt32(&a.Moved) == 0 && atomic.LoadInt32(&b.Moved) == 0 && a.Single() && b.Single() && a.Own().Identity == b.Own().Identity
-}
-
-// limitsByName returns the limits of a set's rules by name.
-func (s *ruleSet) limitsByName() map[string]*core.Limits {
-	names := make(map[string]*core.Limits, len(s.rules))
-	for _, r := range s.rules {
-		names[r.Ruled.Name] = r.Ruled.Limits
-	}
-	if s.domain != nil {
-		for i, limits := range s.domain.Limits() {
-			names[s.domain.Rules()[i].Name()] = limits
-		}
-	}
-	return names
-}
-
-// allLimits returns the limits of a set's rules from that place on, and of its descriptors.
-func (s *ruleSet) allLimits(from int) []*core.Limits {
-	var list []*core.Limits
-	for _, r := range s.rules[from:] {
-		list = append(list, r.Ruled.Limits)
-	}
-	if s.domain != nil {
-		list = append(list, s.domain.Limits()...)
-	}
-	return list
-}
-
-// endSwitches ends the transitions of limits that nobody uses any more.
-func endSwitches(limiter *core.Limiter, list []*core.Limits) {
-	for _, limits := range list {
-		if atomic.LoadInt32(&limits.Moved) != 0 {
-			limiter.EndSwitch(limits)
-		}
-	}
 }

@@ -6,12 +6,13 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"reflect"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
@@ -19,7 +20,7 @@ import (
 // and Unwrap on the way through the interpreter. So it is Traefik's HTTP client that says when a request has been sent to the service, and when
 // the answer begins. If another middleware answers, the client is not asked, and the request is under way until that has ended.
 type guarded struct {
-	refusals, second int64 // requests that limits have rejected in this second, and which that is, of the registry's clock; first, as in meter
+	refusals, second int64 // requests that limits have rejected in this second, and which that is, of the host's clock; first, as in metrics.Meter
 
 	next   http.Handler
 	engine *engine
@@ -116,7 +117,7 @@ func countRefusal(g *guarded, of *guard.Rule, key string) {
 		}
 		many = sampledRefusals
 	}
-	now := guardNow(g.engine.registry)
+	now := guardNow(g.engine.host)
 	if second := now / 1_000_000; second != atomic.SwapInt64(&g.second, second) {
 		atomic.StoreInt64(&g.refusals, 0)
 	}
@@ -220,7 +221,7 @@ const (
 // admit passes a request on if the guard admits it, and turns it away otherwise.
 func admit(g *guarded, w http.ResponseWriter, r *http.Request, of *guard.Rule, key string) {
 	e := g.engine
-	now := guardNow(e.registry)
+	now := guardNow(e.host)
 	s := e.guardSettings
 	priority := false
 	if s.Values != nil {
@@ -256,23 +257,13 @@ func admit(g *guarded, w http.ResponseWriter, r *http.Request, of *guard.Rule, k
 	p.returned = true
 }
 
-// guardNow returns the time by which guards go. The registry's clock is a call more, which only tests need.
-func guardNow(g *registry) int64 {
-	if g.wall == nil {
-		return int64(time.Since(guardsBegun) / time.Microsecond)
-	}
-	return int64(g.clock() / time.Microsecond)
-}
-
-var guardsBegun = time.Now()
-
 // uploaded has a passage be under way, since its body has come.
 func uploaded(p *passage) {
 	was := atomic.LoadInt32(&p.state)
 	if was&^1 != passageUploads {
 		return
 	}
-	atomic.StoreInt64(&p.begun, guardNow(p.g.engine.registry))
+	atomic.StoreInt64(&p.begun, guardNow(p.g.engine.host))
 	atomic.StoreInt64(&p.under, guard.Resume(p.g.guard))
 	if !atomic.CompareAndSwapInt32(&p.state, was, passageUnderWay) {
 		guard.Pause(p.g.guard) // it has been answered meanwhile
@@ -300,7 +291,7 @@ func answered(p *passage) {
 	}
 	guard.Pause(p.g.guard)
 	atomic.StoreInt32(&p.was, was)
-	atomic.StoreInt64(&p.took, guardNow(p.g.engine.registry)-atomic.LoadInt64(&p.begun))
+	atomic.StoreInt64(&p.took, guardNow(p.g.engine.host)-atomic.LoadInt64(&p.begun))
 }
 
 // informed has a passage be what it was before the first byte, since that was of an informational answer. Nothing will say when the
@@ -340,7 +331,7 @@ func finish(p *passage, w http.ResponseWriter, r *http.Request) {
 	if p.returned {
 		took = atomic.LoadInt64(&p.took)
 		if was == passageUnderWay { // the client has left, or another middleware has answered it
-			took = guardNow(g.engine.registry) - atomic.LoadInt64(&p.begun)
+			took = guardNow(g.engine.host) - atomic.LoadInt64(&p.begun)
 			if r.Context().Err() != nil {
 				guard.CountLeft(g.guard, atomic.LoadInt64(&p.under), took)
 				return
@@ -354,4 +345,68 @@ func finish(p *passage, w http.ResponseWriter, r *http.Request) {
 		guard.Took(p.of, took)
 	}
 	guard.Count(g.guard, p.many, atomic.LoadInt64(&p.under), took)
+}
+
+// writtenStatus returns the status that a handler has written to w; 0: it cannot be told. Neither net/http nor Traefik lets a plugin ask, and
+// a writer that asks cannot be put in between (see guarded). So this reads it from where they keep it, and what it does not know there is 0.
+func writtenStatus(w http.ResponseWriter) int64 {
+	const deepest = 32
+	v := reflect.ValueOf(w)
+	for i := 0; i < deepest; i++ {
+		kind := v.Kind()
+		if kind == reflect.Ptr || kind == reflect.Interface {
+			v = v.Elem()
+			continue
+		}
+		if kind != reflect.Struct {
+			return 0
+		}
+		status := memberOf(v, statusFields)
+		if status.Kind() == reflect.Int {
+			return status.Int()
+		}
+		v = memberOf(v, writerFields)
+	}
+	return 0
+}
+
+// The names of the fields in which writers keep the status, and other writers: those of net/http, with HTTP/2, of Traefik, and of net/http/httptest.
+var (
+	statusFields = []string{"status", "statusCode", "Code"}
+	writerFields = []string{"rw", "ResponseWriter", "rws", "w"}
+)
+
+// memberOf returns the first field of a struct that has one of these names. The zero Value has the Kind Invalid: there is none.
+func memberOf(v reflect.Value, names []string) reflect.Value {
+	for _, name := range names {
+		if f := v.FieldByName(name); f.IsValid() {
+			return f
+		}
+	}
+	return reflect.Value{}
+}
+
+// sharedGuard is a guard of the process.
+type sharedGuard struct {
+	guard *guard.Guard
+	alone *guard.Rule            // of requests under no rule
+	rules map[string]*guard.Rule // by label; with the registry's lock
+}
+
+// guardSeries has what metrics show of one guard.
+type guardSeries struct {
+	name   string
+	guard  *guard.Guard
+	labels []string      // of the rules; the first is empty: of requests under no rule
+	rules  []*guard.Rule // of the same order
+}
+
+// addGuard adds the metrics of a guard.
+func addGuard(p *metrics.Page, g *guardSeries, now int64) {
+	at := guard.Look(g.guard)
+	metrics.AddGuard(p, g.name, &at)
+	for i, label := range g.labels {
+		of := guard.LookAt(g.rules[i], now)
+		metrics.AddDemand(p, g.name, label, &of)
+	}
 }

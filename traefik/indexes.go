@@ -9,6 +9,15 @@ import (
 	"github.com/proxyweir/weir/core/memory"
 )
 
+// indexes find engines of the registry, so that a new one need not go over all of them: there may be thousands.
+type indexes struct {
+	middlewares map[string][]*engine // by the middleware's name
+	guards      map[string][]*engine // by the name of their guard
+	rules       map[string][]*engine // by the namespace and name of a rule, where the namespace is configured
+	files       map[string][]*engine // by the digest of their rule files
+	maxKeys     map[int]int          // how many ask for so many keys in memory
+}
+
 func newIndexes() indexes {
 	return indexes{
 		middlewares: make(map[string][]*engine),
@@ -106,9 +115,9 @@ func (x *indexes) mostKeys() int {
 }
 
 // newestOf returns the newest engine of a middleware, nil if there is none.
-func (g *registry) newestOf(middleware string) *engine {
+func (x *indexes) newestOf(middleware string) *engine {
 	var last *engine
-	for _, e := range g.indexes.middlewares[middleware] {
+	for _, e := range x.middlewares[middleware] {
 		if last == nil || e.number > last.number {
 			last = e
 		}
@@ -116,30 +125,15 @@ func (g *registry) newestOf(middleware string) *engine {
 	return last
 }
 
-// followNewest makes an engine the newest of its middleware, and the successor of the one that was.
-func (g *registry) followNewest(e *engine) {
-	before := g.newestOf(e.name)
-	if before == e {
-		return
-	}
-	g.engineCount++
-	e.number = g.engineCount
-	g.succeed(e, before)
-}
-
 // mostCompared is the most engines that a new one's rule or guard is compared with: those that were made last, which were compared with those before them.
 const mostCompared = 16
 
-// others returns those in a list that are of another middleware, and have handlers with a living context.
-func (g *registry) others(list []*engine, e *engine) []*engine {
+// others returns those in a list that are of another middleware, and live.
+func others(list []*engine, e *engine, lives func(*engine) bool) []*engine {
 	var found []*engine
 	for i := len(list) - 1; i >= 0 && len(found) < mostCompared; i-- {
 		other := list[i]
-		lives := false
-		for _, gen := range g.generations {
-			lives = lives || gen.has[other] && gen.ctx.Err() == nil
-		}
-		if lives && other.name != e.name {
+		if other.name != e.name && lives(other) {
 			found = append(found, other)
 		}
 	}
@@ -147,10 +141,10 @@ func (g *registry) others(list []*engine, e *engine) []*engine {
 }
 
 // compare logs which rules of a new engine share their counters with another middleware's though their limits are not the same, and so of its guard.
-func (g *registry) compare(e *engine) {
+func (x *indexes) compare(e *engine, lives func(*engine) bool) {
 	if e.guardSettings != nil {
-		for _, other := range g.others(g.indexes.guards[e.guardSettings.Name], e) {
-			g.reportGuard(e, other)
+		for _, other := range others(x.guards[e.guardSettings.Name], e, lives) {
+			reportGuard(e, other)
 		}
 	}
 	if !e.named {
@@ -164,43 +158,38 @@ func (g *registry) compare(e *engine) {
 	}
 	sort.Strings(names)
 	for _, name := range names {
-		for _, other := range g.others(g.indexes.rules[e.namespace+"/"+name], e) {
+		for _, other := range others(x.rules[e.namespace+"/"+name], e, lives) {
 			if theirs[other] == nil {
 				theirs[other] = other.inForce().byName()
 			}
 			if len(ours[name]) > 0 && len(theirs[other][name]) > 0 {
-				g.reportDifference(e, other, ours[name], theirs[other][name])
+				reportDifference(e, other, ours[name], theirs[other][name])
 			}
 		}
 	}
 }
 
+// reportGuard logs that two middlewares define the guard that they share in different ways.
+func reportGuard(e, other *engine) {
+	if e.guardSettings.Alike(other.guardSettings) {
+		return
+	}
+	e.host.say(e.name, fmt.Sprintf("guard %q is defined in another way by middleware %s, and what was loaded last is in force; make them alike, or give one of them another name",
+		e.guardSettings.Name, other.name))
+}
+
 // reportDifference logs that the rules of one name in two middlewares, which share their counters, have other limits.
-func (g *registry) reportDifference(e, other *engine, ours, theirs []*core.Rule) {
+func reportDifference(e, other *engine, ours, theirs []*core.Rule) {
 	name := ours[0].Name()
 	if termsOf(ours, true) == termsOf(theirs, true) {
 		if what := otherOverflow(ours, theirs); what != "" {
-			g.say(e.name, fmt.Sprintf("rule %q of namespace %q has %s in middleware %s; make them alike, or rename one",
+			e.host.say(e.name, fmt.Sprintf("rule %q of namespace %q has %s in middleware %s; make them alike, or rename one",
 				name, e.namespace, what, other.name))
 		}
 		return
 	}
-	g.say(e.name, fmt.Sprintf("rule %q of namespace %q is defined in another way by middleware %s: %s there, %s here; make them alike, or rename one",
+	e.host.say(e.name, fmt.Sprintf("rule %q of namespace %q is defined in another way by middleware %s: %s there, %s here; make them alike, or rename one",
 		name, e.namespace, other.name, termsOf(theirs, false), termsOf(ours, false)))
-}
-
-// byName returns the core rules of a set by name: a name has several if a value of the request chooses the limit.
-func (s *ruleSet) byName() map[string][]*core.Rule {
-	names := make(map[string][]*core.Rule, len(s.rules))
-	for _, r := range s.rules {
-		names[r.Ruled.Name] = r.Ruled.Limits.Rules()
-	}
-	if s.domain != nil {
-		for _, r := range s.domain.Rules() {
-			names[r.Name()] = []*core.Rule{r}
-		}
-	}
-	return names
 }
 
 // otherOverflow says how the overflow policies of rules with the same name and limits differ; "": they do not. All limits of a rule have
