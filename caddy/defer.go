@@ -279,8 +279,8 @@ func (z *Zone) checkStoredKey(d *Defer) error {
 // credentialsIn returns the source if its values are, by its name, credentials; "": they are not.
 func credentialsIn(source match.Source) string {
 	text := source.String()
-	_, name, _ := strings.Cut(text, ":")
-	if source.Kind() == "cookie" || deferral.IsSecret(name) || isCaddys(source) && deferral.IsSecret(text) {
+	kind, name, _ := strings.Cut(text, ":")
+	if kind == "cookie" || deferral.IsSecret(name) || isCaddys(source) && deferral.IsSecret(text) {
 		return text
 	}
 	return ""

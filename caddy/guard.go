@@ -358,7 +358,7 @@ func (g *guarded) turnAway(w http.ResponseWriter, r *http.Request, why int64) er
 		return errTurnedAway
 	}
 	header := w.Header()
-	header["Retry-After"] = []string{fmt.Sprint(answer.RetrySeconds(after))}
+	answer.SetRetryAfter(header, after)
 	repl := replacerOf(r)
 	repl.Set("http.rate_limit.guard.name", g.id)
 	repl.Set("http.rate_limit.guard.retry_after", answer.RetrySeconds(after))

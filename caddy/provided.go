@@ -55,11 +55,9 @@ func expectationsOf(h *Handler) *expectations {
 	e := new(expectations)
 	add := func(zone *Zone, setting string, sources []match.Source) {
 		for _, source := range sources {
-			switch source.Kind() {
-			case "client_ip", "remote_ip", "host", "method", "path", "static":
-				continue
+			if source.ClientChooses() || source.Custom() != nil {
+				e.list = append(e.list, &expected{zone: zone, setting: setting, source: source})
 			}
-			e.list = append(e.list, &expected{zone: zone, setting: setting, source: source})
 		}
 	}
 	of := func(text string) []match.Source {

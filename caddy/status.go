@@ -185,7 +185,7 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	checks, err := s.look(r)
 	if err != nil {
 		s.logger.Debug("a client's quotas could not be read", zap.Error(err))
-		header.Set("Retry-After", "1")
+		answer.SetRetryAfter(header, 0)
 		return s.answer(w, r, http.StatusServiceUnavailable, []byte(`{"error":"the rate limits cannot be checked; try again"}`+"\n"))
 	}
 	return s.answer(w, r, http.StatusOK, answer.AppendQuotas(nil, checks, &core.Verdict{Reported: -1}))

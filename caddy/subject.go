@@ -188,13 +188,7 @@ var shownPlaceholders = map[string]bool{
 
 // isSecret reports whether a source's value may be a credential.
 func isSecret(source match.Source) bool {
-	switch source.Kind() {
-	case "header", "cookie", "query":
-		return true
-	case "custom":
-		return !shownPlaceholders[source.String()]
-	}
-	return false
+	return source.ClientChooses() || source.Custom() != nil && !shownPlaceholders[source.String()]
 }
 
 // of returns the key whose parts have these values. The error says why no request has such a key, and what would be right.

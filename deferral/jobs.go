@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/proxyweir/weir/core/answer"
 )
 
 // longestPoll is the longest that a client may wait for a job to end.
@@ -77,7 +79,7 @@ func (d *Desk) write(w http.ResponseWriter, code int, j *Job, expected time.Dura
 	if !j.State.Ended() {
 		due := time.Now().Add(expected).UTC().Truncate(time.Millisecond)
 		s.Due = &due
-		h.Set("Retry-After", strconv.FormatInt(max(1, int64((expected+time.Second-1)/time.Second)), 10))
+		answer.SetRetryAfter(h, expected.Microseconds())
 	} else {
 		ended := j.Ended.UTC()
 		s.Ended = &ended
@@ -165,7 +167,7 @@ func (d *Desk) fail(w http.ResponseWriter, err error) {
 	case errors.Is(err, ErrRuns):
 		problem(w, http.StatusConflict, "the job is running, and can no longer be cancelled")
 	default:
-		w.Header().Set("Retry-After", "1")
+		answer.SetRetryAfter(w.Header(), 0)
 		problem(w, http.StatusServiceUnavailable, "the job cannot be looked up now")
 	}
 }

@@ -19,7 +19,7 @@ type field struct {
 	any    bool   // only its presence matters
 }
 
-// newField reads a source. ok is false for a source that every line has.
+// newField reads a source. ok is false for a source that every line has. No line has one that is not named here.
 func newField(source string) (f field, ok bool) {
 	f.text = strings.TrimSpace(source)
 	f.kind, f.name, _ = strings.Cut(f.text, ":")
@@ -32,7 +32,7 @@ func newField(source string) (f field, ok bool) {
 		}
 	case "cookie":
 		f.header = "Cookie"
-	default: // method, path, static
+	case "", "method", "path", "static":
 		return f, false
 	}
 	return f, true

@@ -76,14 +76,10 @@ func showKey(rule *ruleset.Rule, key string, plain bool) string {
 	}
 	parts := make([]string, 0, len(values))
 	for i, value := range values {
-		kind := ""
-		if i < len(rule.Parts) {
-			kind, _, _ = strings.Cut(rule.Parts[i].Source.String(), ":")
-		}
 		switch {
 		case value == "":
 			value = "(none)"
-		case !plain && (kind == "header" || kind == "cookie" || kind == "query"):
+		case !plain && i < len(rule.Parts) && rule.Parts[i].Source.ClientChooses():
 			value = pseudonym(value)
 		default:
 			value = shown(value, 80)

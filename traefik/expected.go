@@ -33,8 +33,7 @@ func (e *engine) expect() {
 		if source == nil {
 			return
 		}
-		switch source.Kind() {
-		case "header", "cookie", "query":
+		if source.ClientChooses() {
 			e.expected = append(e.expected, &expected{what: what, source: source, rule: rule})
 		}
 	}

@@ -76,7 +76,7 @@ func (s *sharedRedis) greet(middleware string) {
 	}
 }
 
-// tell writes to the log when a server's circuit breaker opens, and when it closes.
+// report writes to the log when a server's circuit breaker opens, and when it closes.
 func (s *sharedRedis) report(middleware, server string, err error) {
 	if s.ended.Load() {
 		return

@@ -46,7 +46,7 @@ func serveQuotas(e *engine, w http.ResponseWriter, r *http.Request) {
 	header["Content-Type"] = []string{"application/json"}
 	header["Cache-Control"] = []string{"no-store"}
 	if status != http.StatusOK {
-		header["Retry-After"] = []string{"1"}
+		answer.SetRetryAfter(header, 0)
 	}
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {

@@ -121,11 +121,3 @@ func withoutLater(members string, retry int64) string {
 func seconds(micros int64) int64 {
 	return (micros + 999_999) / 1_000_000
 }
-
-// RetrySeconds returns the Retry-After of a wait in microseconds: whole seconds, rounded up, at least 1.
-func RetrySeconds(micros int64) int64 {
-	if micros <= 1_000_000 {
-		return 1
-	}
-	return seconds(micros)
-}

@@ -8,7 +8,7 @@ import (
 	"github.com/proxyweir/weir/core/rate"
 )
 
-// NewQuotaFields prepares the quota fields of a rule for core.Tell, which sets them as WriteHeaders does.
+// NewQuotaFields prepares the quota fields of a rule for memory.SetQuotaFields, which sets them as WriteHeaders does.
 func NewQuotaFields(r *core.Rule, f Fields) *memory.QuotaFields {
 	return memory.MakeQuotaFields(r, f.XRateLimit, f.IETF, func(h http.Header, remaining, reset, more int64) {
 		checks := []core.Check{{Rule: r}}

@@ -3,7 +3,6 @@ package front
 import (
 	"math/rand"
 	"net/http"
-	"strconv"
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
@@ -50,7 +49,7 @@ func Reject(w http.ResponseWriter, r *http.Request, q *Inquiry, message string, 
 func Unavailable(w http.ResponseWriter, r *http.Request, after int64, message string) {
 	header := w.Header()
 	header["Cache-Control"] = []string{"no-store"}
-	header["Retry-After"] = []string{strconv.FormatInt(answer.RetrySeconds(after), 10)}
+	answer.SetRetryAfter(header, after)
 	if answer.IsGRPC(r) {
 		answer.GRPC(w, answer.GRPCUnavailable, message)
 		return
@@ -68,7 +67,7 @@ func Overloaded(w http.ResponseWriter, r *http.Request, after int64) {
 		return
 	}
 	header["Cache-Control"] = []string{"no-store"}
-	header["Retry-After"] = []string{strconv.FormatInt(answer.RetrySeconds(after), 10)}
+	answer.SetRetryAfter(header, after)
 	header["Content-Type"] = []string{"application/problem+json"}
 	w.WriteHeader(http.StatusServiceUnavailable)
 	_, _ = w.Write(answer.ReducedCapacityBody())

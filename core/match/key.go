@@ -29,16 +29,26 @@ type Custom interface {
 // NewSource returns the source that a proxy defines in its own language.
 func NewSource(custom Custom) Source { return Source{kind: "custom", custom: custom} }
 
-// Kind returns the kind of the source: the word that it begins with, or "custom".
-func (s Source) Kind() string { return s.kind }
-
 // Custom returns the argument of NewSource; nil: the source is one of this package's own kinds.
 func (s Source) Custom() Custom { return s.custom }
 
+// IsAddress reports whether the source is the address of the client or of the connection.
+func (s Source) IsAddress() bool { return s.kind == "client_ip" || s.kind == "remote_ip" }
+
 // OfAddress reports whether the source is, or has, the address of the client or of the connection.
-func (s Source) OfAddress() bool {
-	return s.kind == "client_ip" || s.kind == "remote_ip" || s.custom != nil && s.custom.OfAddress()
+func (s Source) OfAddress() bool { return s.IsAddress() || s.custom != nil && s.custom.OfAddress() }
+
+// MayHoldAddress reports whether a value that is an address is one, so that prefixes group it. Hosts keep what looks like a port.
+func (s Source) MayHoldAddress() bool {
+	return (s.IsAddress() || s.kind == "header" || s.custom != nil) && !s.Respells()
 }
+
+// ClientChooses reports whether the client sends the value as it likes, or none: it may be a secret, and requests may lack it. Of sources in a proxy's own
+// language only the proxy knows.
+func (s Source) ClientChooses() bool { return ClientChooses(s.kind) }
+
+// ClientChooses reports the same of a kind of sources: the word before the colon.
+func ClientChooses(kind string) bool { return kind == "header" || kind == "cookie" || kind == "query" }
 
 var sourceKinds = []string{"client_ip", "remote_ip", "host", "method", "path", "header", "cookie", "query", "static"}
 
@@ -50,7 +60,7 @@ func ParseSource(s string) (Source, error) {
 		m := words.OneOf("key", strconv.Quote(s), kind, sourceKinds)
 		m.Says = "the source " + m.Says
 		return Source{}, m
-	case kind == "header" || kind == "cookie" || kind == "query" || kind == "static":
+	case ClientChooses(kind) || kind == "static":
 		if name == "" {
 			return Source{}, words.Wrong("key", strconv.Quote(s), "write %s:%s", kind, map[bool]string{true: "TEXT", false: "NAME"}[kind == "static"])
 		}

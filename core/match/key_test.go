@@ -204,7 +204,7 @@ func TestEverySourceTakesItsPartOfARequest(t *testing.T) {
 		if err != nil || s.String() != text || s.Value(r, "192.0.2.7") != value {
 			t.Errorf("%s: %s, %q, %v", text, s.String(), s.Value(r, "192.0.2.7"), err)
 		}
-		seen[s.Kind()] = true
+		seen[s.kind] = true
 	}
 	for _, kind := range sourceKinds {
 		if !seen[kind] {

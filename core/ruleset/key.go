@@ -32,9 +32,7 @@ func (c *compiler) setKey() {
 
 // addPart adds a part to the key.
 func (c *compiler) addPart(source match.Source) {
-	kind := source.Kind()
-	masked := kind == "client_ip" || kind == "remote_ip" || (kind == "header" || kind == "custom") && !source.Respells() // hosts keep what looks like a port
-	c.rule.Parts = append(c.rule.Parts, Part{Source: source, Address: kind == "client_ip", Masked: masked})
+	c.rule.Parts = append(c.rule.Parts, Part{Source: source, Address: source.String() == "client_ip", Masked: source.MayHoldAddress()})
 }
 
 // setTemplate reads the key in the proxy's own language.

@@ -367,8 +367,7 @@ func (c *compiler) setTier() {
 		c.failIn("tiers", "", hinted(words.Of(err).Named("source"), text), "tiers", "source")
 		return
 	}
-	kind := source.Kind()
-	if kind == "static" {
+	if source.Static() {
 		c.failIn("tiers", "", words.Wrong("source", strconv.Quote(text), "is the same for all requests; write what their tier is read from, such as header:X-Plan"))
 		return
 	}
@@ -379,7 +378,7 @@ func (c *compiler) setTier() {
 		_, err := source.Spell(tier.Name)
 		isAddress := match.ReadAddress(tier.Name).IsValid()
 		_, notNetwork := match.ParseNetwork(tier.Name)
-		if !isAddress && (kind == "client_ip" || kind == "remote_ip" || notNetwork == nil) {
+		if !isAddress && (source.IsAddress() || notNetwork == nil) {
 			err = words.Wrong("", strconv.Quote(tier.Name), "must be an address, since the tier is one; overrides with a prefix beside them are for networks")
 		}
 		if err != nil {
@@ -388,8 +387,8 @@ func (c *compiler) setTier() {
 		c.rule.tierOfAddress = c.rule.tierOfAddress || isAddress && !source.Respells()
 	}
 	c.rule.tier = &source
-	if kind == "header" || kind == "cookie" || kind == "query" {
-		_, name, _ := strings.Cut(source.String(), ":")
+	if source.ClientChooses() {
+		kind, name, _ := strings.Cut(source.String(), ":")
 		c.rule.Advice = append(c.rule.Advice, words.Wrong("tiers", "", "the %s %s is what the client sends, so that it can choose its own limit; have the proxy set it to what it knows, or delete it from requests", kind, name))
 	}
 }
@@ -478,7 +477,7 @@ func (c *compiler) setCost(config *core.RuleConfig) {
 		return
 	}
 	kind, _, named := strings.Cut(text, ":")
-	if named && c.in.Template == nil && (kind == "header" || kind == "query" || kind == "cookie") {
+	if named && c.in.Template == nil && match.ClientChooses(kind) {
 		source, err := match.ParseSource(text)
 		if err != nil {
 			c.fail(words.Wrong("cost", strconv.Quote(c.text.Texts["cost"]), "write %s:NAME", kind))
