@@ -100,3 +100,9 @@ func (a *Advisor) check() error {
 		Interval: time.Duration(a.Interval), Timeout: time.Duration(a.Timeout), WarmUp: time.Duration(a.WarmUp), PublicKey: a.PublicKey, TLS: a.TLS != nil}
 	return front.CheckAdvisor(&c, true)
 }
+
+// UnmarshalJSON reads an advisor's settings as strictly as the app's.
+func (a *Advisor) UnmarshalJSON(data []byte) error {
+	type plain Advisor
+	return unmarshalPart("advisor", data, (*plain)(a))
+}

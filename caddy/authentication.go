@@ -2,38 +2,41 @@ package ratelimit
 
 import (
 	"encoding/json"
+	"reflect"
 	"slices"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// authenticatedBefore reports whether an authenticating handler runs before h, which is being provisioned: in an earlier route
-// around it, or earlier in its own route.
-func authenticatedBefore(ctx caddy.Context, h *Handler) bool {
+// The functions of this file know a handler that is being provisioned by its zones: its own JSON is still among that of the others.
+
+// authenticatedBefore reports whether an authenticating handler runs before that with some zones, which is being provisioned: in an earlier
+// route around it, or earlier in its own route.
+func authenticatedBefore(ctx caddy.Context, zones map[string]*Zone) bool {
 	for _, mod := range ctx.Modules() {
-		if sub, ok := mod.(*caddyhttp.Subroute); ok && h.authenticatedIn(sub.Routes) {
+		if sub, ok := mod.(*caddyhttp.Subroute); ok && authenticatedIn(sub.Routes, zones) {
 			return true
 		}
 	}
 	for _, server := range serversIn(ctx) {
-		if h.authenticatedIn(server.Routes) {
+		if authenticatedIn(server.Routes, zones) {
 			return true
 		}
 	}
 	return false
 }
 
-// authenticatedIn looks through routes for such a handler. While routes are being provisioned, those before h's already have their
-// handlers, and h's own is still raw JSON. In the routes of another server it does not find h.
-func (h *Handler) authenticatedIn(routes caddyhttp.RouteList) bool {
+// authenticatedIn looks through routes for such a handler. While routes are being provisioned, those before the handler's already have their
+// handlers, and its own is still raw JSON. In the routes of another server it is not found.
+func authenticatedIn(routes caddyhttp.RouteList, zones map[string]*Zone) bool {
 	own := slices.IndexFunc(routes, func(route caddyhttp.Route) bool { return len(route.HandlersRaw) > 0 })
 	if own < 0 {
 		return false
 	}
-	before, found := false, false // in h's own route
+	before, found := false, false // in the handler's own route
 	for _, raw := range routes[own].HandlersRaw {
-		if found = h.isIn(raw); found {
+		if found = isIn(raw, zones); found {
 			break
 		}
 		before = before || authenticates(raw)
@@ -59,15 +62,42 @@ func authenticates(handler json.RawMessage) bool {
 	return anyObject(handler, func(o map[string]any) bool { return o["handler"] == "authentication" })
 }
 
-// isIn reports whether a handler's JSON is that of h, or contains it.
-func (h *Handler) isIn(handler json.RawMessage) bool {
+// isIn reports whether a handler's JSON is that of the handler with some zones, or contains it.
+func isIn(handler json.RawMessage, zones map[string]*Zone) bool {
 	return anyObject(handler, func(o map[string]any) bool {
-		zones, _ := o["rate_limits"].(map[string]any)
-		for name := range zones {
-			if h.RateLimits[name] == nil {
+		written, _ := o["rate_limits"].(map[string]any)
+		for name := range written {
+			if zones[name] == nil {
 				return false
 			}
 		}
-		return o["handler"] == "rate_limit" && len(zones) == len(h.RateLimits)
+		return o["handler"] == "rate_limit" && len(written) == len(zones)
 	})
+}
+
+// trustsNoProxy reports whether the handler with some zones, which is being provisioned, is in a server without trusted_proxies.
+func trustsNoProxy(ctx caddy.Context, zones map[string]*Zone) bool {
+	for _, server := range serversIn(ctx) {
+		if !trustsProxies(server) && isOf(server, zones) {
+			return true
+		}
+	}
+	return false
+}
+
+// isOf reports whether that handler is in a route of a server that is not provisioned yet, so that its own route is still raw JSON.
+func isOf(server *caddyhttp.Server, zones map[string]*Zone) bool {
+	return slices.ContainsFunc(rawHandlersOf("", server), func(raw rawHandlers) bool {
+		return slices.ContainsFunc(raw.list, func(handler json.RawMessage) bool { return isIn(handler, zones) })
+	})
+}
+
+// trustsProxies reports whether a server has trusted_proxies. After provisioning, Caddy clears the public field, and keeps the
+// proxies in an unexported one. A Caddy without that field counts as one that trusts, so that no warning is wrong.
+func trustsProxies(server *caddyhttp.Server) bool {
+	if server.TrustedProxiesRaw != nil || server.TrustedProxiesUnix {
+		return true
+	}
+	provisioned := reflect.ValueOf(server).Elem().FieldByName("trustedProxies")
+	return provisioned.Kind() != reflect.Interface || !provisioned.IsNil()
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 
@@ -100,14 +101,11 @@ func (h *Handler) checkFits(global *App) error {
 	case store != memoryName:
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
-		for _, r := range h.RateLimits[name].rule.Limits.Rules() {
+	for _, name := range slices.Sorted(maps.Keys(h.written)) {
+		zone := h.written[name]
+		for _, r := range zone.rule.Limits.Rules() {
 			if err := fits(r); err != nil {
-				at, written := h.consistent[name]
-				if !written {
-					at = h.places[name]
-				}
-				return errorAt(at, fmt.Errorf("zone %q: %w", name, err))
+				return errorAt(zone.placeOf("consistency"), fmt.Errorf("zone %q: %w", name, err))
 			}
 		}
 	}
@@ -150,8 +148,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) error {
 	d.Next() // the directive's name
 	h.RateLimits = make(map[string]*Zone)
-	h.places = make(map[string]caddyfile.Token)
-	h.consistent = make(map[string]caddyfile.Token)
+	h.written = make(map[string]*writtenZone)
 	args := d.RemainingArgs()
 	if len(args) > 0 {
 		if err := h.shortForm(d, matcher, args); err != nil {
@@ -166,7 +163,7 @@ func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) err
 		if why := refusal(word, "take the line out"); why != "" {
 			return d.Errf("rate_limit: %s", why)
 		}
-		if slices.Contains(wordsOf(new(zoneBlock).settings()), word) {
+		if slices.Contains(zoneWords(), word) {
 			return d.Errf("rate_limit: %s belongs in a zone's block, not beside the zones", word)
 		}
 		return nil
@@ -208,10 +205,11 @@ func (h *Handler) shortForm(d *caddyfile.Dispenser, matcher string, args []strin
 		zone.Key = args[1]
 	}
 	name := shortName(matcher, zone.Key)
-	if err := zone.compile(name, ""); err != nil {
+	compiled, err := zone.compile(name, "")
+	if err != nil {
 		return d.WrapErr(inCaddyfile.write(err))
 	}
-	h.RateLimits[name], h.places[name] = zone, d.Token()
+	h.RateLimits[name], h.written[name] = zone, &writtenZone{compiledZone: compiled, at: d.Token()}
 	return nil
 }
 
@@ -300,6 +298,32 @@ func rulesFiles(to *[]string) func(d *caddyfile.Dispenser) error {
 	}
 }
 
+// zone reads zone <name> { ... }.
+func (h *Handler) zone(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) != 1 {
+		return d.Errf("zone: takes one name, not %d", len(args))
+	}
+	name := args[0]
+	if err := words.CheckName(name); err != nil {
+		return d.Errf("zone: %v", err)
+	}
+	if first := h.written[name]; first != nil {
+		return d.Errf("zone %q: duplicate name, first at %s; remove or rename one", name, placeOf(first.at))
+	}
+	zone, err := readZone(d, name, wordsOf(h.settings()))
+	if err != nil {
+		return err
+	}
+	h.RateLimits[name], h.written[name] = zone.Zone, zone
+	if zone.Defer != nil {
+		if _, _, err := deferringZone(h.RateLimits); err != nil {
+			return errorAt(zone.placeOf("defer"), err)
+		}
+	}
+	return nil
+}
+
 // headers reads which header fields the handler sets.
 func (h *Handler) headers(d *caddyfile.Dispenser) error {
 	h.Headers = d.RemainingArgs()
@@ -353,14 +377,69 @@ func (h *Handler) ownStore(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// refusal says what to use in place of a word of caddy-ratelimit that Weir does not support; "" if word is none of them. remove says how to remove the word
-// in the configuration's language.
-func refusal(word, remove string) string {
-	if word == "disable_metrics" {
-		return "disable_metrics is not supported: there are a few series for each zone, and none for a key; " + remove
-	}
-	return ""
-}
-
 // Interface guard
 var _ caddyfile.Unmarshaler = (*Handler)(nil)
+
+// parseGlobalOption reads the global option rate_limit. Syntax:
+//
+//	rate_limit {
+//		store memory | redis {
+//			...
+//		} | storage {
+//			...
+//		}
+//		rules_file     <path or glob...>
+//		rules_interval <duration>
+//	}
+func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
+	d.Next() // the option's name
+	if existing != nil {
+		return nil, d.Err("rate_limit: duplicate global option; keep one")
+	}
+	app := &App{}
+	if args := d.RemainingArgs(); len(args) > 0 {
+		return nil, d.Errf("rate_limit: the global option takes a block, not %q; limits are written in sites", args[0])
+	}
+	line := d.Token()
+	settings := app.settings()
+	_, err := readBlock(d, "rate_limit", settings, func(word string) error {
+		if word == "zone" {
+			return d.Err("rate_limit: zones are written in sites; the global option says what they share")
+		}
+		return unknownWord(d, "the global option rate_limit", word, wordsOf(settings))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if app.StoreRaw == nil && len(app.RulesFiles) == 0 && app.RulesInterval == 0 && app.Advisor == nil {
+		return nil, errorAt(line, errors.New("rate_limit: the global option is empty; write a store, a rules_file or an advisor in it, or take it out"))
+	}
+	return httpcaddyfile.App{Name: "rate_limit", Value: caddyconfig.JSON(app, nil)}, nil
+}
+
+// settings returns the lines that the global option may have.
+func (a *App) settings() []setting {
+	return []setting{
+		{word: "store", to: func(d *caddyfile.Dispenser) (err error) {
+			a.StoreRaw, err = parseStore(d)
+			return err
+		}},
+		{word: "rules_file", to: rulesFiles(&a.RulesFiles), often: true},
+		durationTo("rules_interval", &a.RulesInterval, "1s", "1h"),
+		{word: "advisor", to: func(d *caddyfile.Dispenser) error {
+			a.Advisor = new(Advisor)
+			return a.Advisor.read(d)
+		}},
+	}
+}
+
+// distributed reads caddy-ratelimit's distributed { … }.
+func (h *Handler) distributed(d *caddyfile.Dispenser) error {
+	if args := d.RemainingArgs(); len(args) > 0 {
+		return d.Errf("distributed: takes a block or nothing, not %q", args[0])
+	}
+	var s StorageStore
+	_, err := readBlock(d, "distributed", s.settings(), nil)
+	h.Distributed = &Distributed{ReadInterval: s.ReadInterval, WriteInterval: s.WriteInterval, PurgeAge: s.PurgeAge}
+	return err
+}

@@ -15,59 +15,6 @@ func init() {
 	httpcaddyfile.RegisterGlobalOption("rate_limit", parseGlobalOption)
 }
 
-// parseGlobalOption reads the global option rate_limit. Syntax:
-//
-//	rate_limit {
-//		store memory | redis {
-//			...
-//		} | storage {
-//			...
-//		}
-//		rules_file     <path or glob...>
-//		rules_interval <duration>
-//	}
-func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
-	d.Next() // the option's name
-	if existing != nil {
-		return nil, d.Err("rate_limit: duplicate global option; keep one")
-	}
-	app := &App{}
-	if args := d.RemainingArgs(); len(args) > 0 {
-		return nil, d.Errf("rate_limit: the global option takes a block, not %q; limits are written in sites", args[0])
-	}
-	line := d.Token()
-	settings := app.settings()
-	_, err := readBlock(d, "rate_limit", settings, func(word string) error {
-		if word == "zone" {
-			return d.Err("rate_limit: zones are written in sites; the global option says what they share")
-		}
-		return unknownWord(d, "the global option rate_limit", word, wordsOf(settings))
-	})
-	if err != nil {
-		return nil, err
-	}
-	if app.StoreRaw == nil && len(app.RulesFiles) == 0 && app.RulesInterval == 0 && app.Advisor == nil {
-		return nil, errorAt(line, errors.New("rate_limit: the global option is empty; write a store, a rules_file or an advisor in it, or take it out"))
-	}
-	return httpcaddyfile.App{Name: "rate_limit", Value: caddyconfig.JSON(app, nil)}, nil
-}
-
-// settings returns the lines that the global option may have.
-func (a *App) settings() []setting {
-	return []setting{
-		{word: "store", to: func(d *caddyfile.Dispenser) (err error) {
-			a.StoreRaw, err = parseStore(d)
-			return err
-		}},
-		{word: "rules_file", to: rulesFiles(&a.RulesFiles), often: true},
-		durationTo("rules_interval", &a.RulesInterval, "1s", "1h"),
-		{word: "advisor", to: func(d *caddyfile.Dispenser) error {
-			a.Advisor = new(Advisor)
-			return a.Advisor.read(d)
-		}},
-	}
-}
-
 // parseStore reads store <name> { … } into the JSON of the module.
 func parseStore(d *caddyfile.Dispenser) (json.RawMessage, error) {
 	if !d.NextArg() {
@@ -209,17 +156,6 @@ func readStorage(d *caddyfile.Dispenser, where string, to *json.RawMessage) erro
 	}
 	*to = caddyconfig.JSONModuleObject(module, "module", name, nil)
 	return nil
-}
-
-// distributed reads caddy-ratelimit's distributed { … }.
-func (h *Handler) distributed(d *caddyfile.Dispenser) error {
-	if args := d.RemainingArgs(); len(args) > 0 {
-		return d.Errf("distributed: takes a block or nothing, not %q", args[0])
-	}
-	var s StorageStore
-	_, err := readBlock(d, "distributed", s.settings(), nil)
-	h.Distributed = &Distributed{ReadInterval: s.ReadInterval, WriteInterval: s.WriteInterval, PurgeAge: s.PurgeAge}
-	return err
 }
 
 // address reads the addresses of a line in the block.

@@ -24,44 +24,43 @@ type zoneBlock struct {
 	at    map[string]caddyfile.Token // the place of each word, and of each member or item in it, by the path of a words.Mistake
 }
 
-// zone reads a zone's block.
-func (h *Handler) zone(d *caddyfile.Dispenser) error {
-	args := d.RemainingArgs()
-	if len(args) != 1 {
-		return d.Errf("zone: takes one name, not %d", len(args))
+// writtenZone is a zone of a Caddyfile, with its place and those of its words.
+type writtenZone struct {
+	*compiledZone
+	at     caddyfile.Token
+	places map[string]caddyfile.Token
+}
+
+// placeOf returns the place of a word of the zone, or that of the zone if the word is not written.
+func (z *writtenZone) placeOf(word string) caddyfile.Token {
+	if token, ok := z.places[word]; ok {
+		return token
 	}
-	name := args[0]
-	if err := words.CheckName(name); err != nil {
-		return d.Errf("zone: %v", err)
-	}
-	if h.RateLimits[name] != nil {
-		return d.Errf("zone %q: duplicate name, first at %s; remove or rename one", name, placeOf(h.places[name]))
-	}
+	return z.at
+}
+
+// zoneWords returns the words that a zone's block may have.
+func zoneWords() []string { return wordsOf(new(zoneBlock).settings()) }
+
+// readZone reads a zone's block. beside are the words of the block around it.
+func readZone(d *caddyfile.Dispenser, name string, beside []string) (*writtenZone, error) {
 	b := &zoneBlock{where: fmt.Sprintf("zone %q: ", name), at: make(map[string]caddyfile.Token)}
 	line := d.Token()
 	at, err := readBlock(d, fmt.Sprintf("zone %q", name), b.settings(), func(word string) error {
-		if slices.Contains(wordsOf(h.settings()), word) {
+		if slices.Contains(beside, word) {
 			return d.Errf("%s%s belongs in the block of rate_limit, beside the zones", b.where, word)
 		}
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	maps.Copy(b.at, at)
-	if err := b.zone.compile(name, ""); err != nil {
-		return errorAt(b.lineOf(words.Of(err), line), inCaddyfile.write(err))
+	c, err := b.zone.compile(name, "")
+	if err != nil {
+		return nil, errorAt(b.lineOf(words.Of(err), line), inCaddyfile.write(err))
 	}
-	h.RateLimits[name], h.places[name] = &b.zone, line
-	if token, ok := b.at["consistency"]; ok {
-		h.consistent[name] = token
-	}
-	if b.zone.Defer != nil {
-		if _, _, err := h.deferringZone(); err != nil {
-			return errorAt(b.at["defer"], err)
-		}
-	}
-	return nil
+	return &writtenZone{c, line, b.at}, nil
 }
 
 // lineOf returns the token that a mistake is about. Which fields go together is known only at the zone's end, but the error must

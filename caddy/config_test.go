@@ -416,7 +416,7 @@ func FuzzKeyTemplate(f *testing.F) {
 			return nil
 		})
 		zone := Zone{Key: template, Requests: 5, Period: "1s"}
-		if zoneErr := zone.compile("z", ""); zoneErr != nil {
+		if _, zoneErr := zone.compile("z", ""); zoneErr != nil {
 			if !strings.HasPrefix(zoneErr.Error(), fmt.Sprintf("zone \"z\": key %q: ", template)) {
 				t.Errorf("does not say which key: %v", zoneErr)
 			}
@@ -489,14 +489,14 @@ func FuzzKeysOfDifferentValuesDiffer(f *testing.F) {
 	f.Add("0::ffff:192.0.2.1", "", "", "192.0.2.1", "", "")
 	f.Add("2001:DB8:0::1", "", "", "2001:db8::1", "", "")
 	f.Add("[2001:db8::1]:443", "192.0.2.1:80", "", "2001:db8::1", "192.0.2.1", "")
-	zones := make([]*Zone, 4)
+	zones := make([]*compiledZone, 4)
 	for n := 1; n < len(zones); n++ {
 		template := "user"
 		for i := range n {
 			template += "-{http.request.header.X-" + string(rune('A'+i)) + "}"
 		}
-		zones[n] = &Zone{Key: template, Requests: 5, Period: "1s"}
-		if err := zones[n].compile("z", ""); err != nil {
+		var err error
+		if zones[n], err = (&Zone{Key: template, Requests: 5, Period: "1s"}).compile("z", ""); err != nil {
 			f.Fatal(err)
 		}
 	}

@@ -231,7 +231,7 @@ func wrongDefer(word string, err error) error {
 }
 
 // checkDefer says what is wrong with how a compiled zone defers.
-func (z *Zone) checkDefer() error {
+func (z *compiledZone) checkDefer() error {
 	if z.Defer == nil {
 		return nil
 	}
@@ -264,7 +264,7 @@ func (z *Zone) checkDefer() error {
 }
 
 // checkStoredKey refuses a zone whose key has credentials, if keys are stored by d and d does not encrypt.
-func (z *Zone) checkStoredKey(d *Defer) error {
+func (z *compiledZone) checkStoredKey(d *Defer) error {
 	if len(d.Encrypt) > 0 {
 		return nil
 	}
@@ -286,9 +286,9 @@ func credentialsIn(source match.Source) string {
 	return ""
 }
 
-// deferringZone returns the zone of the handler that defers; nil: none does. The error says that there are several.
-func (h *Handler) deferringZone() (zone *Zone, name string, err error) {
-	for other, z := range h.RateLimits {
+// deferringZone returns the zone of a handler that defers; nil: none does. The error says that there are several.
+func deferringZone(zones map[string]*Zone) (zone *Zone, name string, err error) {
+	for other, z := range zones {
 		if z == nil || z.Defer == nil {
 			continue
 		}

@@ -27,7 +27,7 @@ import (
 // request.
 type deferring struct {
 	h       *Handler
-	zone    *Zone
+	zone    *openZone
 	config  *Defer // with defaults
 	desk    *deferral.Desk
 	worker  *deferral.Worker
@@ -57,11 +57,12 @@ const jobPause = 5 * time.Second
 
 // provisionDeferring makes the handler ready to defer, if one of its zones does. All zones have been provisioned.
 func (h *Handler) provisionDeferring() error {
-	zone, name, err := h.deferringZone()
+	zone, name, err := deferringZone(h.RateLimits)
 	if zone == nil || err != nil {
 		return err
 	}
-	d := &deferring{h: h, zone: zone, config: zone.Defer.withDefaults(name), rules: make(map[string]*front.Rule), results: make(map[string]bool), ready: make(chan struct{})}
+	of := h.zones[slices.IndexFunc(h.zones, func(z *openZone) bool { return z.Zone == zone })]
+	d := &deferring{h: h, zone: of, config: zone.Defer.withDefaults(name), rules: make(map[string]*front.Rule), results: make(map[string]bool), ready: make(chan struct{})}
 	if err := d.provision(name); err != nil {
 		return fmt.Errorf("zone %q: %w", name, err)
 	}

@@ -171,10 +171,11 @@ func TestEventsInAWindowAreASlidingWindowLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, zone := range h.RateLimits {
-		if err := zone.compile(name, ""); err != nil {
+		c, err := zone.compile(name, "")
+		if err != nil {
 			t.Fatal(err)
 		}
-		limit := zone.rule.Limits.Own().Limit
+		limit := c.rule.Limits.Own().Limit
 		if limit.Algorithm != rate.SlidingWindowLog || limit.Requests != zone.MaxEvents || limit.Period != int64(zone.Window)/1000 {
 			t.Errorf("%s: is %s", name, limit)
 		}
@@ -183,11 +184,10 @@ func TestEventsInAWindowAreASlidingWindowLog(t *testing.T) {
 
 // TestDialectsZoneWithoutKeyHasOneCounterForAll: a limit in Weir's own words counts each client.
 func TestDialectsZoneWithoutKeyHasOneCounterForAll(t *testing.T) {
-	dialect, own := &Zone{MaxEvents: 5, Window: caddy.Duration(1e9)}, &Zone{Requests: 5, Period: "1s"}
-	for _, zone := range []*Zone{dialect, own} {
-		if err := zone.compile("z", ""); err != nil {
-			t.Fatal(err)
-		}
+	dialect, err := (&Zone{MaxEvents: 5, Window: caddy.Duration(1e9)}).compile("z", "")
+	own, other := (&Zone{Requests: 5, Period: "1s"}).compile("z", "")
+	if err != nil || other != nil {
+		t.Fatal(err, other)
 	}
 	if len(dialect.rule.Parts) != 0 {
 		t.Errorf("the dialect's key has %v", dialect.rule.Parts)
@@ -209,7 +209,7 @@ func TestDialectsPrefixesAreOffByDefault(t *testing.T) {
 		if r.RemoteAddr == "" {
 			r.RemoteAddr = "192.0.2.1:80"
 		}
-		key, _ := ruleset.KeyOf(h.RateLimits["z"].rule, r, "", nil)
+		key, _ := ruleset.KeyOf(h.written["z"].rule, r, "", nil)
 		if got := strings.Contains(key, "/"); got != masked {
 			t.Errorf("%q: addresses are masked: %v", text, got)
 		}

@@ -33,7 +33,10 @@ func (a *App) keepRaw(ctx caddy.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(servers)) {
 		a.raw = append(a.raw, rawHandlersOf(name, servers[name])...)
 	}
-	return a.checkSurroundings(servers)
+	return checkSurroundings(servers, func(object map[string]any) (string, map[string]*Zone, error) {
+		h, err := handlerFrom(object)
+		return h.At, h.RateLimits, err
+	}, a.logger)
 }
 
 // firstInJSON returns the place of a zone with these limits; "" if it is unknown.
@@ -41,8 +44,10 @@ func (a *App) firstInJSON(namespace, name string, limits *core.Limits) (first st
 	for _, raw := range a.raw {
 		for i, handler := range raw.list {
 			eachHandler(raw.path+"/"+strconv.Itoa(i), handler, func(path string, h *Handler) {
-				zone := h.RateLimits[name]
-				if first == "" && zone != nil && h.Namespace == namespace && zone.compile(name, namespace) == nil && difference(zone.rule.Limits, limits) == "" {
+				if first != "" || h.Namespace != namespace || h.RateLimits[name] == nil {
+					return
+				}
+				if zone, err := h.RateLimits[name].compile(name, namespace); err == nil && difference(zone.rule.Limits, limits) == "" {
 					first = ", first at " + path
 				}
 			})
@@ -51,8 +56,8 @@ func (a *App) firstInJSON(namespace, name string, limits *core.Limits) (first st
 	return first
 }
 
-// writtenZone is a zone of a Caddyfile, with its place.
-type writtenZone struct {
+// knownZone has the limits of a zone that was adapted, with its place.
+type knownZone struct {
 	limits *core.Limits
 	place  string // for example "at Caddyfile:3"
 }
@@ -62,17 +67,17 @@ type writtenZone struct {
 // named routes, which have their own state and are adapted first.
 func (h *Handler) checkAlike(helper httpcaddyfile.Helper) error {
 	const key = "rate_limit.zones"
-	known, _ := helper.State[key].(map[string]writtenZone) // by namespace and name
+	known, _ := helper.State[key].(map[string]knownZone) // by namespace and name
 	if known == nil {
 		known = zonesOfNamedRoutes(helper)
 	}
-	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
-		id, limits, token := zoneID(h.Namespace, name), h.RateLimits[name].rule.Limits, h.places[name]
+	for _, name := range slices.Sorted(maps.Keys(h.written)) {
+		id, zone := zoneID(h.Namespace, name), h.written[name]
 		first, found := known[id]
 		if !found {
-			known[id] = writtenZone{limits, "at " + placeOf(token)}
-		} else if what := difference(first.limits, limits); what != "" {
-			return errorAt(token, definedDifferently(name, ", first "+first.place, what))
+			known[id] = knownZone{zone.rule.Limits, "at " + placeOf(zone.at)}
+		} else if what := difference(first.limits, zone.rule.Limits); what != "" {
+			return errorAt(zone.at, definedDifferently(name, ", first "+first.place, what))
 		}
 	}
 	if helper.State != nil {
@@ -82,15 +87,16 @@ func (h *Handler) checkAlike(helper httpcaddyfile.Helper) error {
 }
 
 // zonesOfNamedRoutes returns the zones of the named routes that have been adapted. Only their JSON is left, without lines.
-func zonesOfNamedRoutes(helper httpcaddyfile.Helper) map[string]writtenZone {
-	known := make(map[string]writtenZone)
+func zonesOfNamedRoutes(helper httpcaddyfile.Helper) map[string]knownZone {
+	known := make(map[string]knownZone)
 	routes, _ := helper.Option("named_routes").(map[string]*caddyhttp.Route)
 	for _, route := range slices.Sorted(maps.Keys(routes)) {
 		for _, raw := range routes[route].HandlersRaw {
 			eachHandler("", raw, func(_ string, h *Handler) {
 				for name, zone := range h.RateLimits {
-					if id := zoneID(h.Namespace, name); known[id].limits == nil && zone.compile(name, h.Namespace) == nil {
-						known[id] = writtenZone{zone.rule.Limits, "in the named route &(" + route + ")"}
+					id := zoneID(h.Namespace, name)
+					if c, err := zone.compile(name, h.Namespace); known[id].limits == nil && err == nil {
+						known[id] = knownZone{c.rule.Limits, "in the named route &(" + route + ")"}
 					}
 				}
 			})

@@ -10,13 +10,11 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
@@ -24,7 +22,6 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
-	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
@@ -119,11 +116,10 @@ type Handler struct {
 	// Keeps the service up that the handler stands before, when it slows down or more is asked of it than it can do.
 	Guard *Guard `json:"guard,omitempty"`
 
-	places      map[string]caddyfile.Token // places of the zones, while a Caddyfile is adapted
-	consistent  map[string]caddyfile.Token // places of the zones' consistency, too
+	written     map[string]*writtenZone // the zones, while a Caddyfile is adapted
 	app         *App
 	limiter     *limiter
-	zones       []*Zone
+	zones       []*openZone
 	rules       []*front.Rule // those of the zones
 	asked       *front.Set    // the zones, if there are no rule files
 	expected    *expectations
@@ -192,11 +188,11 @@ func (h *Handler) provision(ctx caddy.Context) error {
 	}
 
 	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
-		zone := h.RateLimits[name]
-		if err := zone.compile(name, h.Namespace); err != nil {
+		zone, err := h.RateLimits[name].compile(name, h.Namespace)
+		if err != nil {
 			return inJSON.write(err)
 		}
-		h.zones = append(h.zones, zone)
+		h.zones = append(h.zones, &openZone{compiledZone: zone})
 		h.waits = h.waits || zone.rule.Limits.Delays()
 		h.shadows = h.shadows || zone.rule.Limits.HasShadow()
 	}
@@ -339,19 +335,8 @@ func (h *Handler) checkEffect() (word string, err error) {
 func (h *Handler) Cleanup() error {
 	h.guarded.leave()
 	h.deferring.leave(caddy.Exiting())
-	for _, zone := range h.RateLimits {
-		if zone == nil {
-			continue
-		}
-		zone.place.Close()
-		if zone.rule != nil {
-			h.limiter.EndSwitch(zone.rule.Limits)
-		}
-		for _, r := range zone.opened {
-			h.limiter.Release(r)
-		}
-		zone.opened = nil
-		zone.reporter.close()
+	for _, zone := range h.zones {
+		zone.close(h.limiter)
 	}
 	return nil
 }
@@ -469,15 +454,6 @@ func (h *Handler) assemble(q *front.Inquiry, r *http.Request) (shadows bool, err
 	return shadows, front.Assemble(asked, q, r, address)
 }
 
-// clientIPOf returns the client's address as Caddy knows it, an IPv4-mapped one as its IPv4. It can be empty.
-func clientIPOf(r *http.Request) string {
-	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
-	if strings.HasPrefix(ip, "::") {
-		return match.CleanAddress(ip)
-	}
-	return ip
-}
-
 // decide decides on a request, charges it, and measures the time that this takes. It returns the time of the decision in seconds
 // since the Unix epoch. It counts and logs a failure.
 func (h *Handler) decide(q *front.Inquiry) (at int64, err error) {
@@ -499,3 +475,19 @@ var (
 	_ caddy.CleanerUpper          = (*Handler)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
 )
+
+// distribute makes a store of the handler's own of what caddy-ratelimit's words mean.
+func (h *Handler) distribute() error {
+	if h.Distributed == nil {
+		return nil
+	}
+	if h.StoreRaw != nil {
+		return errors.New("distributed and store are mutually exclusive: distributed means a store in Caddy's storage; remove one")
+	}
+	var err error
+	h.StoreRaw, err = json.Marshal(struct {
+		Store string `json:"store"`
+		StorageStore
+	}{"storage", StorageStore{ReadInterval: h.Distributed.ReadInterval, WriteInterval: h.Distributed.WriteInterval, PurgeAge: h.Distributed.PurgeAge, StorageRaw: h.StorageRaw}})
+	return err
+}

@@ -39,22 +39,23 @@ func TestAZoneCountsInThePlaceThatItAlwaysHas(t *testing.T) {
 		{"{http.request.header.}", 0, 0, "{http.request.header.}"},
 	} {
 		zone := &Zone{Key: c.key, IPv4Prefix: c.ipv4, IPv6Prefix: c.ipv6, Requests: 5, Period: "1m"}
-		if got := identityOf(t, zone); got != limit+c.want {
+		if got := compiled(t, zone).rule.Limits.Own().Identity; got != limit+c.want {
 			t.Errorf("key %q /%d /%d: counts in %s, want %s", zone.Key, zone.IPv4Prefix, zone.IPv6Prefix, got, limit+c.want)
 		}
 	}
 	dialect := &Zone{MaxEvents: 5, Window: caddy.Duration(60e9)}
-	if got, want := identityOf(t, dialect), "n|z|sliding_window_log/60000000us|"; got != want {
+	if got, want := compiled(t, dialect).rule.Limits.Own().Identity, "n|z|sliding_window_log/60000000us|"; got != want {
 		t.Errorf("events in a window: count in %s, want %s", got, want)
 	}
 }
 
-func identityOf(t *testing.T, zone *Zone) string {
+func compiled(t *testing.T, zone *Zone) *compiledZone {
 	t.Helper()
-	if err := zone.compile("z", "n"); err != nil {
+	c, err := zone.compile("z", "n")
+	if err != nil {
 		t.Fatal(err)
 	}
-	return zone.rule.Limits.Own().Identity
+	return c
 }
 
 // A key that means the same in Caddy and in Traefik has the same value and is counted in the same place, so both can share a Redis.
@@ -82,8 +83,8 @@ func TestAKeyOfTheSameMeaningIsTheSameInBothProxies(t *testing.T) {
 		{"{http.vars.client_ip} {http.request.uri.path}", 64, []string{"client_ip", "path"}, "9:192.0.2.14:/a/b", "client_ip path /0 /64"},
 		{"{http.request.host}|{http.request.method}, {http.request.header.X-User}", 0, []string{"host", "method", "header:X-User"}, "12:shop.example4:POST7:ann,bob", "host method header:X-User"},
 	} {
-		zone := &Zone{Key: c.template, IPv6Prefix: c.ipv6, Requests: 5, Period: "1m"}
-		identity := identityOf(t, zone)
+		zone := compiled(t, &Zone{Key: c.template, IPv6Prefix: c.ipv6, Requests: 5, Period: "1m"})
+		identity := zone.rule.Limits.Own().Identity
 		text := &ruleset.RuleText{Name: "z"}
 		ruleset.SetText(&text.Object, "limit", "5/1m")
 		ruleset.SetList(&text.Object, "key", c.sources)

@@ -128,8 +128,8 @@ func FuzzJSON(f *testing.F) {
 			return
 		}
 		for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
-			zone := h.RateLimits[name]
-			if err := zone.compile(name, h.Namespace); err != nil {
+			zone, err := h.RateLimits[name].compile(name, h.Namespace)
+			if err != nil {
 				if !strings.HasPrefix(err.Error(), "zone") {
 					t.Errorf("does not say which zone: %v", err)
 				}

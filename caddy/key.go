@@ -11,6 +11,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/words"
@@ -353,4 +354,37 @@ func fullPlaceholder(shorthand string) string {
 		return full
 	}
 	return ""
+}
+
+// clientIPOf returns the client's address as Caddy knows it, an IPv4-mapped one as its IPv4. It can be empty.
+func clientIPOf(r *http.Request) string {
+	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+	if strings.HasPrefix(ip, "::") {
+		return match.CleanAddress(ip)
+	}
+	return ip
+}
+
+// clientAddress returns the client's address as Caddy determines it; behind trusted proxies this is not the peer's.
+func clientAddress(r *http.Request) string {
+	if ip := clientIPOf(r); ip != "" {
+		return ip
+	}
+	return match.HostOf(r.RemoteAddr)
+}
+
+// tooLate has the beginnings of placeholders that have a value only when a limit has decided already.
+var tooLate = []string{"http.reverse_proxy.", "http.response.", "http.intercept.", "http.rate_limit.exceeded."}
+
+// checkProvided refuses a placeholder that has no value when a limit decides, or that would read a whole body first.
+func checkProvided(name string) error {
+	for _, prefix := range tooLate {
+		if strings.HasPrefix(name, prefix) {
+			return fmt.Errorf("{%s} has a value only after the limit has decided, so it would always be empty; write one of the request, such as {http.request.header.X-Customer}", name)
+		}
+	}
+	if name == "http.request.body" || name == "http.request.body_base64" {
+		return fmt.Errorf("{%s} would read the whole body of every request, however large, before the limit decides; write a field of the request, such as {http.request.header.X-Customer}", name)
+	}
+	return nil
 }

@@ -13,28 +13,12 @@ import (
 // Values of requests that never come are told: when the configuration is loaded, of placeholders that cannot have one, and at requests, of all
 // others. That is for all settings that take placeholders: keys, costs, tiers and descriptors.
 
-// tooLate has the beginnings of placeholders that have a value only when a limit has decided already.
-var tooLate = []string{"http.reverse_proxy.", "http.response.", "http.intercept.", "http.rate_limit.exceeded."}
-
-// checkProvided refuses a placeholder that has no value when a limit decides, or that would read a whole body first.
-func checkProvided(name string) error {
-	for _, prefix := range tooLate {
-		if strings.HasPrefix(name, prefix) {
-			return fmt.Errorf("{%s} has a value only after the limit has decided, so it would always be empty; write one of the request, such as {http.request.header.X-Customer}", name)
-		}
-	}
-	if name == "http.request.body" || name == "http.request.body_base64" {
-		return fmt.Errorf("{%s} would read the whole body of every request, however large, before the limit decides; write a field of the request, such as {http.request.header.X-Customer}", name)
-	}
-	return nil
-}
-
 // mostMisses is after how many requests in a row without a value that is told. A field that only some clients send comes before.
 const mostMisses = 1000
 
 // expected is a value that requests are expected to have.
 type expected struct {
-	zone    *Zone // whose requests have it; nil: all requests of the handler
+	zone    *openZone // whose requests have it; nil: all requests of the handler
 	setting string
 	source  match.Source
 	misses  atomic.Int32 // requests in a row without it
@@ -53,7 +37,7 @@ type expectations struct {
 // expectationsOf returns those of a handler whose zones are compiled; nil: all values are those of any request.
 func expectationsOf(h *Handler) *expectations {
 	e := new(expectations)
-	add := func(zone *Zone, setting string, sources []match.Source) {
+	add := func(zone *openZone, setting string, sources []match.Source) {
 		for _, source := range sources {
 			if source.ClientChooses() || source.Custom() != nil {
 				e.list = append(e.list, &expected{zone: zone, setting: setting, source: source})
@@ -147,7 +131,7 @@ func (e *expectations) note(h *Handler, r *http.Request) {
 }
 
 // notes says of a zone for which settings no value has come: for the list of rules, and the page.
-func (e *expectations) notes(zone *Zone) (list []string) {
+func (e *expectations) notes(zone *openZone) (list []string) {
 	if e == nil {
 		return nil
 	}

@@ -80,31 +80,3 @@ func anyObject(raw json.RawMessage, f func(object map[string]any) bool) bool {
 	})
 	return found
 }
-
-// eachHandler calls f with every rate_limit handler in JSON, at any depth, and its path. A handler that cannot be read is empty.
-func eachHandler(path string, raw json.RawMessage, f func(path string, h *Handler)) {
-	var value any
-	_ = json.Unmarshal(raw, &value)
-	eachObject(path, value, func(path string, object map[string]any) bool {
-		if object["handler"] != "rate_limit" {
-			return true
-		}
-		h, err := handlerFrom(object)
-		if err != nil {
-			h = new(Handler)
-		}
-		f(path, h)
-		return false
-	})
-}
-
-// handlerFrom reads a handler from the object of its JSON.
-func handlerFrom(object map[string]any) (*Handler, error) {
-	delete(object, "handler") // as Caddy does
-	text, err := json.Marshal(object)
-	if err != nil {
-		return nil, err
-	}
-	h := new(Handler)
-	return h, h.UnmarshalJSON(text)
-}

@@ -246,11 +246,11 @@ func sameWords(t *testing.T, where string, got, want []string) {
 
 func TestManualHasTheSettingsThatTheCodeHas(t *testing.T) {
 	reference := readPage(t, "../docs/caddy.md")
-	sameWords(t, "docs/caddy.md, a zone in short", firstCells(section(t, reference, "### A zone, in short")), zoneWords)
+	sameWords(t, "docs/caddy.md, a zone in short", firstCells(section(t, reference, "### A zone, in short")), zoneWords())
 	sameWords(t, "docs/caddy.md, the handler in short", firstCells(section(t, reference, "### The handler, in short")), handlerWords)
 
 	const headings = "(?m)^### `([a-z0-9_]+)`$"
-	sameWords(t, "docs/caddy.md, zones", found(section(t, reference, "## Zones"), headings), zoneWords)
+	sameWords(t, "docs/caddy.md, zones", found(section(t, reference, "## Zones"), headings), zoneWords())
 	sameWords(t, "docs/caddy.md, the handler", found(section(t, reference, "## The handler"), headings), handlerWords)
 	sameWords(t, "docs/caddy.md, the global option", found(section(t, reference, "## The global option"), headings), append(fieldNames(reflect.TypeFor[MemoryStore]()), "rules_file"))
 
@@ -265,7 +265,7 @@ func TestManualHasTheSettingsThatTheCodeHas(t *testing.T) {
 	sameWords(t, "docs/defer.md, syntax", found(deferring, `(?m)^\t\t\t([a-z0-9_]+)(?: |$)`), deferWords)
 
 	syntax := section(t, reference, "## Syntax")
-	sameWords(t, "docs/caddy.md, syntax of a zone", found(syntax, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), zoneWords)
+	sameWords(t, "docs/caddy.md, syntax of a zone", found(syntax, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), zoneWords())
 	sameWords(t, "docs/caddy.md, syntax of the handler", found(syntax, `(?m)^\t([a-z0-9_]+)(?: |$)`), handlerWords)
 }
 

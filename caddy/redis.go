@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -250,39 +249,6 @@ func (s *RedisStore) checkAsWritten() error {
 	return storeConfig.Check()
 }
 
-// resolveTexts calls resolvePlaceholders for all texts of a struct. Errors have their names in JSON.
-func resolveTexts(repl *caddy.Replacer, settings any) error {
-	v := reflect.ValueOf(settings).Elem()
-	for i, name := range fieldNames(v.Type()) {
-		if text, ok := v.Field(i).Addr().Interface().(*string); ok {
-			if err := resolvePlaceholders(repl, name, text); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// resolvePlaceholders inserts the values of placeholders in a setting. A secret from a file ends with the file, without its last
-// line break.
-func resolvePlaceholders(repl *caddy.Replacer, name string, value *string) error {
-	if !strings.Contains(*value, "{") {
-		return nil
-	}
-	resolved, err := repl.ReplaceOrErr(*value, true, true)
-	if err != nil {
-		for _, source := range []string{"{env.", "{file.", "{system.", "{time.", "{http."} {
-			if strings.Contains(err.Error(), source) {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-		}
-		// The error repeats nothing of a secret that has braces.
-		return fmt.Errorf(`%s: has braces around what is no global placeholder such as {env.NAME}; write a brace that is meant as one \{`, name)
-	}
-	*value = strings.TrimRight(resolved, "\r\n")
-	return nil
-}
-
 // load reads the files. It also returns their contents.
 func (t *ClientTLS) load(repl *caddy.Replacer) (*tls.Config, []byte, error) {
 	if err := resolveTexts(repl, t); err != nil {
@@ -440,3 +406,15 @@ var (
 	_ caddy.CleanerUpper = (*RedisStore)(nil)
 	_ caddy.Destructor   = (*sharedRedis)(nil)
 )
+
+// UnmarshalJSON reads the store's JSON as strictly as a handler's.
+func (s *RedisStore) UnmarshalJSON(data []byte) error {
+	type plain RedisStore
+	return unmarshalStrict(data, (*plain)(s))
+}
+
+// UnmarshalJSON reads the settings as strictly as their store's.
+func (t *ClientTLS) UnmarshalJSON(data []byte) error {
+	type plain ClientTLS
+	return unmarshalPart("tls", data, (*plain)(t))
+}

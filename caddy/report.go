@@ -142,11 +142,3 @@ func cut(key string) string {
 	}
 	return fmt.Sprintf("%s… (of %d bytes)", key[:end], len(key))
 }
-
-// clientAddress returns the client's address as Caddy determines it; behind trusted proxies this is not the peer's.
-func clientAddress(r *http.Request) string {
-	if ip := clientIPOf(r); ip != "" {
-		return ip
-	}
-	return match.HostOf(r.RemoteAddr)
-}

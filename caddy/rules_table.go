@@ -204,7 +204,8 @@ func (t *ruleTable) handler(part map[string]any, at place) error {
 
 // zone adds a zone.
 func (t *ruleTable) zone(at place, name, namespace string, z *Zone) error {
-	if err := z.compile(name, namespace); err != nil {
+	c, err := z.compile(name, namespace)
+	if err != nil {
 		return inJSON.write(err)
 	}
 	var sets []any
@@ -215,7 +216,7 @@ func (t *ruleTable) zone(at place, name, namespace string, z *Zone) error {
 	if len(z.Except) > 0 {
 		what += "; except " + strings.Join(z.Except, ",")
 	}
-	t.rule(at.row(metrics.LabelOf(namespace, name), strings.TrimPrefix(what, "; "), z.key()), z.rule, z.written)
+	t.rule(at.row(metrics.LabelOf(namespace, name), strings.TrimPrefix(what, "; "), z.key()), c.rule, c.text)
 	return nil
 }
 

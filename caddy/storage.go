@@ -287,22 +287,6 @@ type Distributed struct {
 	PurgeAge caddy.Duration `json:"purge_age,omitempty"`
 }
 
-// distribute makes a store of the handler's own of what caddy-ratelimit's words mean.
-func (h *Handler) distribute() error {
-	if h.Distributed == nil {
-		return nil
-	}
-	if h.StoreRaw != nil {
-		return errors.New("distributed and store are mutually exclusive: distributed means a store in Caddy's storage; remove one")
-	}
-	var err error
-	h.StoreRaw, err = json.Marshal(struct {
-		Store string `json:"store"`
-		StorageStore
-	}{"storage", StorageStore{ReadInterval: h.Distributed.ReadInterval, WriteInterval: h.Distributed.WriteInterval, PurgeAge: h.Distributed.PurgeAge, StorageRaw: h.StorageRaw}})
-	return err
-}
-
 // storeName returns the name of a store in JSON; "" if there is none.
 func storeName(raw json.RawMessage) string {
 	var store struct {
@@ -349,3 +333,15 @@ var (
 	_ caddy.CleanerUpper = (*StorageStore)(nil)
 	_ caddy.Destructor   = (*sharedStorage)(nil)
 )
+
+// UnmarshalJSON reads the store's JSON as strictly as a handler's.
+func (s *StorageStore) UnmarshalJSON(data []byte) error {
+	type plain StorageStore
+	return unmarshalStrict(data, (*plain)(s))
+}
+
+// UnmarshalJSON reads the settings as strictly as a handler's.
+func (x *Distributed) UnmarshalJSON(data []byte) error {
+	type plain Distributed
+	return unmarshalPart("distributed", data, (*plain)(x))
+}

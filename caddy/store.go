@@ -77,3 +77,9 @@ func (m *MemoryStore) Provision(caddy.Context) error {
 
 // Interface guard
 var _ caddy.Provisioner = (*MemoryStore)(nil)
+
+// UnmarshalJSON reads the store's JSON as strictly as a handler's.
+func (m *MemoryStore) UnmarshalJSON(data []byte) error {
+	type plain MemoryStore
+	return unmarshalStrict(data, (*plain)(m))
+}

@@ -95,8 +95,8 @@ func labelsOf(list []*subject) []string {
 	return labels
 }
 
-func (h *Handler) subjectOfZone(z *Zone) *subject {
-	s := subjectOf(z.rule, z.written)
+func (h *Handler) subjectOfZone(z *openZone) *subject {
+	s := subjectOf(z.rule, z.text)
 	s.namespace, s.limiter, s.stats, s.source = h.Namespace, h.limiter, z.reporter.stats, "zone"
 	s.notes = append(s.notes, h.expected.notes(z)...)
 	return s

@@ -41,7 +41,7 @@ func (all rulings) add(namespace string, r ruling) {
 	all[id] = append(all[id], r)
 }
 
-func (all rulings) addZone(h *Handler, z *Zone) {
+func (all rulings) addZone(h *Handler, z *openZone) {
 	all.add(h.Namespace, ruling{h.limiter, z.rule.Limits, z.rule.Name, z.place})
 }
 

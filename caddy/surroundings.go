@@ -28,6 +28,7 @@ type site struct {
 	met      []metZone                   // the zones that a request may have passed before
 	matched  []string                    // the matchers of the routes around, in JSON
 	warn     func(at, name, text string) // at is the place of the handler, name the zone's; either may be ""
+	read     readHandler
 	refuse   func(err error)
 }
 
@@ -67,18 +68,21 @@ type rewriting struct {
 	triesIn bool     // it is of a try_files that ends with a file for all other paths
 }
 
+// readHandler reads the place and the zones of a handler of ours from its JSON.
+type readHandler func(object map[string]any) (at string, zones map[string]*Zone, err error)
+
 // checkSurroundings warns of limits of the servers that cannot hold where they stand. It returns an error for a zone that is written twice.
-func (a *App) checkSurroundings(servers map[string]*caddyhttp.Server) (err error) {
+func checkSurroundings(servers map[string]*caddyhttp.Server, read readHandler, logger *zap.Logger) (err error) {
 	for _, name := range slices.Sorted(maps.Keys(servers)) {
 		server := servers[name]
-		s := site{named: server.NamedRoutes, warn: func(at, zone, text string) {
+		s := site{named: server.NamedRoutes, read: read, warn: func(at, zone, text string) {
 			fields := make([]zap.Field, 0, 3)
 			for _, f := range [][2]string{{"at", at}, {"zone", zone}} {
 				if f[1] != "" {
 					fields = append(fields, zap.String(f[0], f[1]))
 				}
 			}
-			a.logger.Warn(text, append(fields, zap.String("server", name))...)
+			logger.Warn(text, append(fields, zap.String("server", name))...)
 		}, refuse: func(e error) {
 			if err == nil {
 				err = e
@@ -328,35 +332,36 @@ func (s *site) endOfRoutes(routes []jsonRoute) string {
 func (s *site) check(raw json.RawMessage, route jsonRoute, taken []endedRoute) {
 	var object map[string]any
 	_ = json.Unmarshal(raw, &object)
-	h, err := handlerFrom(object)
+	at, zones, err := s.read(object)
 	if err != nil {
 		return // which provisioning reports
 	}
+	all := strings.Join(slices.Sorted(maps.Keys(zones)), ", ")
 	if s.dead != "" {
-		s.warn(h.At, strings.Join(slices.Sorted(maps.Keys(h.RateLimits)), ", "), "no request reaches this rate_limit, so it limits nobody: "+s.dead+
+		s.warn(at, all, "no request reaches this rate_limit, so it limits nobody: "+s.dead+
 			"; Caddy runs directives in the order of the global option order, or inside a route block in the order in which they are written: "+
 			"take the option out, since without it rate_limit runs early, or write order rate_limit before basic_auth; in a route block, write rate_limit above it")
 		return
 	}
 	if sent := matcherValues(route.Match, "sent_path"); sent != nil {
-		s.checkPaths(h.At, strings.Join(slices.Sorted(maps.Keys(h.RateLimits)), ", "), sent, taken)
+		s.checkPaths(at, all, sent, taken)
 	}
 	if patterns := matcherValues(route.Match, "path"); patterns != nil {
 		if hidden := s.hidden(patterns); hidden != "" {
-			s.warn(h.At, strings.Join(slices.Sorted(maps.Keys(h.RateLimits)), ", "), fmt.Sprintf("the matcher path %s in front of this rate_limit sees the path as %s has changed it, so it may match no request: write sent_path %s in its place, or the path behind rate_limit, "+
+			s.warn(at, all, fmt.Sprintf("the matcher path %s in front of this rate_limit sees the path as %s has changed it, so it may match no request: write sent_path %s in its place, or the path behind rate_limit, "+
 				"which look at the path that the client has sent", strings.Join(patterns, " "), hidden, strings.Join(patterns, " ")))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
-		if zone := h.RateLimits[name]; zone != nil {
+	for _, name := range slices.Sorted(maps.Keys(zones)) {
+		if zone := zones[name]; zone != nil {
 			sets := make([]map[string]json.RawMessage, 0, len(zone.MatcherSetsRaw))
 			for _, set := range zone.MatcherSetsRaw {
 				sets = append(sets, set)
 			}
 			if paths := matcherValues(sets, "path"); paths != nil {
-				s.checkPaths(h.At, name, paths, taken)
+				s.checkPaths(at, name, paths, taken)
 			}
-			s.checkHosts(h.At, name, matcherValues(sets, "host"))
+			s.checkHosts(at, name, matcherValues(sets, "host"))
 		}
 	}
 }

@@ -103,7 +103,8 @@ func TestWarningsOfHandlersInJSONThatAreProvisionedAlready(t *testing.T) {
 	a, _ := json.Marshal(map[string]string{"handler": "static_response"})
 	b, _ := json.Marshal(map[string]any{"handler": "rate_limit", "at": "x:1"})
 	warned := 0
-	s := site{warn: func(at, _, _ string) { warned++ }, refuse: func(err error) { t.Error(err) }}
+	s := site{warn: func(at, _, _ string) { warned++ }, refuse: func(err error) { t.Error(err) },
+		read: func(object map[string]any) (string, map[string]*Zone, error) { return object["at"].(string), nil, nil }}
 	s.through(jsonRoutes(caddyhttp.RouteList{{Handlers: []caddyhttp.MiddlewareHandler{new(caddyhttp.StaticResponse)}}, {HandlersRaw: []json.RawMessage{b}}}))
 	s.through(jsonRoutes(caddyhttp.RouteList{{HandlersRaw: []json.RawMessage{a}, Terminal: true}, {HandlersRaw: []json.RawMessage{b}}}))
 	s.through(jsonRoutes(caddyhttp.RouteList{{Group: "g", HandlersRaw: []json.RawMessage{a}}, {Group: "g", HandlersRaw: []json.RawMessage{b}}}))

@@ -1,23 +1,20 @@
 package ratelimit
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"go.uber.org/zap"
 
-	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/words"
@@ -156,13 +153,13 @@ type Zone struct {
 	// The body of a rejection for which this zone is the reported rule: of the zones that reject, the one with the longest wait. It
 	// may have placeholders. The default is the handler's `message`.
 	Message string `json:"message,omitempty"`
+}
 
-	matcherSets caddyhttp.MatcherSets
-	rule        *ruleset.Rule
-	written     *ruleset.RuleText // the text that rule was made from
-	reporter    *reporter
-	opened      []*core.Rule
-	place       *front.Place // nil: advice cannot touch the zone
+// compiledZone is a zone that was checked, with the rule that it is.
+type compiledZone struct {
+	*Zone
+	rule *ruleset.Rule
+	text *ruleset.RuleText // that rule was made from
 }
 
 // Tiers choose a limit by a value of the request, such as the plan of the authenticated customer.
@@ -222,69 +219,6 @@ type Adapt struct {
 	Algorithms []string `json:"algorithms,omitempty"`
 }
 
-// provision prepares the zone, which has been compiled, and registers it with the app.
-func (z *Zone) provision(ctx caddy.Context, h *Handler) error {
-	r := z.rule
-	if len(z.MatcherSetsRaw) > 0 {
-		matchers, err := ctx.LoadModule(z, "MatcherSetsRaw")
-		if err != nil {
-			return fmt.Errorf("zone %q: match: %w", r.Name, err)
-		}
-		if err := z.matcherSets.FromInterface(matchers); err != nil {
-			return fmt.Errorf("zone %q: match: %w", r.Name, err)
-		}
-		seeSent(z.matcherSets)
-		r.Covering = z.covers
-	}
-	if err := h.app.register(h.Namespace, r.Name, r.Limits, h.limiter, z.Defer != nil); err != nil {
-		return err
-	}
-	for _, one := range r.Limits.Rules() {
-		if err := h.limiter.Fits(one); err != nil {
-			return fmt.Errorf("zone %q: %w", r.Name, err)
-		}
-		if err := h.limiter.Open(one); err != nil {
-			return fmt.Errorf("zone %q: %w", r.Name, err)
-		}
-		z.opened = append(z.opened, one)
-		h.limiter.warnOf(one)
-	}
-	if r.Adapt != nil {
-		z.place = h.placeOf(r)
-	}
-	z.reporter = newReporter(h, h.Namespace, r.Name, z.readable())
-	for _, one := range z.opened {
-		one.Note(z.reporter)
-	}
-	ours := make(rulings)
-	ours.addZone(h, z)
-	h.app.predecessors().succeed(ours, nil)
-	for _, advice := range r.Advice {
-		h.logger.Warn(inJSON.write(advice).Error(), zap.String("zone", r.Name))
-	}
-	settings := [][2]string{{"key", z.Key}, {"cost", z.Cost}}
-	if z.Tiers != nil {
-		settings = append(settings, [2]string{"tiers", z.Tiers.Source})
-	}
-	for _, s := range settings {
-		if strings.Contains(s[1], "{http.auth.") && !authenticatedBefore(ctx, h) {
-			h.logger.Warn("the zone's "+s[0]+" is about who is authenticated, but this handler runs before authentication: "+
-				"put rate_limit after it in a route block, or set the global option: order rate_limit after basic_auth",
-				zap.String("zone", r.Name), zap.String(s[0], s[1]))
-		}
-	}
-	return nil
-}
-
-// readable returns a function that writes a request's key for the log: the template with its placeholders replaced.
-func (z *Zone) readable() func(r *http.Request) string {
-	t, err := newTemplate(z.key())
-	if err != nil { // compile has reported it
-		return nil
-	}
-	return t.Value
-}
-
 // key returns the template of the zone's key.
 func (z *Zone) key() string {
 	if z.Key == "" && z.MaxEvents == 0 {
@@ -295,20 +229,22 @@ func (z *Zone) key() string {
 
 // compile checks every field that can be checked without a running Caddy, and makes the zone's rule. The error is a words.Mistake, which
 // inJSON or inCaddyfile writes.
-func (z *Zone) compile(name, namespace string) error {
-	err := z.compileFields(name, namespace)
+func (z *Zone) compile(name, namespace string) (*compiledZone, error) {
+	c := &compiledZone{Zone: z}
+	err := c.compile(name, namespace)
 	if err == nil {
-		return nil
+		return c, nil
 	}
 	m := words.Of(err)
 	if m.Path = m.Where(); len(m.Path) > 0 && m.Path[0] == "name" {
-		return m.Named("zone name")
+		return nil, m.Named("zone name")
 	}
-	return m.Within("zone", strconv.Quote(name))
+	return nil, m.Within("zone", strconv.Quote(name))
 }
 
-// compileFields is compile. The error does not name the zone.
-func (z *Zone) compileFields(name, namespace string) error {
+// compile is Zone.compile. The error does not name the zone.
+func (c *compiledZone) compile(name, namespace string) error {
+	z := c.Zone
 	if z == nil {
 		return words.Wrong("", "", "is null; it needs a limit")
 	}
@@ -324,8 +260,8 @@ func (z *Zone) compileFields(name, namespace string) error {
 		if z.TimeZone != "" {
 			noteZoneinfo()
 		}
-		z.rule, z.written = rule, text
-		return z.checkDefer()
+		c.rule, c.text = rule, text
+		return c.checkDefer()
 	}
 	first := mistakes[0]
 	switch {
@@ -472,4 +408,77 @@ const (
 var (
 	inJSON      = names{"rule": "zone", "except_ips": "except", "in match: except_ips": "behind except", "100/1m": limitInJSON, "descriptor <key> {header.X-Key}": entryInJSON}
 	inCaddyfile = names{"rule": "zone", "except_ips": "except", "in match: except_ips": "behind except", "max_events": "events"}
+)
+
+// UnmarshalJSON reads tiers as strictly as a zone.
+func (t *Tiers) UnmarshalJSON(data []byte) error {
+	type plain Tiers
+	return unmarshalPart("tiers", data, (*plain)(t))
+}
+
+// UnmarshalJSON reads an override as strictly as a zone.
+func (o *Override) UnmarshalJSON(data []byte) error {
+	type plain Override
+	return unmarshalPart("overrides", data, (*plain)(o))
+}
+
+// UnmarshalJSON reads a candidate as strictly as a zone.
+func (c *Candidate) UnmarshalJSON(data []byte) error {
+	type plain Candidate // without this method, which would call itself
+	if err := unmarshalPart("candidate", data, (*plain)(c)); err != nil {
+		return err
+	}
+	if err := refuseZero(data, "candidate"); err != nil {
+		return &reportedError{fmt.Errorf("candidate: %w", err)}
+	}
+	return nil
+}
+
+// UnmarshalJSON reads adapt as strictly as a zone.
+func (a *Adapt) UnmarshalJSON(data []byte) error {
+	type plain Adapt
+	return unmarshalPart("adapt", data, (*plain)(a))
+}
+
+// unmarshalZones reads an object of zones name by name, since a map would hide duplicates.
+func unmarshalZones(data []byte) (map[string]*Zone, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	if start, err := d.Token(); err != nil || start != json.Delim('{') {
+		return nil, fmt.Errorf("rate_limits: must be an object of zones by their names")
+	}
+	zones := make(map[string]*Zone)
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return nil, fmt.Errorf("rate_limits: %w", err)
+		}
+		name := token.(string) // an object's keys are strings
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err != nil {
+			return nil, fmt.Errorf("zone %q: %w", name, err)
+		}
+		if _, duplicate := zones[name]; duplicate {
+			return nil, fmt.Errorf("zone %q: duplicate name; keep one", name)
+		}
+		if string(raw) == "null" {
+			return nil, fmt.Errorf("zone %q: is null; it needs a limit", name)
+		}
+		zone := new(Zone)
+		if err := unmarshalStrict(raw, zone); err != nil {
+			return nil, fmt.Errorf("zone %q: %w", name, err)
+		}
+		if err := refuseZero(raw, "rule"); err != nil {
+			return nil, fmt.Errorf("zone %q: %w", name, err)
+		}
+		zones[name] = zone
+	}
+	return zones, nil
+}
+
+// Interface guards
+var (
+	_ json.Unmarshaler = (*Tiers)(nil)
+	_ json.Unmarshaler = (*Override)(nil)
+	_ json.Unmarshaler = (*Candidate)(nil)
+	_ json.Unmarshaler = (*Adapt)(nil)
 )

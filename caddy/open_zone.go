@@ -1,0 +1,99 @@
+package ratelimit
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/front"
+	"go.uber.org/zap"
+)
+
+// openZone is a zone of a handler that serves, or is about to: its rule is open in the store.
+type openZone struct {
+	*compiledZone
+	matchers caddyhttp.MatcherSets
+	reporter *reporter
+	opened   []*core.Rule
+	place    *front.Place // nil: advice cannot touch the zone
+}
+
+// provision prepares the zone, which has been compiled, and registers it with the app.
+func (z *openZone) provision(ctx caddy.Context, h *Handler) error {
+	r := z.rule
+	if len(z.MatcherSetsRaw) > 0 {
+		matchers, err := ctx.LoadModule(z.Zone, "MatcherSetsRaw")
+		if err != nil {
+			return fmt.Errorf("zone %q: match: %w", r.Name, err)
+		}
+		if err := z.matchers.FromInterface(matchers); err != nil {
+			return fmt.Errorf("zone %q: match: %w", r.Name, err)
+		}
+		seeSent(z.matchers)
+		r.Covering = z.covers
+	}
+	if err := h.app.register(h.Namespace, r.Name, r.Limits, h.limiter, z.Defer != nil); err != nil {
+		return err
+	}
+	for _, one := range r.Limits.Rules() {
+		if err := h.limiter.Fits(one); err != nil {
+			return fmt.Errorf("zone %q: %w", r.Name, err)
+		}
+		if err := h.limiter.Open(one); err != nil {
+			return fmt.Errorf("zone %q: %w", r.Name, err)
+		}
+		z.opened = append(z.opened, one)
+		h.limiter.warnOf(one)
+	}
+	if r.Adapt != nil {
+		z.place = h.placeOf(r)
+	}
+	z.reporter = newReporter(h, h.Namespace, r.Name, z.readable())
+	for _, one := range z.opened {
+		one.Note(z.reporter)
+	}
+	ours := make(rulings)
+	ours.addZone(h, z)
+	h.app.predecessors().succeed(ours, nil)
+	for _, advice := range r.Advice {
+		h.logger.Warn(inJSON.write(advice).Error(), zap.String("zone", r.Name))
+	}
+	settings := [][2]string{{"key", z.Key}, {"cost", z.Cost}}
+	if z.Tiers != nil {
+		settings = append(settings, [2]string{"tiers", z.Tiers.Source})
+	}
+	for _, s := range settings {
+		if strings.Contains(s[1], "{http.auth.") && !authenticatedBefore(ctx, h.RateLimits) {
+			h.logger.Warn("the zone's "+s[0]+" is about who is authenticated, but this handler runs before authentication: "+
+				"put rate_limit after it in a route block, or set the global option: order rate_limit after basic_auth",
+				zap.String("zone", r.Name), zap.String(s[0], s[1]))
+		}
+	}
+	return nil
+}
+
+// readable returns a function that writes a request's key for the log: the template with its placeholders replaced.
+func (z *openZone) readable() func(r *http.Request) string {
+	t, err := newTemplate(z.key())
+	if err != nil { // compile has reported it
+		return nil
+	}
+	return t.Value
+}
+
+// covers reports whether the zone's matchers cover a request.
+func (z *openZone) covers(r *http.Request) (bool, error) { return covers(z.matchers, r) }
+
+// close releases what provision has acquired.
+func (z *openZone) close(l *limiter) {
+	z.place.Close()
+	l.EndSwitch(z.rule.Limits)
+	for _, r := range z.opened {
+		l.Release(r)
+	}
+	z.opened = nil
+	z.reporter.close()
+}
