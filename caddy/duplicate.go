@@ -33,10 +33,7 @@ func (a *App) keepRaw(ctx caddy.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(servers)) {
 		a.raw = append(a.raw, rawHandlersOf(name, servers[name])...)
 	}
-	return checkSurroundings(servers, func(object map[string]any) (string, map[string]*Zone, error) {
-		h, err := handlerFrom(object)
-		return h.At, h.RateLimits, err
-	}, a.logger)
+	return checkSurroundings(servers, placeAndZones, a.logger)
 }
 
 // firstInJSON returns the place of a zone with these limits; "" if it is unknown.

@@ -55,6 +55,12 @@ func (e *DescriptorEntry) UnmarshalJSON(data []byte) error {
 	return unmarshalPart("descriptors", data, (*plain)(e))
 }
 
+// placeAndZones reads a handler from the object of its JSON, for checkSurroundings.
+func placeAndZones(object map[string]any) (at string, zones map[string]*Zone, err error) {
+	h, err := handlerFrom(object)
+	return h.At, h.RateLimits, err
+}
+
 // Interface guards
 var (
 	_ json.Unmarshaler = (*Handler)(nil)
