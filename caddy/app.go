@@ -151,9 +151,6 @@ func (a *App) checkStore(id, kind, name string, store *limiter) {
 	}
 }
 
-// zoneID identifies a zone: zones of the same namespace and name share their counters.
-func zoneID(namespace, name string) string { return namespace + "/" + name }
-
 // keepCompany makes all limits that count together see what waiting requests have reserved, if any one of them does. None of the
 // limits may be in force yet.
 func keepCompany(lists ...[]*core.Limits) {

@@ -264,9 +264,9 @@ func TestManualHasTheSettingsThatTheCodeHas(t *testing.T) {
 	sameWords(t, "docs/defer.md, settings", firstCells(deferring), deferWords)
 	sameWords(t, "docs/defer.md, syntax", found(deferring, `(?m)^\t\t\t([a-z0-9_]+)(?: |$)`), deferWords)
 
-	syntax := section(t, reference, "## Syntax")
-	sameWords(t, "docs/caddy.md, syntax of a zone", found(syntax, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), zoneWords())
-	sameWords(t, "docs/caddy.md, syntax of the handler", found(syntax, `(?m)^\t([a-z0-9_]+)(?: |$)`), handlerWords)
+	lines := section(t, reference, "## Syntax")
+	sameWords(t, "docs/caddy.md, syntax of a zone", found(lines, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), zoneWords())
+	sameWords(t, "docs/caddy.md, syntax of the handler", found(lines, `(?m)^\t([a-z0-9_]+)(?: |$)`), handlerWords)
 }
 
 // isSentinelPassword reports whether a word is sentinel_password, which shares a line of the table with the user.

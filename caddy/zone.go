@@ -482,3 +482,6 @@ var (
 	_ json.Unmarshaler = (*Candidate)(nil)
 	_ json.Unmarshaler = (*Adapt)(nil)
 )
+
+// zoneID identifies a zone: zones of the same namespace and name share their counters.
+func zoneID(namespace, name string) string { return namespace + "/" + name }
