@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/metrics"
@@ -224,7 +225,7 @@ func (a *App) adaptedRules() map[string]*front.AdaptedRule {
 	defer a.files.mu.Unlock()
 	for _, h := range a.handlers {
 		for _, z := range h.zones {
-			add(h, z.place, z.rule.Name)
+			add(h, z.place, z.Rule.Name)
 		}
 		if view := h.files.Load(); view != nil {
 			for i, p := range view.set.places {
@@ -271,7 +272,7 @@ func (a *Advisor) provision(ctx caddy.Context) error {
 	a.logger = ctx.Logger()
 	repl := caddy.NewReplacer()
 	resolved := *a
-	if err := resolveTexts(repl, &resolved); err != nil {
+	if err := syntax.ResolveTexts(repl, &resolved); err != nil {
 		return fmt.Errorf("advisor: %w", err)
 	}
 	if err := resolved.check(); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/proxyweir/weir/caddy/page"
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/words"
 )
@@ -134,7 +135,7 @@ const longestBody = 1 << 20
 func readBody(r *http.Request, into any) error {
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, longestBody))
 	if err == nil {
-		err = unmarshalStrict(body, into)
+		err = syntax.UnmarshalStrict(body, into)
 	}
 	if err == nil && !json.Valid(body) {
 		err = errors.New("unexpected text after the object")

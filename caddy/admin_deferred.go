@@ -174,8 +174,8 @@ func (d *deferring) read(ctx context.Context, one *jobAnswer, contents bool) err
 		path, _, _ := strings.Cut(request.URI, "?")
 		one.requestAnswer = &requestAnswer{Method: request.Method, Host: request.Host, Path: path, BodyBytes: len(request.Body)}
 		for _, c := range request.Checks {
-			if c.Rule == d.zone.rule.Name {
-				one.Key = keysOf(d.zone.rule).show(c.Key)
+			if c.Rule == d.zone.Rule.Name {
+				one.Key = keysOf(d.zone.Rule).show(c.Key)
 			}
 		}
 		if contents {
@@ -355,7 +355,7 @@ func (d *deferring) list(ctx context.Context, asked *jobsAsked) (jobs []*deferra
 
 // keyDigest returns what stands in Redis for the key that a request names by its parts.
 func keyDigest(d *deferring, parts []string) (string, error) {
-	key, err := keysOf(d.zone.rule).of(parts)
+	key, err := keysOf(d.zone.Rule).of(parts)
 	if err != nil {
 		return "", adminError(http.StatusBadRequest, "%w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/match"
@@ -260,7 +261,7 @@ func (w *walk) handler(handler caddyhttp.MiddlewareHandler, r *http.Request) (en
 	case answering[id]:
 		return true, nil
 	case id == "http.handlers.authentication":
-		if user, _ := replacerOf(r).GetString("http.auth.user.id"); user == "" {
+		if user, _ := syntax.ReplacerOf(r).GetString("http.auth.user.id"); user == "" {
 			w.note("authentication was not run; write user to say who would be authenticated")
 		}
 	case !silent[id]:

@@ -6,6 +6,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/front"
 	"go.uber.org/zap"
@@ -66,31 +67,31 @@ func (a *Advisor) read(d *caddyfile.Dispenser) error {
 		return d.Errf("advisor: takes one address, such as https://advisor.internal:8787/v1/advice, or builtin, not %d", len(args))
 	}
 	a.URL = args[0]
-	if _, err := readBlock(d, "advisor", a.settings(), nil); err != nil {
+	if _, err := syntax.ReadBlock(d, "advisor", a.settings(), nil); err != nil {
 		return err
 	}
-	if err := a.check(); err != nil && !hasPlaceholder(a.URL) {
-		return errorAt(line, err)
+	if err := a.check(); err != nil && !syntax.HasPlaceholder(a.URL) {
+		return syntax.ErrorAt(line, err)
 	}
 	return nil
 }
 
 // settings returns the lines that the block may have.
-func (a *Advisor) settings() []setting {
-	return []setting{
-		wordTo("mode", &a.Mode, front.AdvisorModes...),
-		durationTo("interval", &a.Interval, "1s", "1h"),
-		durationTo("timeout", &a.Timeout, "10ms", "1m"),
-		{word: "fleet", to: &a.Fleet},
-		{word: "token", to: &a.Token},
-		{word: "public_key", to: &a.PublicKey},
-		{word: "tls", to: func(d *caddyfile.Dispenser) error {
+func (a *Advisor) settings() []syntax.Setting {
+	return []syntax.Setting{
+		syntax.WordTo("mode", &a.Mode, front.AdvisorModes...),
+		syntax.DurationTo("interval", &a.Interval, "1s", "1h"),
+		syntax.DurationTo("timeout", &a.Timeout, "10ms", "1m"),
+		{Word: "fleet", To: &a.Fleet},
+		{Word: "token", To: &a.Token},
+		{Word: "public_key", To: &a.PublicKey},
+		{Word: "tls", To: func(d *caddyfile.Dispenser) error {
 			a.TLS = new(ClientTLS)
 			return a.TLS.read(d, "advisor: tls")
 		}},
-		durationTo("warm_up", &a.WarmUp, "10s", "720h"),
-		wordTo("gates", &a.Gates, front.AdvisorGates...),
-		{word: "audit", to: &a.Audit},
+		syntax.DurationTo("warm_up", &a.WarmUp, "10s", "720h"),
+		syntax.WordTo("gates", &a.Gates, front.AdvisorGates...),
+		{Word: "audit", To: &a.Audit},
 	}
 }
 
@@ -104,5 +105,5 @@ func (a *Advisor) check() error {
 // UnmarshalJSON reads an advisor's settings as strictly as the app's.
 func (a *Advisor) UnmarshalJSON(data []byte) error {
 	type plain Advisor
-	return unmarshalPart("advisor", data, (*plain)(a))
+	return syntax.UnmarshalPart("advisor", data, (*plain)(a))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/memory"
 )
@@ -50,7 +51,7 @@ type App struct {
 
 	fileRules fileRules // those in force; once the app has started, files.mu guards it
 
-	raw         []rawHandlers // of the HTTP app, until it starts; nil: not kept
+	raw         []syntax.RawHandlers // of the HTTP app, until it starts; nil: not kept
 	handlers    []*Handler
 	line        *line // the requests that wait
 	statuses    []*Status
@@ -79,7 +80,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	a.together = make(map[string][]*core.Limits)
 	a.files = &ruleFiles{app: a}
 	a.fileRules = newFileRules()
-	if err := checkFields(a.settings()); err != nil {
+	if err := syntax.CheckFields(a.settings()); err != nil {
 		return err
 	}
 	memory, err := acquireMemory()
@@ -113,7 +114,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 
 // register adds a zone to the registry. It returns an error if a zone, or a rule in a file, of the same name differs from it.
 func (a *App) register(namespace, name string, limits *core.Limits, store *limiter, defers bool) error {
-	id := zoneID(namespace, name)
+	id := syntax.ZoneID(namespace, name)
 	a.checkStore(id, "zone", name, store)
 	if other := a.zones[id]; other != nil {
 		if defers || a.deferring[id] {

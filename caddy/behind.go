@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/deferral"
 )
 
@@ -74,7 +75,7 @@ func (a *App) placeholders() []string {
 	}
 	var names []string
 	for _, raw := range a.raw {
-		for _, handler := range raw.list {
+		for _, handler := range raw.List {
 			names = append(names, placeholdersIn(handler)...)
 		}
 	}
@@ -142,7 +143,7 @@ func (s *search) check(routes caddyhttp.RouteList, i int) error {
 func mayMatch(set caddyhttp.MatcherSet, r *http.Request) bool {
 	for _, matcher := range set {
 		switch matcher := matcher.(type) {
-		case *MatchSentPath:
+		case *syntax.MatchSentPath:
 			if !matcher.Match(r) {
 				return false
 			}

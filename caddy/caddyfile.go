@@ -15,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/blobstore"
@@ -56,16 +57,16 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if path, only := matcherSet["path"]; only && strings.HasPrefix(matcher, "/") {
 		matcherSet = caddy.ModuleMap{"sent_path": path} // of a limit, the path that the client has sent
 	}
-	handler := &Handler{At: placeOf(line)}
+	handler := &Handler{At: syntax.PlaceOf(line)}
 	if err := handler.unmarshalCaddyfile(h.Dispenser, matcher); err != nil {
 		return nil, err
 	}
 	if len(globalApp(h).RulesFiles) == 0 {
 		if len(handler.RulesFiles) == 0 && len(handler.Descriptors) > 0 {
-			return nil, errorAt(line, errors.New("descriptor: needs rules_file, since the limits of descriptors are in a file"))
+			return nil, syntax.ErrorAt(line, errors.New("descriptor: needs rules_file, since the limits of descriptors are in a file"))
 		}
 		if len(handler.RulesFiles) == 0 && len(handler.RateLimits) == 0 && handler.Guard == nil {
-			return nil, errorAt(line, errors.New("has no zone: write a limit such as rate_limit 100/1m, or a block with at least one zone, or with rules_file and the name of a file with rules; or write rules_file into the global option"))
+			return nil, syntax.ErrorAt(line, errors.New("has no zone: write a limit such as rate_limit 100/1m, or a block with at least one zone, or with rules_file and the name of a file with rules; or write rules_file into the global option"))
 		}
 	}
 	if err := handler.checkAlike(h); err != nil {
@@ -103,9 +104,9 @@ func (h *Handler) checkFits(global *App) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(h.written)) {
 		zone := h.written[name]
-		for _, r := range zone.rule.Limits.Rules() {
+		for _, r := range zone.Rule.Limits.Rules() {
 			if err := fits(r); err != nil {
-				return errorAt(zone.placeOf("consistency"), fmt.Errorf("zone %q: %w", name, err))
+				return syntax.ErrorAt(zone.PlaceOf("consistency"), fmt.Errorf("zone %q: %w", name, err))
 			}
 		}
 	}
@@ -147,23 +148,23 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 
 func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) error {
 	d.Next() // the directive's name
-	h.RateLimits = make(map[string]*Zone)
-	h.written = make(map[string]*writtenZone)
+	h.RateLimits = make(map[string]*syntax.Zone)
+	h.written = make(map[string]*syntax.WrittenZone)
 	args := d.RemainingArgs()
 	if len(args) > 0 {
 		if err := h.shortForm(d, matcher, args); err != nil {
 			return err
 		}
-		if opensBlock(d) {
+		if syntax.OpensBlock(d) {
 			return d.Errf("rate_limit: the short form %q takes no block; write the limit in a zone of the block, as limit %s", args[0], args[0])
 		}
 		return nil
 	}
-	at, err := readBlock(d, "rate_limit", h.settings(), func(word string) error {
-		if why := refusal(word, "take the line out"); why != "" {
+	at, err := syntax.ReadBlock(d, "rate_limit", h.settings(), func(word string) error {
+		if why := syntax.Refusal(word, "take the line out"); why != "" {
 			return d.Errf("rate_limit: %s", why)
 		}
-		if slices.Contains(zoneWords(), word) {
+		if slices.Contains(syntax.ZoneWords(), word) {
 			return d.Errf("rate_limit: %s belongs in a zone's block, not beside the zones", word)
 		}
 		return nil
@@ -172,14 +173,14 @@ func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) err
 		return err
 	}
 	if word, err := h.checkEffect(); err != nil {
-		return errorAt(at[word], inCaddyfile.write(err))
+		return syntax.ErrorAt(at[word], syntax.InCaddyfile.Write(err))
 	}
 	return nil
 }
 
 // shortForm reads <requests>/<period> [<key>].
 func (h *Handler) shortForm(d *caddyfile.Dispenser, matcher string, args []string) error {
-	if err := inWords(args); err != nil {
+	if err := syntax.InWords(args); err != nil {
 		return d.Errf("rate_limit: %v", err)
 	}
 	if len(args) > 2 {
@@ -188,14 +189,14 @@ func (h *Handler) shortForm(d *caddyfile.Dispenser, matcher string, args []strin
 	if args[0] == "zone" {
 		return d.Errf("rate_limit: a zone belongs in a block, on a line of its own: write rate_limit {, then zone %s { with its limit, and two }", strings.Join(append(args[1:], "<name>")[:1], ""))
 	}
-	zone := &Zone{Key: clientIPPlaceholder}
+	zone := &syntax.Zone{Key: syntax.ClientIPPlaceholder}
 	var c rate.LimitConfig
 	if err := rate.ParseLimit(args[0], &c); err != nil {
 		return d.Errf("rate_limit: %v", err)
 	}
-	zone.Requests, zone.Period = c.Requests, periodOf(args[0])
+	zone.Requests, zone.Period = c.Requests, syntax.PeriodOf(args[0])
 	if len(args) == 2 {
-		if !hasPlaceholder(args[1]) {
+		if !syntax.HasPlaceholder(args[1]) {
 			hint := "write one such as {client_ip}"
 			if strings.HasPrefix(args[1], "/") || strings.HasPrefix(args[1], "@") {
 				hint = fmt.Sprintf("write a matcher in front of the limit: rate_limit %s %s", args[1], args[0])
@@ -205,11 +206,11 @@ func (h *Handler) shortForm(d *caddyfile.Dispenser, matcher string, args []strin
 		zone.Key = args[1]
 	}
 	name := shortName(matcher, zone.Key)
-	compiled, err := zone.compile(name, "")
+	compiled, err := zone.Compile(name, "")
 	if err != nil {
-		return d.WrapErr(inCaddyfile.write(err))
+		return d.WrapErr(syntax.InCaddyfile.Write(err))
 	}
-	h.RateLimits[name], h.written[name] = zone, &writtenZone{compiledZone: compiled, at: d.Token()}
+	h.RateLimits[name], h.written[name] = zone, &syntax.WrittenZone{CompiledZone: compiled, At: d.Token()}
 	return nil
 }
 
@@ -251,26 +252,26 @@ func shortName(matcher, key string) string {
 }
 
 // settings returns the lines that the handler's block may have.
-func (h *Handler) settings() []setting {
-	return []setting{
-		{word: "zone", to: h.zone, often: true},
-		{word: "rules_file", to: rulesFiles(&h.RulesFiles), often: true},
-		durationTo("rules_interval", &h.RulesInterval, "1s", "1h"),
-		{word: "domain", to: &h.Domain},
-		{word: "descriptor", to: h.descriptor, often: true},
-		{word: "namespace", to: &h.Namespace, check: checkNamespace},
-		{word: "store", to: h.ownStore},
-		{word: "distributed", to: h.distributed},
-		{word: "storage", to: func(d *caddyfile.Dispenser) error { return readStorage(d, "", &h.StorageRaw) }},
-		{word: "headers", to: h.headers},
-		wordTo("response", &h.Response, "auto", "direct", "error_routes"),
-		{word: "message", to: &h.Message},
-		{word: "jitter", to: &h.Jitter, most: 10, must: "a fraction from 0 to 10, such as 0.2 for up to 20 %"},
-		durationTo("sweep_interval", &h.SweepInterval, "1s", "1d"),
-		{word: "log_key", to: &h.LogKey},
-		wordTo("log_level", &h.LogLevel, "debug", "info", "warn", "error", "off"),
-		durationTo("log_interval", &h.LogInterval, "1s", "1h"),
-		{word: "guard", to: h.guardBlock},
+func (h *Handler) settings() []syntax.Setting {
+	return []syntax.Setting{
+		{Word: "zone", To: h.zone, Often: true},
+		{Word: "rules_file", To: rulesFiles(&h.RulesFiles), Often: true},
+		syntax.DurationTo("rules_interval", &h.RulesInterval, "1s", "1h"),
+		{Word: "domain", To: &h.Domain},
+		{Word: "descriptor", To: h.descriptor, Often: true},
+		{Word: "namespace", To: &h.Namespace, Check: checkNamespace},
+		{Word: "store", To: h.ownStore},
+		{Word: "distributed", To: h.distributed},
+		{Word: "storage", To: func(d *caddyfile.Dispenser) error { return readStorage(d, "", &h.StorageRaw) }},
+		{Word: "headers", To: h.headers},
+		syntax.WordTo("response", &h.Response, "auto", "direct", "error_routes"),
+		{Word: "message", To: &h.Message},
+		{Word: "jitter", To: &h.Jitter, Most: 10, Must: "a fraction from 0 to 10, such as 0.2 for up to 20 %"},
+		syntax.DurationTo("sweep_interval", &h.SweepInterval, "1s", "1d"),
+		{Word: "log_key", To: &h.LogKey},
+		syntax.WordTo("log_level", &h.LogLevel, "debug", "info", "warn", "error", "off"),
+		syntax.DurationTo("log_interval", &h.LogInterval, "1s", "1h"),
+		{Word: "guard", To: h.guardBlock},
 	}
 }
 
@@ -294,7 +295,7 @@ func rulesFiles(to *[]string) func(d *caddyfile.Dispenser) error {
 			}
 			*to = append(*to, arg)
 		}
-		return noBlock(d, "", "rules_file")
+		return syntax.NoBlock(d, "", "rules_file")
 	}
 }
 
@@ -309,16 +310,16 @@ func (h *Handler) zone(d *caddyfile.Dispenser) error {
 		return d.Errf("zone: %v", err)
 	}
 	if first := h.written[name]; first != nil {
-		return d.Errf("zone %q: duplicate name, first at %s; remove or rename one", name, placeOf(first.at))
+		return d.Errf("zone %q: duplicate name, first at %s; remove or rename one", name, syntax.PlaceOf(first.At))
 	}
-	zone, err := readZone(d, name, wordsOf(h.settings()))
+	zone, err := syntax.ReadZone(d, name, syntax.WordsOf(h.settings()))
 	if err != nil {
 		return err
 	}
 	h.RateLimits[name], h.written[name] = zone.Zone, zone
 	if zone.Defer != nil {
-		if _, _, err := deferringZone(h.RateLimits); err != nil {
-			return errorAt(zone.placeOf("defer"), err)
+		if _, _, err := syntax.DeferringZone(h.RateLimits); err != nil {
+			return syntax.ErrorAt(zone.PlaceOf("defer"), err)
 		}
 	}
 	return nil
@@ -333,7 +334,7 @@ func (h *Handler) headers(d *caddyfile.Dispenser) error {
 	if _, err := answer.ParseFields(h.Headers); err != nil {
 		return d.WrapErr(err)
 	}
-	return noBlock(d, "", "headers")
+	return syntax.NoBlock(d, "", "headers")
 }
 
 // descriptor reads <key> <placeholder> [<key> <placeholder>...].
@@ -347,16 +348,16 @@ func (h *Handler) descriptor(d *caddyfile.Dispenser) error {
 		if args[i] == "" || args[i+1] == "" {
 			return d.Err("descriptor: has an empty key or value; write a text or a placeholder")
 		}
-		if hasPlaceholder(args[i]) {
+		if syntax.HasPlaceholder(args[i]) {
 			return d.Errf("descriptor %s: the key is a text, as the rule files have it; its placeholder follows it", args[i])
 		}
-		if _, err := newTemplate(args[i+1]); err != nil {
+		if _, err := syntax.NewTemplate(args[i+1]); err != nil {
 			return d.Errf("descriptor %s: key %q: %w", args[i], args[i+1], err)
 		}
 		entries = append(entries, DescriptorEntry{args[i], args[i+1]})
 	}
 	h.Descriptors = append(h.Descriptors, entries)
-	return noBlock(d, "", "descriptor")
+	return syntax.NoBlock(d, "", "descriptor")
 }
 
 // ownStore reads the store of one handler. It cannot have settings that all handlers share.
@@ -371,7 +372,7 @@ func (h *Handler) ownStore(d *caddyfile.Dispenser) error {
 		MaxKeys int    `json:"max_keys"`
 	}
 	if json.Unmarshal(raw, &memory) == nil && memory.Store == "memory" && memory.MaxKeys != 0 {
-		return errorAt(line, errors.New("store memory: max_keys is set in the global rate_limit option, since there is one memory for all handlers"))
+		return syntax.ErrorAt(line, errors.New("store memory: max_keys is set in the global rate_limit option, since there is one memory for all handlers"))
 	}
 	h.StoreRaw = raw
 	return nil
@@ -402,31 +403,31 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	}
 	line := d.Token()
 	settings := app.settings()
-	_, err := readBlock(d, "rate_limit", settings, func(word string) error {
+	_, err := syntax.ReadBlock(d, "rate_limit", settings, func(word string) error {
 		if word == "zone" {
 			return d.Err("rate_limit: zones are written in sites; the global option says what they share")
 		}
-		return unknownWord(d, "the global option rate_limit", word, wordsOf(settings))
+		return syntax.UnknownWord(d, "the global option rate_limit", word, syntax.WordsOf(settings))
 	})
 	if err != nil {
 		return nil, err
 	}
 	if app.StoreRaw == nil && len(app.RulesFiles) == 0 && app.RulesInterval == 0 && app.Advisor == nil {
-		return nil, errorAt(line, errors.New("rate_limit: the global option is empty; write a store, a rules_file or an advisor in it, or take it out"))
+		return nil, syntax.ErrorAt(line, errors.New("rate_limit: the global option is empty; write a store, a rules_file or an advisor in it, or take it out"))
 	}
 	return httpcaddyfile.App{Name: "rate_limit", Value: caddyconfig.JSON(app, nil)}, nil
 }
 
 // settings returns the lines that the global option may have.
-func (a *App) settings() []setting {
-	return []setting{
-		{word: "store", to: func(d *caddyfile.Dispenser) (err error) {
+func (a *App) settings() []syntax.Setting {
+	return []syntax.Setting{
+		{Word: "store", To: func(d *caddyfile.Dispenser) (err error) {
 			a.StoreRaw, err = parseStore(d)
 			return err
 		}},
-		{word: "rules_file", to: rulesFiles(&a.RulesFiles), often: true},
-		durationTo("rules_interval", &a.RulesInterval, "1s", "1h"),
-		{word: "advisor", to: func(d *caddyfile.Dispenser) error {
+		{Word: "rules_file", To: rulesFiles(&a.RulesFiles), Often: true},
+		syntax.DurationTo("rules_interval", &a.RulesInterval, "1s", "1h"),
+		{Word: "advisor", To: func(d *caddyfile.Dispenser) error {
 			a.Advisor = new(Advisor)
 			return a.Advisor.read(d)
 		}},
@@ -439,7 +440,7 @@ func (h *Handler) distributed(d *caddyfile.Dispenser) error {
 		return d.Errf("distributed: takes a block or nothing, not %q", args[0])
 	}
 	var s StorageStore
-	_, err := readBlock(d, "distributed", s.settings(), nil)
+	_, err := syntax.ReadBlock(d, "distributed", s.settings(), nil)
 	h.Distributed = &Distributed{ReadInterval: s.ReadInterval, WriteInterval: s.WriteInterval, PurgeAge: s.PurgeAge}
 	return err
 }

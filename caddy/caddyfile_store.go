@@ -9,6 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/proxyweir/weir/caddy/syntax"
 )
 
 func init() {
@@ -41,7 +42,7 @@ func (m *MemoryStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if args := d.RemainingArgs(); len(args) > 0 {
 		return d.Errf("store memory: takes a block, not %q", args[0])
 	}
-	_, err := readBlock(d, "store memory", []setting{numberTo("max_keys", &m.MaxKeys, 1, maxMaxKeys)}, nil)
+	_, err := syntax.ReadBlock(d, "store memory", []syntax.Setting{syntax.NumberTo("max_keys", &m.MaxKeys, 1, maxMaxKeys)}, nil)
 	return err
 }
 
@@ -75,39 +76,39 @@ func (s *RedisStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the store's name
 	line := d.Token()
 	s.Addresses = d.RemainingArgs()
-	if _, err := readBlock(d, "store redis", s.settings(), nil); err != nil {
+	if _, err := syntax.ReadBlock(d, "store redis", s.settings(), nil); err != nil {
 		return err
 	}
 	if len(s.Addresses) == 0 {
-		return errorAt(line, errors.New("store redis: has no address; write one such as 127.0.0.1:6379"))
+		return syntax.ErrorAt(line, errors.New("store redis: has no address; write one such as 127.0.0.1:6379"))
 	}
 	if err := s.checkAsWritten(); err != nil {
-		return errorAt(line, fmt.Errorf("store redis: %w", err))
+		return syntax.ErrorAt(line, fmt.Errorf("store redis: %w", err))
 	}
 	return nil
 }
 
 // settings returns the lines that the store's block may have.
-func (s *RedisStore) settings() []setting {
-	return []setting{
-		{word: "address", to: s.address},
-		{word: "master_name", to: &s.MasterName},
-		{word: "cluster", to: &s.Cluster},
-		{word: "username", to: &s.Username},
-		{word: "password", to: &s.Password},
-		{word: "sentinel_username", to: &s.SentinelUsername},
-		{word: "sentinel_password", to: &s.SentinelPassword},
-		numberTo("database", &s.Database, 0, 1_000_000),
-		{word: "tls", to: s.tls},
-		numberTo("pool_size", &s.PoolSize, 1, 1000),
-		durationTo("timeout", &s.Timeout, "1ms", "1m"),
-		durationTo("background_timeout", &s.BackgroundTimeout, "1ms", "1m"),
-		durationTo("dial_timeout", &s.DialTimeout, "1ms", "1m"),
-		durationTo("read_timeout", &s.ReadTimeout, "1ms", "1m"),
-		{word: "prefix", to: &s.Prefix},
-		{word: "key_secret", to: &s.KeySecret},
-		{word: "plain_keys", to: &s.PlainKeys},
-		numberTo("nodes", &s.Nodes, 1, maxNodes),
+func (s *RedisStore) settings() []syntax.Setting {
+	return []syntax.Setting{
+		{Word: "address", To: s.address},
+		{Word: "master_name", To: &s.MasterName},
+		{Word: "cluster", To: &s.Cluster},
+		{Word: "username", To: &s.Username},
+		{Word: "password", To: &s.Password},
+		{Word: "sentinel_username", To: &s.SentinelUsername},
+		{Word: "sentinel_password", To: &s.SentinelPassword},
+		syntax.NumberTo("database", &s.Database, 0, 1_000_000),
+		{Word: "tls", To: s.tls},
+		syntax.NumberTo("pool_size", &s.PoolSize, 1, 1000),
+		syntax.DurationTo("timeout", &s.Timeout, "1ms", "1m"),
+		syntax.DurationTo("background_timeout", &s.BackgroundTimeout, "1ms", "1m"),
+		syntax.DurationTo("dial_timeout", &s.DialTimeout, "1ms", "1m"),
+		syntax.DurationTo("read_timeout", &s.ReadTimeout, "1ms", "1m"),
+		{Word: "prefix", To: &s.Prefix},
+		{Word: "key_secret", To: &s.KeySecret},
+		{Word: "plain_keys", To: &s.PlainKeys},
+		syntax.NumberTo("nodes", &s.Nodes, 1, maxNodes),
 	}
 }
 
@@ -126,18 +127,18 @@ func (s *StorageStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return d.Errf("store storage: takes a block, not %q; the storage itself is Caddy's, or that of a line such as storage file_system /shared in the block", args[0])
 	}
 	settings := append(s.settings(),
-		numberTo("max_keys", &s.MaxKeys, 1, maxMaxKeys),
-		setting{word: "storage", to: func(d *caddyfile.Dispenser) error { return readStorage(d, "store storage: ", &s.StorageRaw) }})
-	_, err := readBlock(d, "store storage", settings, nil)
+		syntax.NumberTo("max_keys", &s.MaxKeys, 1, maxMaxKeys),
+		syntax.Setting{Word: "storage", To: func(d *caddyfile.Dispenser) error { return readStorage(d, "store storage: ", &s.StorageRaw) }})
+	_, err := syntax.ReadBlock(d, "store storage", settings, nil)
 	return err
 }
 
 // settings returns the lines of intervals that the store's block may have, which caddy-ratelimit's distributed has, too.
-func (s *StorageStore) settings() []setting {
-	return []setting{
-		durationTo("read_interval", &s.ReadInterval, "10ms", "1h"),
-		durationTo("write_interval", &s.WriteInterval, "10ms", "1h"),
-		durationTo("purge_age", &s.PurgeAge, "1s", "366d"),
+func (s *StorageStore) settings() []syntax.Setting {
+	return []syntax.Setting{
+		syntax.DurationTo("read_interval", &s.ReadInterval, "10ms", "1h"),
+		syntax.DurationTo("write_interval", &s.WriteInterval, "10ms", "1h"),
+		syntax.DurationTo("purge_age", &s.PurgeAge, "1s", "366d"),
 	}
 }
 
@@ -166,7 +167,7 @@ func (s *RedisStore) address(d *caddyfile.Dispenser) error {
 	if s.Addresses = d.RemainingArgs(); len(s.Addresses) == 0 {
 		return d.Err("store redis: address: takes one or more, such as 127.0.0.1:6379")
 	}
-	return noBlock(d, "store redis: ", "address")
+	return syntax.NoBlock(d, "store redis: ", "address")
 }
 
 // tls reads the tls block.
@@ -180,13 +181,13 @@ func (t *ClientTLS) read(d *caddyfile.Dispenser, where string) error {
 	if args := d.RemainingArgs(); len(args) > 0 {
 		return d.Errf("%s: takes a block, not %q", where, args[0])
 	}
-	_, err := readBlock(d, where, t.settings(where+": "), nil)
+	_, err := syntax.ReadBlock(d, where, t.settings(where+": "), nil)
 	return err
 }
 
 // settings returns the lines that the tls block may have.
-func (t *ClientTLS) settings(where string) []setting {
-	return []setting{{word: "ca", to: &t.CA}, {word: "client_certificate", to: func(d *caddyfile.Dispenser) error { return t.clientCertificate(d, where) }}, {word: "server_name", to: &t.ServerName}}
+func (t *ClientTLS) settings(where string) []syntax.Setting {
+	return []syntax.Setting{{Word: "ca", To: &t.CA}, {Word: "client_certificate", To: func(d *caddyfile.Dispenser) error { return t.clientCertificate(d, where) }}, {Word: "server_name", To: &t.ServerName}}
 }
 
 // clientCertificate reads the file names of a certificate and its key.
@@ -199,7 +200,7 @@ func (t *ClientTLS) clientCertificate(d *caddyfile.Dispenser, where string) erro
 		return d.Errf("%sclient_certificate: has an empty name; write the certificate's file and the key's", where)
 	}
 	t.ClientCertificate, t.ClientKey = args[0], args[1]
-	return noBlock(d, where, "client_certificate")
+	return syntax.NoBlock(d, where, "client_certificate")
 }
 
 // Interface guards

@@ -18,6 +18,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	_ "github.com/caddyserver/caddy/v2/modules/standard" // the adapter and the matchers
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -178,10 +179,10 @@ func TestGoldenCaddyfilesProvision(t *testing.T) {
 
 // The words of the Caddyfile's blocks.
 var (
-	deferWords    = wordsOf(new(Defer).settings(""))
-	handlerWords  = wordsOf(new(Handler).settings())
-	redisWords    = wordsOf(new(RedisStore).settings())
-	redisTLSWords = wordsOf(new(ClientTLS).settings(""))
+	deferWords    = syntax.WordsOf(new(syntax.Defer).Settings(""))
+	handlerWords  = syntax.WordsOf(new(Handler).settings())
+	redisWords    = syntax.WordsOf(new(RedisStore).settings())
+	redisTLSWords = syntax.WordsOf(new(ClientTLS).settings(""))
 )
 
 // TestEveryWordOfTheCaddyfileHasAGoldenFile fails when a word is added without one.
@@ -194,7 +195,7 @@ func TestEveryWordOfTheCaddyfileHasAGoldenFile(t *testing.T) {
 			good += g.caddyfile
 		}
 	}
-	for _, word := range slices.Concat([]string{"max_keys"}, handlerWords, zoneWords(), deferWords) {
+	for _, word := range slices.Concat([]string{"max_keys"}, handlerWords, syntax.ZoneWords(), deferWords) {
 		if !hasLineOf(good, word) {
 			t.Errorf("no golden file has %s in a Caddyfile that is accepted", word)
 		}
@@ -246,7 +247,7 @@ func TestShortFormIsNamedAfterMatcherAndKeyNotAfterItsLimit(t *testing.T) {
 
 func orDefault(key string) string {
 	if key == "" {
-		return clientIPPlaceholder
+		return syntax.ClientIPPlaceholder
 	}
 	return key
 }
@@ -259,7 +260,7 @@ func matcherOf(line string) string {
 }
 
 func checkedName(name string) error {
-	_, err := (&Zone{Requests: 1, Period: "1s"}).compile(name, "")
+	_, err := (&syntax.Zone{Requests: 1, Period: "1s"}).Compile(name, "")
 	return err
 }
 
@@ -427,7 +428,7 @@ func checkCaddyfile(t *testing.T, text string) {
 		t.Errorf("%s: %v", raw, err)
 	}
 	for name, zone := range again.RateLimits {
-		if _, err := zone.compile(name, again.Namespace); err != nil {
+		if _, err := zone.Compile(name, again.Namespace); err != nil {
 			t.Errorf("%s: %v", raw, err)
 		}
 	}

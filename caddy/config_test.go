@@ -7,8 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/proxyweir/weir/core/match"
 )
 
 // configOf returns a configuration of one server whose first routes have these handlers, one each.
@@ -380,13 +378,6 @@ func TestExemptPrivateAddressesWithoutTrustedProxiesAreWarnedOf(t *testing.T) {
 			}
 		})
 	}
-}
-
-func plainAddress(s string) string {
-	if ip := match.ReadAddress(s); ip.IsValid() {
-		return ip.String()
-	}
-	return s
 }
 
 // Defect found: `caddy validate` accepted a rate_limit_status of a rule that does not exist, but Caddy did not start with it. The

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/deferral"
 	"go.uber.org/zap"
 )
@@ -37,7 +38,7 @@ func (d *deferring) logged(r *http.Request, job *deferral.Job) func(w *resultWri
 		if w.status >= http.StatusInternalServerError {
 			level = zap.ErrorLevel
 		}
-		user, _ := replacerOf(r).GetString("http.auth.user.id")
+		user, _ := syntax.ReplacerOf(r).GetString("http.auth.user.id")
 		for _, name := range names {
 			d.accessLog.Named(name).Log(level, attemptMessage,
 				zap.Object("request", caddyhttp.LoggableHTTPRequest{Request: asked, ShouldLogCredentials: credentials}),

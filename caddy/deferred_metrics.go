@@ -41,4 +41,4 @@ func (d *deferring) addMetrics(p *metrics.Page) {
 }
 
 // label returns the name of the zone in metrics and in the admin API.
-func (d *deferring) label() string { return metrics.LabelOf(d.h.Namespace, d.zone.rule.Name) }
+func (d *deferring) label() string { return metrics.LabelOf(d.h.Namespace, d.zone.Rule.Name) }

@@ -14,6 +14,7 @@ import (
 	client "github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/rate"
@@ -28,7 +29,7 @@ import (
 type deferring struct {
 	h       *Handler
 	zone    *openZone
-	config  *Defer // with defaults
+	config  *syntax.Defer // with defaults
 	desk    *deferral.Desk
 	worker  *deferral.Worker
 	redis   client.UniversalClient
@@ -57,12 +58,12 @@ const jobPause = 5 * time.Second
 
 // provisionDeferring makes the handler ready to defer, if one of its zones does. All zones have been provisioned.
 func (h *Handler) provisionDeferring() error {
-	zone, name, err := deferringZone(h.RateLimits)
+	zone, name, err := syntax.DeferringZone(h.RateLimits)
 	if zone == nil || err != nil {
 		return err
 	}
 	of := h.zones[slices.IndexFunc(h.zones, func(z *openZone) bool { return z.Zone == zone })]
-	d := &deferring{h: h, zone: of, config: zone.Defer.withDefaults(name), rules: make(map[string]*front.Rule), results: make(map[string]bool), ready: make(chan struct{})}
+	d := &deferring{h: h, zone: of, config: zone.Defer.WithDefaults(name), rules: make(map[string]*front.Rule), results: make(map[string]bool), ready: make(chan struct{})}
 	if err := d.provision(name); err != nil {
 		return fmt.Errorf("zone %q: %w", name, err)
 	}
@@ -89,11 +90,11 @@ func (d *deferring) provision(name string) error {
 		}
 	}
 	for _, other := range h.zones {
-		if err := other.checkStoredKey(c); err != nil {
-			return fmt.Errorf("zone %q of its handler: %w", other.rule.Name, err)
+		if err := other.CheckStoredKey(c); err != nil {
+			return fmt.Errorf("zone %q of its handler: %w", other.Rule.Name, err)
 		}
 	}
-	keys, err := c.keys()
+	keys, err := c.Keys()
 	if err != nil {
 		return fmt.Errorf("on_limit defer: %w", err)
 	}
@@ -117,7 +118,7 @@ func (d *deferring) provision(name string) error {
 		prefix = redis.DefaultPrefix
 	}
 	queue := deferral.NewQueue(deferral.Config{
-		Client: d.redis, Prefix: prefix, Name: zoneID(h.Namespace, name), KeySecret: settings.store.KeySecret, Keys: keys,
+		Client: d.redis, Prefix: prefix, Name: syntax.ZoneID(h.Namespace, name), KeySecret: settings.store.KeySecret, Keys: keys,
 		MaxJobs: c.MaxJobs, MaxKeyJobs: c.MaxJobsPerKey, MaxBytes: c.MaxBytes, Keep: time.Duration(c.Keep), KeepDead: time.Duration(c.KeepDead),
 		Lease: jobLease, Timeout: timeout, Replicas: int(c.Replicas),
 	})
@@ -136,14 +137,14 @@ func (d *deferring) provision(name string) error {
 
 // pace returns the time in which the zone's limit admits one more request of a key that has used it up.
 func (d *deferring) pace() time.Duration {
-	l := limitOf(d.zone.rule.Limits.InForce())
+	l := limitOf(d.zone.Rule.Limits.InForce())
 	return time.Duration(l.Period/l.Requests) * time.Microsecond
 }
 
 // start starts the worker. named are the placeholders that the configuration names. An error says why the configuration cannot be used.
 func (d *deferring) start(named []string) error {
 	if err := d.findBehind(named); err != nil {
-		return fmt.Errorf("zone %q: on_limit defer: %w", d.zone.rule.Name, err)
+		return fmt.Errorf("zone %q: on_limit defer: %w", d.zone.Rule.Name, err)
 	}
 	d.accessLog = d.h.ctx.Logger(d.h.http).Named("log.access")
 	d.worker.Start()
@@ -161,7 +162,7 @@ func (d *deferring) stop(grace time.Duration, exiting bool) {
 	d.stopped = make(chan struct{})
 	d.grace = grace
 	if grace == 0 {
-		d.grace = 366 * day // as Caddy has it, which waits for as long as requests take
+		d.grace = 366 * syntax.Day // as Caddy has it, which waits for as long as requests take
 	}
 	end := func() {
 		d.worker.Stop(d.grace)
@@ -217,7 +218,7 @@ func (*knownQueue) Destruct() error { return nil }
 
 // report logs what an operator should know. It names no more of a request than its job's id.
 func (d *deferring) report(e deferral.Event) {
-	log := d.h.logger.With(zap.String("zone", d.zone.rule.Name))
+	log := d.h.logger.With(zap.String("zone", d.zone.Rule.Name))
 	if e.ID != "" {
 		log = log.With(zap.String("job", e.ID), zap.Int("attempts", e.Attempts))
 	}
@@ -312,7 +313,7 @@ func (d *deferring) ask(q *front.Inquiry, r *http.Request) (asked *deferral.Defe
 // who returns what handlers in front have found out of who the client is, as far as that is stored.
 func (d *deferring) who(r *http.Request) []string {
 	var list []string
-	repl := replacerOf(r)
+	repl := syntax.ReplacerOf(r)
 	for _, name := range d.named {
 		if strings.HasPrefix(name, "http.auth.") || strings.HasPrefix(name, "http.request.tls.client.") {
 			value, _ := repl.GetString(name)
@@ -325,7 +326,7 @@ func (d *deferring) who(r *http.Request) []string {
 // ownCheck returns the place of the zone's own check; -1: the zone does not cover the request.
 func (d *deferring) ownCheck(q *front.Inquiry) int {
 	for i := range q.Checks {
-		if q.Checks[i].Rule.Name() == d.zone.rule.Name {
+		if q.Checks[i].Rule.Name() == d.zone.Rule.Name {
 			return i
 		}
 	}
@@ -339,7 +340,7 @@ func (d *deferring) over(q *front.Inquiry) bool {
 	}
 	for i := range q.Checks {
 		c := &q.Checks[i]
-		if c.Rule.Name() == d.zone.rule.Name || c.Rule.Shadow {
+		if c.Rule.Name() == d.zone.Rule.Name || c.Rule.Shadow {
 			continue
 		}
 		if !c.Decision.Allowed || c.InFlight != nil && !c.InFlight.Decision.Allowed {
@@ -353,7 +354,7 @@ func (d *deferring) over(q *front.Inquiry) bool {
 // to be rejected.
 func (d *deferring) accept(w http.ResponseWriter, r *http.Request, q *front.Inquiry, asked *deferral.Deferrable, wait time.Duration) (answered bool, err error) {
 	checks := make([]deferral.Check, 0, len(q.Checks))
-	address := clientIPOf(r)
+	address := syntax.ClientIPOf(r)
 	for i := range q.Checks {
 		c := &q.Checks[i]
 		rule := d.rules[c.Rule.Name()]
@@ -431,7 +432,7 @@ func (d *deferring) keep(r *http.Request) (json.RawMessage, bool) {
 			k.Vars[name] = value
 		}
 	}
-	repl := replacerOf(r)
+	repl := syntax.ReplacerOf(r)
 	for _, name := range d.named {
 		if value, found := repl.Get(name); found && value != nil {
 			text := caddy.ToString(value)

@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"fmt"
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/front"
 )
 
@@ -20,7 +21,7 @@ type descriptor []descriptorEntry
 
 type descriptorEntry struct {
 	key   string
-	value *template
+	value *syntax.Template
 }
 
 // newDescriptors prepares the handler's descriptors.
@@ -36,12 +37,12 @@ func (h *Handler) newDescriptors() ([]descriptor, error) {
 			if e.Key == "" || e.Value == "" {
 				return nil, fmt.Errorf("descriptor %q %q: needs a key and a value", e.Key, e.Value)
 			}
-			value, err := newTemplate(e.Value)
+			value, err := syntax.NewTemplate(e.Value)
 			if err != nil {
 				return nil, fmt.Errorf("descriptor %q: key %q: %w", e.Key, e.Value, err)
 			}
 			made = append(made, descriptorEntry{e.Key, value})
-			described = append(described, front.DescriptorEntry{Key: e.Key, Source: value.source()})
+			described = append(described, front.DescriptorEntry{Key: e.Key, Source: value.Source()})
 		}
 		list = append(list, made)
 		h.described = append(h.described, described)

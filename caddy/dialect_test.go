@@ -9,6 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 )
@@ -171,11 +172,11 @@ func TestEventsInAWindowAreASlidingWindowLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, zone := range h.RateLimits {
-		c, err := zone.compile(name, "")
+		c, err := zone.Compile(name, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		limit := c.rule.Limits.Own().Limit
+		limit := c.Rule.Limits.Own().Limit
 		if limit.Algorithm != rate.SlidingWindowLog || limit.Requests != zone.MaxEvents || limit.Period != int64(zone.Window)/1000 {
 			t.Errorf("%s: is %s", name, limit)
 		}
@@ -184,16 +185,16 @@ func TestEventsInAWindowAreASlidingWindowLog(t *testing.T) {
 
 // TestDialectsZoneWithoutKeyHasOneCounterForAll: a limit in Weir's own words counts each client.
 func TestDialectsZoneWithoutKeyHasOneCounterForAll(t *testing.T) {
-	dialect, err := (&Zone{MaxEvents: 5, Window: caddy.Duration(1e9)}).compile("z", "")
-	own, other := (&Zone{Requests: 5, Period: "1s"}).compile("z", "")
+	dialect, err := (&syntax.Zone{MaxEvents: 5, Window: caddy.Duration(1e9)}).Compile("z", "")
+	own, other := (&syntax.Zone{Requests: 5, Period: "1s"}).Compile("z", "")
 	if err != nil || other != nil {
 		t.Fatal(err, other)
 	}
-	if len(dialect.rule.Parts) != 0 {
-		t.Errorf("the dialect's key has %v", dialect.rule.Parts)
+	if len(dialect.Rule.Parts) != 0 {
+		t.Errorf("the dialect's key has %v", dialect.Rule.Parts)
 	}
-	if len(own.rule.Parts) != 1 || own.rule.Parts[0].Source.String() != "client_ip" {
-		t.Errorf("the other key has %v", own.rule.Parts)
+	if len(own.Rule.Parts) != 1 || own.Rule.Parts[0].Source.String() != "client_ip" {
+		t.Errorf("the other key has %v", own.Rule.Parts)
 	}
 }
 
@@ -209,7 +210,7 @@ func TestDialectsPrefixesAreOffByDefault(t *testing.T) {
 		if r.RemoteAddr == "" {
 			r.RemoteAddr = "192.0.2.1:80"
 		}
-		key, _ := ruleset.KeyOf(h.written["z"].rule, r, "", nil)
+		key, _ := ruleset.KeyOf(h.written["z"].Rule, r, "", nil)
 		if got := strings.Contains(key, "/"); got != masked {
 			t.Errorf("%q: addresses are masked: %v", text, got)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/rate"
@@ -141,7 +142,7 @@ func (d *deferring) pass(r *http.Request, job *deferral.Job, k *surroundings, of
 	for name, value := range k.Vars {
 		caddyhttp.SetVar(r.Context(), name, value)
 	}
-	repl := replacerOf(r)
+	repl := syntax.ReplacerOf(r)
 	for name, value := range k.Placeholders {
 		repl.Set(name, value)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 )
 
@@ -28,23 +29,23 @@ func (a *App) keepRaw(ctx caddy.Context) error {
 	if a.raw != nil {
 		return nil
 	}
-	a.raw = []rawHandlers{}
-	servers := serversIn(ctx)
+	a.raw = []syntax.RawHandlers{}
+	servers := syntax.ServersIn(ctx)
 	for _, name := range slices.Sorted(maps.Keys(servers)) {
-		a.raw = append(a.raw, rawHandlersOf(name, servers[name])...)
+		a.raw = append(a.raw, syntax.RawHandlersOf(name, servers[name])...)
 	}
-	return checkSurroundings(servers, placeAndZones, a.logger)
+	return syntax.CheckSurroundings(servers, placeAndZones, a.logger)
 }
 
 // firstInJSON returns the place of a zone with these limits; "" if it is unknown.
 func (a *App) firstInJSON(namespace, name string, limits *core.Limits) (first string) {
 	for _, raw := range a.raw {
-		for i, handler := range raw.list {
-			eachHandler(raw.path+"/"+strconv.Itoa(i), handler, func(path string, h *Handler) {
+		for i, handler := range raw.List {
+			eachHandler(raw.Path+"/"+strconv.Itoa(i), handler, func(path string, h *Handler) {
 				if first != "" || h.Namespace != namespace || h.RateLimits[name] == nil {
 					return
 				}
-				if zone, err := h.RateLimits[name].compile(name, namespace); err == nil && difference(zone.rule.Limits, limits) == "" {
+				if zone, err := h.RateLimits[name].Compile(name, namespace); err == nil && difference(zone.Rule.Limits, limits) == "" {
 					first = ", first at " + path
 				}
 			})
@@ -69,12 +70,12 @@ func (h *Handler) checkAlike(helper httpcaddyfile.Helper) error {
 		known = zonesOfNamedRoutes(helper)
 	}
 	for _, name := range slices.Sorted(maps.Keys(h.written)) {
-		id, zone := zoneID(h.Namespace, name), h.written[name]
+		id, zone := syntax.ZoneID(h.Namespace, name), h.written[name]
 		first, found := known[id]
 		if !found {
-			known[id] = knownZone{zone.rule.Limits, "at " + placeOf(zone.at)}
-		} else if what := difference(first.limits, zone.rule.Limits); what != "" {
-			return errorAt(zone.at, definedDifferently(name, ", first "+first.place, what))
+			known[id] = knownZone{zone.Rule.Limits, "at " + syntax.PlaceOf(zone.At)}
+		} else if what := difference(first.limits, zone.Rule.Limits); what != "" {
+			return syntax.ErrorAt(zone.At, definedDifferently(name, ", first "+first.place, what))
 		}
 	}
 	if helper.State != nil {
@@ -91,9 +92,9 @@ func zonesOfNamedRoutes(helper httpcaddyfile.Helper) map[string]knownZone {
 		for _, raw := range routes[route].HandlersRaw {
 			eachHandler("", raw, func(_ string, h *Handler) {
 				for name, zone := range h.RateLimits {
-					id := zoneID(h.Namespace, name)
-					if c, err := zone.compile(name, h.Namespace); known[id].limits == nil && err == nil {
-						known[id] = knownZone{c.rule.Limits, "in the named route &(" + route + ")"}
+					id := syntax.ZoneID(h.Namespace, name)
+					if c, err := zone.Compile(name, h.Namespace); known[id].limits == nil && err == nil {
+						known[id] = knownZone{c.Rule.Limits, "in the named route &(" + route + ")"}
 					}
 				}
 			})

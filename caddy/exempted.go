@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"github.com/caddyserver/caddy/v2"
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/front"
 	"go.uber.org/zap"
 )
@@ -10,7 +11,7 @@ import (
 // behind a load balancer, or in a container whose network replaces addresses, every client has a private address, and the limit
 // applies to nobody.
 func (h *Handler) warnOfExempted(ctx caddy.Context) {
-	h.untrusting = trustsNoProxy(ctx, h.RateLimits)
+	h.untrusting = syntax.TrustsNoProxy(ctx, h.RateLimits)
 	h.exempted = make(map[string]bool)
 	h.warnOfExceptions("zone", h.rules)
 	if files := h.files.Load(); files != nil {

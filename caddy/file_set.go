@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/ruleset"
@@ -96,7 +97,7 @@ func keyReader(rule *ruleset.Rule) func(*http.Request) string {
 	return func(r *http.Request) string {
 		values := make([]string, 0, len(rule.Parts))
 		for i := range rule.Parts {
-			values = append(values, rule.Parts[i].Source.Value(r, clientIPOf(r)))
+			values = append(values, rule.Parts[i].Source.Value(r, syntax.ClientIPOf(r)))
 		}
 		return strings.Join(values, " ")
 	}

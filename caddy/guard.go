@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
@@ -57,14 +58,14 @@ type GuardPriority struct {
 }
 
 // settings returns the lines that a guard's block may have.
-func (g *Guard) settings() []setting {
-	return []setting{
-		numberTo("max", &g.Max, 1, front.MostUnderWay),
-		numberTo("min", &g.Min, 1, front.MostUnderWay),
-		{word: "priority", to: g.priority},
-		wordTo("tighten", &g.Tighten, "on", "off"),
-		durationTo("warm_up", &g.WarmUp, "10s", "720h"),
-		{word: "shadow", to: &g.Shadow},
+func (g *Guard) settings() []syntax.Setting {
+	return []syntax.Setting{
+		syntax.NumberTo("max", &g.Max, 1, front.MostUnderWay),
+		syntax.NumberTo("min", &g.Min, 1, front.MostUnderWay),
+		{Word: "priority", To: g.priority},
+		syntax.WordTo("tighten", &g.Tighten, "on", "off"),
+		syntax.DurationTo("warm_up", &g.WarmUp, "10s", "720h"),
+		{Word: "shadow", To: &g.Shadow},
 	}
 }
 
@@ -74,7 +75,7 @@ func (g *Guard) priority(d *caddyfile.Dispenser) error {
 		return d.Err("guard: priority: takes a placeholder and the values of it that have priority, such as {header.X-Plan} gold")
 	}
 	g.Priority = &GuardPriority{Source: args[0], Values: args[1:]}
-	return noBlock(d, "guard: ", "priority")
+	return syntax.NoBlock(d, "guard: ", "priority")
 }
 
 // guardBlock reads guard [<name>] [{ ... }].
@@ -86,11 +87,11 @@ func (h *Handler) guardBlock(d *caddyfile.Dispenser) error {
 	} else if len(args) == 1 {
 		h.Guard.Name = args[0]
 	}
-	if _, err := readBlock(d, "guard", h.Guard.settings(), nil); err != nil {
+	if _, err := syntax.ReadBlock(d, "guard", h.Guard.settings(), nil); err != nil {
 		return err
 	}
 	if err := h.Guard.check(); err != nil {
-		return errorAt(line, err)
+		return syntax.ErrorAt(line, err)
 	}
 	return nil
 }
@@ -104,15 +105,15 @@ func (g *Guard) check() error {
 		return err
 	}
 	if p := g.Priority; p != nil {
-		t, err := newTemplate(p.Source)
+		t, err := syntax.NewTemplate(p.Source)
 		if err != nil {
 			return fmt.Errorf("guard: priority %q: %w", p.Source, err)
 		}
-		if err = front.CheckPriority(p.Source, p.Values, len(t.sources) == 0, "a placeholder, such as {http.request.header.X-Plan}"); err != nil {
+		if err = front.CheckPriority(p.Source, p.Values, len(t.Sources) == 0, "a placeholder, such as {http.request.header.X-Plan}"); err != nil {
 			return err
 		}
 		for _, value := range p.Values {
-			if _, err = t.source().Spell(value); err != nil {
+			if _, err = t.Source().Spell(value); err != nil {
 				return fmt.Errorf("guard: priority %q: %w", p.Source, err)
 			}
 		}
@@ -141,7 +142,7 @@ var guards = caddy.NewUsagePool()
 type guarded struct {
 	*guardState
 	id       string
-	priority *template // nil: no request has priority
+	priority *syntax.Template // nil: no request has priority
 	values   map[string]bool
 	h        *Handler
 }
@@ -267,10 +268,10 @@ func (h *Handler) provisionGuard() error {
 	s := value.(*guardState)
 	h.guarded = &guarded{guardState: s, id: label, h: h}
 	if p := g.Priority; p != nil {
-		h.guarded.priority, _ = newTemplate(p.Source)
+		h.guarded.priority, _ = syntax.NewTemplate(p.Source)
 		h.guarded.values = make(map[string]bool, len(p.Values))
 		for _, v := range p.Values {
-			spelt, _ := h.guarded.priority.source().Spell(v) // which validate has checked
+			spelt, _ := h.guarded.priority.Source().Spell(v) // which validate has checked
 			h.guarded.values[spelt] = true
 		}
 	}
@@ -327,7 +328,7 @@ func (g *guarded) inquire(q *front.Inquiry, r *http.Request, failed bool) (i inq
 	now := guardNow()
 	i.at = now
 	if len(q.Checks) == 0 {
-		i.key, i.rule = maphash.String(guardSeed, front.GuardKey(clientIPOf(r))), g.alone
+		i.key, i.rule = maphash.String(guardSeed, front.GuardKey(syntax.ClientIPOf(r))), g.alone
 		i.over = !guard.Ask(g.Guard, i.rule, i.key, now)
 		return i
 	}
@@ -359,7 +360,7 @@ func (g *guarded) turnAway(w http.ResponseWriter, r *http.Request, why int64) er
 	}
 	header := w.Header()
 	answer.SetRetryAfter(header, after)
-	repl := replacerOf(r)
+	repl := syntax.ReplacerOf(r)
 	repl.Set("http.rate_limit.guard.name", g.id)
 	repl.Set("http.rate_limit.guard.retry_after", answer.RetrySeconds(after))
 	server, _ := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)

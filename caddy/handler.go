@@ -19,6 +19,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
@@ -48,7 +49,7 @@ func init() {
 type Handler struct {
 	// The zones, by name. A name has 1 to 64 of the characters A-Z a-z 0-9 _ . - and is unique in its namespace: handlers that use
 	// the same name share its counters, and must define the zone alike.
-	RateLimits map[string]*Zone `json:"rate_limits,omitempty"`
+	RateLimits map[string]*syntax.Zone `json:"rate_limits,omitempty"`
 
 	// Rule files in YAML or JSON: paths, or globs such as `/etc/caddy/rules/*.yaml`. The handler decides on their rules together
 	// with its zones. They are read again when they change. A handler without rule files of its own uses those of the app
@@ -116,7 +117,7 @@ type Handler struct {
 	// Keeps the service up that the handler stands before, when it slows down or more is asked of it than it can do.
 	Guard *Guard `json:"guard,omitempty"`
 
-	written     map[string]*writtenZone // the zones, while a Caddyfile is adapted
+	written     map[string]*syntax.WrittenZone // the zones, while a Caddyfile is adapted
 	app         *App
 	limiter     *limiter
 	zones       []*openZone
@@ -153,7 +154,7 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 // Provision sets up the handler and its zones. It changes nothing of the running configuration.
 func (h *Handler) Provision(ctx caddy.Context) error {
 	err := h.provision(ctx)
-	if err != nil && h.At != "" && !errors.As(err, new(*reportedError)) {
+	if err != nil && h.At != "" && !errors.As(err, new(*syntax.ReportedError)) {
 		return fmt.Errorf("%w, at %s", err, h.At)
 	}
 	return err
@@ -188,13 +189,13 @@ func (h *Handler) provision(ctx caddy.Context) error {
 	}
 
 	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
-		zone, err := h.RateLimits[name].compile(name, h.Namespace)
+		zone, err := h.RateLimits[name].Compile(name, h.Namespace)
 		if err != nil {
-			return inJSON.write(err)
+			return syntax.InJSON.Write(err)
 		}
-		h.zones = append(h.zones, &openZone{compiledZone: zone})
-		h.waits = h.waits || zone.rule.Limits.Delays()
-		h.shadows = h.shadows || zone.rule.Limits.HasShadow()
+		h.zones = append(h.zones, &openZone{CompiledZone: zone})
+		h.waits = h.waits || zone.Rule.Limits.Delays()
+		h.shadows = h.shadows || zone.Rule.Limits.HasShadow()
 	}
 	files, err := h.patterns()
 	if err != nil {
@@ -203,12 +204,12 @@ func (h *Handler) provision(ctx caddy.Context) error {
 	accompanied := h.waits || h.app.files.delays(files)
 	for _, zone := range h.zones {
 		if accompanied {
-			zone.rule.Limits.Accompany()
+			zone.Rule.Limits.Accompany()
 		}
 		if err := zone.provision(ctx, h); err != nil {
 			return err
 		}
-		rule := front.NewRule(zone.rule)
+		rule := front.NewRule(zone.Rule)
 		h.rules = append(h.rules, rule)
 	}
 	h.asked = front.NewSet(h.rules, nil, nil, nil, nil)
@@ -236,7 +237,7 @@ func (h *Handler) provisionFiles(ctx caddy.Context, patterns []string) (err erro
 			return fmt.Errorf("rules_interval %s: has no effect without rule files, which rules_files has, in a Caddyfile rules_file", time.Duration(h.RulesInterval))
 		}
 		if len(h.RateLimits) == 0 && h.Guard == nil {
-			return errors.New(`rate_limit has no zone: write one into rate_limits, such as "api": {` + limitInJSON + `}, or the names of files with rules into rules_files`)
+			return errors.New(`rate_limit has no zone: write one into rate_limits, such as "api": {` + syntax.LimitInJSON + `}, or the names of files with rules into rules_files`)
 		}
 		return nil
 	}
@@ -304,9 +305,9 @@ func (h *Handler) provisionSurroundings(ctx caddy.Context) {
 // check says what is wrong with the handler's own fields.
 func (h *Handler) check() error {
 	if _, err := h.checkEffect(); err != nil {
-		return inJSON.write(err)
+		return syntax.InJSON.Write(err)
 	}
-	if err := checkFields(h.settings()); err != nil {
+	if err := syntax.CheckFields(h.settings()); err != nil {
 		return err
 	}
 	_, err := answer.ParseFields(h.Headers)
@@ -443,13 +444,13 @@ func (h *Handler) assemble(q *front.Inquiry, r *http.Request) (shadows bool, err
 	}
 	q.Early = r.TLS != nil && !r.TLS.HandshakeComplete
 	if asked.Files != nil {
-		if sent, stripped := readings(r); sent != r {
+		if sent, stripped := syntax.Readings(r); sent != r {
 			q.Sent, q.Stripped = sent, stripped
 		}
 	}
 	address := ""
 	if asked.NeedsAddress {
-		address = clientIPOf(r)
+		address = syntax.ClientIPOf(r)
 	}
 	return shadows, front.Assemble(asked, q, r, address)
 }

@@ -3,6 +3,8 @@ package ratelimit
 import (
 	"encoding/json"
 	"fmt"
+
+	"github.com/proxyweir/weir/caddy/syntax"
 )
 
 // UnmarshalJSON reads the handler's JSON as strictly as Caddy does. Its errors suggest the field that an unknown one resembles,
@@ -14,7 +16,7 @@ func (h *Handler) UnmarshalJSON(data []byte) error {
 		RateLimits json.RawMessage `json:"rate_limits"`
 		*plain
 	}{plain: (*plain)(h)}
-	if err := unmarshalStrict(data, &p); err != nil {
+	if err := syntax.UnmarshalStrict(data, &p); err != nil {
 		return err
 	}
 	if err := checkStoreIsObject(h.StoreRaw); err != nil {
@@ -24,14 +26,14 @@ func (h *Handler) UnmarshalJSON(data []byte) error {
 		return nil
 	}
 	var err error
-	h.RateLimits, err = unmarshalZones(p.RateLimits)
+	h.RateLimits, err = syntax.UnmarshalZones(p.RateLimits)
 	return err
 }
 
 // UnmarshalJSON reads the app's JSON as strictly as a handler's.
 func (a *App) UnmarshalJSON(data []byte) error {
 	type plain App // without this method, which would call itself
-	if err := unmarshalStrict(data, (*plain)(a)); err != nil {
+	if err := syntax.UnmarshalStrict(data, (*plain)(a)); err != nil {
 		return err
 	}
 	return checkStoreIsObject(a.StoreRaw)
@@ -52,11 +54,11 @@ func checkStoreIsObject(raw json.RawMessage) error {
 // UnmarshalJSON reads an entry as strictly as a handler.
 func (e *DescriptorEntry) UnmarshalJSON(data []byte) error {
 	type plain DescriptorEntry
-	return unmarshalPart("descriptors", data, (*plain)(e))
+	return syntax.UnmarshalPart("descriptors", data, (*plain)(e))
 }
 
 // placeAndZones reads a handler from the object of its JSON, for checkSurroundings.
-func placeAndZones(object map[string]any) (at string, zones map[string]*Zone, err error) {
+func placeAndZones(object map[string]any) (at string, zones map[string]*syntax.Zone, err error) {
 	h, err := handlerFrom(object)
 	return h.At, h.RateLimits, err
 }
@@ -72,7 +74,7 @@ var (
 func eachHandler(path string, raw json.RawMessage, f func(path string, h *Handler)) {
 	var value any
 	_ = json.Unmarshal(raw, &value)
-	eachObject(path, value, func(path string, object map[string]any) bool {
+	syntax.EachObject(path, value, func(path string, object map[string]any) bool {
 		if object["handler"] != "rate_limit" {
 			return true
 		}

@@ -128,14 +128,14 @@ func FuzzJSON(f *testing.F) {
 			return
 		}
 		for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
-			zone, err := h.RateLimits[name].compile(name, h.Namespace)
+			zone, err := h.RateLimits[name].Compile(name, h.Namespace)
 			if err != nil {
 				if !strings.HasPrefix(err.Error(), "zone") {
 					t.Errorf("does not say which zone: %v", err)
 				}
 				return
 			}
-			if zone.rule == nil || zone.rule.Limits == nil || zone.rule.Name != name {
+			if zone.Rule == nil || zone.Rule.Limits == nil || zone.Rule.Name != name {
 				t.Errorf("zone %q is accepted and not ready", name)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"go.uber.org/zap"
@@ -14,7 +15,7 @@ import (
 
 // openZone is a zone of a handler that serves, or is about to: its rule is open in the store.
 type openZone struct {
-	*compiledZone
+	*syntax.CompiledZone
 	matchers caddyhttp.MatcherSets
 	reporter *reporter
 	opened   []*core.Rule
@@ -23,7 +24,7 @@ type openZone struct {
 
 // provision prepares the zone, which has been compiled, and registers it with the app.
 func (z *openZone) provision(ctx caddy.Context, h *Handler) error {
-	r := z.rule
+	r := z.Rule
 	if len(z.MatcherSetsRaw) > 0 {
 		matchers, err := ctx.LoadModule(z.Zone, "MatcherSetsRaw")
 		if err != nil {
@@ -32,7 +33,7 @@ func (z *openZone) provision(ctx caddy.Context, h *Handler) error {
 		if err := z.matchers.FromInterface(matchers); err != nil {
 			return fmt.Errorf("zone %q: match: %w", r.Name, err)
 		}
-		seeSent(z.matchers)
+		syntax.SeeSent(z.matchers)
 		r.Covering = z.covers
 	}
 	if err := h.app.register(h.Namespace, r.Name, r.Limits, h.limiter, z.Defer != nil); err != nil {
@@ -59,14 +60,14 @@ func (z *openZone) provision(ctx caddy.Context, h *Handler) error {
 	ours.addZone(h, z)
 	h.app.predecessors().succeed(ours, nil)
 	for _, advice := range r.Advice {
-		h.logger.Warn(inJSON.write(advice).Error(), zap.String("zone", r.Name))
+		h.logger.Warn(syntax.InJSON.Write(advice).Error(), zap.String("zone", r.Name))
 	}
 	settings := [][2]string{{"key", z.Key}, {"cost", z.Cost}}
 	if z.Tiers != nil {
 		settings = append(settings, [2]string{"tiers", z.Tiers.Source})
 	}
 	for _, s := range settings {
-		if strings.Contains(s[1], "{http.auth.") && !authenticatedBefore(ctx, h.RateLimits) {
+		if strings.Contains(s[1], "{http.auth.") && !syntax.AuthenticatedBefore(ctx, h.RateLimits) {
 			h.logger.Warn("the zone's "+s[0]+" is about who is authenticated, but this handler runs before authentication: "+
 				"put rate_limit after it in a route block, or set the global option: order rate_limit after basic_auth",
 				zap.String("zone", r.Name), zap.String(s[0], s[1]))
@@ -77,7 +78,7 @@ func (z *openZone) provision(ctx caddy.Context, h *Handler) error {
 
 // readable returns a function that writes a request's key for the log: the template with its placeholders replaced.
 func (z *openZone) readable() func(r *http.Request) string {
-	t, err := newTemplate(z.key())
+	t, err := syntax.NewTemplate(z.KeyText())
 	if err != nil { // compile has reported it
 		return nil
 	}
@@ -85,12 +86,12 @@ func (z *openZone) readable() func(r *http.Request) string {
 }
 
 // covers reports whether the zone's matchers cover a request.
-func (z *openZone) covers(r *http.Request) (bool, error) { return covers(z.matchers, r) }
+func (z *openZone) covers(r *http.Request) (bool, error) { return syntax.Covers(z.matchers, r) }
 
 // close releases what provision has acquired.
 func (z *openZone) close(l *limiter) {
 	z.place.Close()
-	l.EndSwitch(z.rule.Limits)
+	l.EndSwitch(z.Rule.Limits)
 	for _, r := range z.opened {
 		l.Release(r)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/caddy/page"
+	"github.com/proxyweir/weir/caddy/syntax"
 )
 
 func init() {
@@ -90,7 +91,7 @@ func (*Page) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.Errf("rate_limit_page: takes no value, not %s; the page is at %s", d.Val(), page.Path)
 	}
-	return noBlock(d, "", "rate_limit_page")
+	return syntax.NoBlock(d, "", "rate_limit_page")
 }
 
 // Interface guards

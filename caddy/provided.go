@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/match"
 	"go.uber.org/zap"
 )
@@ -45,14 +46,14 @@ func expectationsOf(h *Handler) *expectations {
 		}
 	}
 	of := func(text string) []match.Source {
-		t, err := newTemplate(text)
+		t, err := syntax.NewTemplate(text)
 		if err != nil {
 			return nil // which compile has reported
 		}
-		return t.sources
+		return t.Sources
 	}
 	for _, zone := range h.zones {
-		add(zone, "key", of(zone.key()))
+		add(zone, "key", of(zone.KeyText()))
 		if strings.HasPrefix(zone.Cost, "{") {
 			add(zone, "cost", of(zone.Cost))
 		}
@@ -83,14 +84,14 @@ func (e *expectations) note(h *Handler, r *http.Request) {
 		}
 		name := "handler"
 		if one.zone != nil {
-			name = one.zone.rule.Name
-			if one.zone.rule.Covering != nil {
+			name = one.zone.Rule.Name
+			if one.zone.Rule.Covering != nil {
 				if covered, err := one.zone.covers(r); err != nil || !covered {
 					continue
 				}
 			}
 		}
-		if one.source.Value(r, clientIPOf(r)) != "" {
+		if one.source.Value(r, syntax.ClientIPOf(r)) != "" {
 			one.told.Store(false)
 			e.end(one)
 			continue
@@ -105,11 +106,11 @@ func (e *expectations) note(h *Handler, r *http.Request) {
 			subject = "the " + one.setting
 		}
 		fields := []zap.Field{zap.String("zone", name), zap.String("placeholder", placeholder), zap.String("at", h.At)}
-		_, known := replacerOf(r).Get(placeholder)
+		_, known := syntax.ReplacerOf(r).Get(placeholder)
 		auth := strings.HasPrefix(placeholder, "http.auth.")
 		message := ""
 		switch {
-		case isCaddys(one.source) && !known && !auth && !strings.HasPrefix(placeholder, "http.regexp."):
+		case syntax.IsCaddys(one.source) && !known && !auth && !strings.HasPrefix(placeholder, "http.regexp."):
 			message = subject + " has a placeholder that nothing provides, so it is empty for every request"
 		case auth && one.setting == "key":
 			if e.end(one) {
@@ -151,12 +152,12 @@ func (e *expectations) missing(r *http.Request) (list []string) {
 	for _, one := range e.list {
 		of := one.setting
 		if one.zone != nil {
-			if covered, err := one.zone.covers(r); one.zone.rule.Covering != nil && (err != nil || !covered) {
+			if covered, err := one.zone.covers(r); one.zone.Rule.Covering != nil && (err != nil || !covered) {
 				continue
 			}
-			of = "the " + one.setting + " of zone " + one.zone.rule.Name
+			of = "the " + one.setting + " of zone " + one.zone.Rule.Name
 		}
-		if one.source.Value(r, clientIPOf(r)) == "" && !strings.HasPrefix(one.placeholder(), "http.auth.") { // which explain asks for by itself
+		if one.source.Value(r, syntax.ClientIPOf(r)) == "" && !strings.HasPrefix(one.placeholder(), "http.auth.") { // which explain asks for by itself
 			list = append(list, "the request has no "+one.placeholder()+", which "+of+" is taken from")
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	_ "github.com/caddyserver/caddy/v2/modules/standard" // modules that the snippets use
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/tools/underrace"
 )
@@ -246,13 +247,13 @@ func sameWords(t *testing.T, where string, got, want []string) {
 
 func TestManualHasTheSettingsThatTheCodeHas(t *testing.T) {
 	reference := readPage(t, "../docs/caddy.md")
-	sameWords(t, "docs/caddy.md, a zone in short", firstCells(section(t, reference, "### A zone, in short")), zoneWords())
+	sameWords(t, "docs/caddy.md, a zone in short", firstCells(section(t, reference, "### A zone, in short")), syntax.ZoneWords())
 	sameWords(t, "docs/caddy.md, the handler in short", firstCells(section(t, reference, "### The handler, in short")), handlerWords)
 
 	const headings = "(?m)^### `([a-z0-9_]+)`$"
-	sameWords(t, "docs/caddy.md, zones", found(section(t, reference, "## Zones"), headings), zoneWords())
+	sameWords(t, "docs/caddy.md, zones", found(section(t, reference, "## Zones"), headings), syntax.ZoneWords())
 	sameWords(t, "docs/caddy.md, the handler", found(section(t, reference, "## The handler"), headings), handlerWords)
-	sameWords(t, "docs/caddy.md, the global option", found(section(t, reference, "## The global option"), headings), append(fieldNames(reflect.TypeFor[MemoryStore]()), "rules_file"))
+	sameWords(t, "docs/caddy.md, the global option", found(section(t, reference, "## The global option"), headings), append(syntax.FieldNames(reflect.TypeFor[MemoryStore]()), "rules_file"))
 
 	redis := section(t, readPage(t, "../docs/redis.md"), "## Settings")
 	settings := strings.Split(redis, "In JSON they are")[0]
@@ -265,7 +266,7 @@ func TestManualHasTheSettingsThatTheCodeHas(t *testing.T) {
 	sameWords(t, "docs/defer.md, syntax", found(deferring, `(?m)^\t\t\t([a-z0-9_]+)(?: |$)`), deferWords)
 
 	lines := section(t, reference, "## Syntax")
-	sameWords(t, "docs/caddy.md, syntax of a zone", found(lines, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), zoneWords())
+	sameWords(t, "docs/caddy.md, syntax of a zone", found(lines, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), syntax.ZoneWords())
 	sameWords(t, "docs/caddy.md, syntax of the handler", found(lines, `(?m)^\t([a-z0-9_]+)(?: |$)`), handlerWords)
 }
 
@@ -276,12 +277,12 @@ func TestManualHasTheJSONFieldsThatTheCodeHas(t *testing.T) {
 	reference := readPage(t, "../docs/caddy.md")
 	zones := section(t, reference, "## Zones")
 	handler := section(t, reference, "## The handler")
-	for _, name := range fieldNames(reflect.TypeFor[Zone]()) {
+	for _, name := range syntax.FieldNames(reflect.TypeFor[syntax.Zone]()) {
 		if !regexp.MustCompile("JSON:[^#]*`" + name + "`").MatchString(zones) {
 			t.Errorf("docs/caddy.md does not say what the field %s of a zone is", name)
 		}
 	}
-	for _, name := range fieldNames(reflect.TypeFor[Handler]()) {
+	for _, name := range syntax.FieldNames(reflect.TypeFor[Handler]()) {
 		if !regexp.MustCompile("JSON:[^#]*`" + name + "`").MatchString(handler) {
 			t.Errorf("docs/caddy.md does not say what the field %s of the handler is", name)
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/redis"
@@ -177,12 +178,12 @@ func (s *RedisStore) resolve() (*redisSettings, error) {
 	resolved := *s
 	resolved.shared, resolved.resolved, resolved.Nodes = nil, nil, 0
 	repl := caddy.NewReplacer()
-	if err := resolveTexts(repl, &resolved); err != nil {
+	if err := syntax.ResolveTexts(repl, &resolved); err != nil {
 		return nil, err
 	}
 	resolved.Addresses = nil
 	for _, addr := range s.Addresses {
-		if err := resolvePlaceholders(repl, "address", &addr); err != nil {
+		if err := syntax.ResolvePlaceholders(repl, "address", &addr); err != nil {
 			return nil, err
 		}
 		resolved.Addresses = append(resolved.Addresses, addr)
@@ -251,7 +252,7 @@ func (s *RedisStore) checkAsWritten() error {
 
 // load reads the files. It also returns their contents.
 func (t *ClientTLS) load(repl *caddy.Replacer) (*tls.Config, []byte, error) {
-	if err := resolveTexts(repl, t); err != nil {
+	if err := syntax.ResolveTexts(repl, t); err != nil {
 		return nil, nil, err
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
@@ -410,11 +411,11 @@ var (
 // UnmarshalJSON reads the store's JSON as strictly as a handler's.
 func (s *RedisStore) UnmarshalJSON(data []byte) error {
 	type plain RedisStore
-	return unmarshalStrict(data, (*plain)(s))
+	return syntax.UnmarshalStrict(data, (*plain)(s))
 }
 
 // UnmarshalJSON reads the settings as strictly as their store's.
 func (t *ClientTLS) UnmarshalJSON(data []byte) error {
 	type plain ClientTLS
-	return unmarshalPart("tls", data, (*plain)(t))
+	return syntax.UnmarshalPart("tls", data, (*plain)(t))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/proxyweir/weir/caddy/syntax"
 )
 
 func init() {
@@ -154,12 +155,12 @@ func TestStoreRedisSurvivesTheWayThroughJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	tlsFields = fields["tls"].(map[string]any)
-	for _, name := range fieldNames(reflect.TypeFor[RedisStore]()) {
+	for _, name := range syntax.FieldNames(reflect.TypeFor[RedisStore]()) {
 		if fields[name] == nil {
 			t.Errorf("the field %s is not in this test", name)
 		}
 	}
-	for _, name := range fieldNames(reflect.TypeFor[ClientTLS]()) {
+	for _, name := range syntax.FieldNames(reflect.TypeFor[ClientTLS]()) {
 		if tlsFields[name] == nil {
 			t.Errorf("the field %s of TLS is not in this test", name)
 		}
@@ -199,7 +200,7 @@ func TestEveryWordOfStoreRedisIsAFieldInJSON(t *testing.T) {
 		}
 		said[word] = true
 	}
-	names := append(fieldNames(reflect.TypeFor[RedisStore]()), fieldNames(reflect.TypeFor[ClientTLS]())...)
+	names := append(syntax.FieldNames(reflect.TypeFor[RedisStore]()), syntax.FieldNames(reflect.TypeFor[ClientTLS]())...)
 	for _, name := range names {
 		if !said[name] {
 			t.Errorf("the Caddyfile has no word for %s", name)

@@ -14,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
@@ -36,7 +37,7 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquir
 		return errTurnedAway
 	}
 	name := reporterOf(core.Reported(q.Checks, v)).name
-	repl := replacerOf(r)
+	repl := syntax.ReplacerOf(r)
 	repl.Set("http.rate_limit.exceeded.name", name)
 	if v.RetryAfter != rate.Never {
 		repl.Set("http.rate_limit.exceeded.retry_after", answer.RetrySeconds(v.RetryAfter))

@@ -11,6 +11,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
@@ -74,7 +75,7 @@ func (h *Handler) report(r *http.Request, q *front.Inquiry) {
 			"zone":      rule.name,
 			"wait":      wait,
 			"remote_ip": match.HostOf(r.RemoteAddr),
-			"client_ip": clientAddress(r),
+			"client_ip": syntax.ClientAddress(r),
 		})
 	}
 }
@@ -105,12 +106,12 @@ func (h *Handler) log(r *http.Request, rule *reporter, sample *rejectionLog, key
 	if c == nil {
 		return
 	}
-	id, _ := replacerOf(r).GetString("http.request.uuid")
+	id, _ := syntax.ReplacerOf(r).GetString("http.request.uuid")
 	path, _, _ := strings.Cut(r.RequestURI, "?")
 	fields := []zap.Field{
 		zap.String("zone", rule.name),
 		zap.Duration("wait", wait),
-		zap.String("client_ip", clientAddress(r)),
+		zap.String("client_ip", syntax.ClientAddress(r)),
 		zap.String("method", r.Method),
 		zap.String("host", r.Host),
 		zap.String("uri", path),

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/ruleset/yaml"
@@ -114,7 +115,7 @@ func firstDelaying(files []*ruleset.File) string {
 // checkZones refuses files that newly make requests wait, next to zones that were prepared for files that do not.
 func (h *Handler) checkZones(s *fileSet) error {
 	for _, zone := range h.zones {
-		if s.waits && !zone.rule.Limits.Accompanied() {
+		if s.waits && !zone.Rule.Limits.Accompanied() {
 			return s.problem(firstDelaying(s.Files), "on_limit delay: is new beside zones of the same rate_limit; it takes effect when Caddy's configuration is loaded again")
 		}
 	}
@@ -270,7 +271,7 @@ func (h *Handler) checkAny(s *fileSet) error {
 	if len(h.Descriptors) > 0 || len(s.Domains) == 0 || len(s.Rules) > 0 || len(h.RateLimits) > 0 {
 		return nil
 	}
-	return fmt.Errorf("rules_file: the files have descriptors alone, of domain %q, and nothing says what of a request they are: write a line such as descriptor <key> {header.X-Key} beside rules_file, in JSON %s beside rules_files", s.Domains[0].Name(), entryInJSON)
+	return fmt.Errorf("rules_file: the files have descriptors alone, of domain %q, and nothing says what of a request they are: write a line such as descriptor <key> {header.X-Key} beside rules_file, in JSON %s beside rules_files", s.Domains[0].Name(), syntax.EntryInJSON)
 }
 
 // adviseDescriptors warns of descriptors without any limit, and of values in rule files that no request has.
@@ -286,7 +287,7 @@ func (h *Handler) adviseDescriptors(domain *ruleset.Domain) {
 	}
 	tries := mostUnmetTries
 	unmet := func(line, entry int, value string) string {
-		return h.descriptors[line][entry].value.unmet(value, &tries)
+		return h.descriptors[line][entry].value.Unmet(value, &tries)
 	}
 	for _, one := range front.UnmetValues(domain, h.described, unmet) {
 		h.logger.Warn("a descriptor's value is met by no request", zap.String("domain", domain.Name()), zap.String("key", one.Key), zap.String("value", one.Why))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/caddy/command"
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
@@ -203,10 +204,10 @@ func (t *ruleTable) handler(part map[string]any, at place) error {
 }
 
 // zone adds a zone.
-func (t *ruleTable) zone(at place, name, namespace string, z *Zone) error {
-	c, err := z.compile(name, namespace)
+func (t *ruleTable) zone(at place, name, namespace string, z *syntax.Zone) error {
+	c, err := z.Compile(name, namespace)
 	if err != nil {
-		return inJSON.write(err)
+		return syntax.InJSON.Write(err)
 	}
 	var sets []any
 	if raw, err := json.Marshal(z.MatcherSetsRaw); err != nil || json.Unmarshal(raw, &sets) != nil {
@@ -216,7 +217,7 @@ func (t *ruleTable) zone(at place, name, namespace string, z *Zone) error {
 	if len(z.Except) > 0 {
 		what += "; except " + strings.Join(z.Except, ",")
 	}
-	t.rule(at.row(metrics.LabelOf(namespace, name), strings.TrimPrefix(what, "; "), z.key()), c.rule, c.text)
+	t.rule(at.row(metrics.LabelOf(namespace, name), strings.TrimPrefix(what, "; "), z.KeyText()), c.Rule, c.Text)
 	return nil
 }
 

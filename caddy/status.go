@@ -17,6 +17,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
@@ -90,7 +91,7 @@ func (s *Status) checkAhead(ctx caddy.Context) error {
 	a := s.app
 	if !a.lookedAhead {
 		a.lookedAhead = true
-		a.ahead = labelsIn(serversIn(ctx))
+		a.ahead = labelsIn(syntax.ServersIn(ctx))
 	}
 	if a.ahead == nil || len(a.files.groups) > 0 {
 		return nil
@@ -275,7 +276,7 @@ func (h *Handler) quotas(r *http.Request, wanted map[string]bool) []core.Check {
 		}
 	}
 	q := new(front.Inquiry)
-	front.Quotas(asked, rules, math.MaxInt, q, r, clientIPOf(r))
+	front.Quotas(asked, rules, math.MaxInt, q, r, syntax.ClientIPOf(r))
 	return q.Checks
 }
 

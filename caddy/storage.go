@@ -16,6 +16,7 @@ import (
 	"github.com/caddyserver/certmagic"
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/blobstore"
 	"github.com/proxyweir/weir/core/memory"
@@ -66,7 +67,7 @@ const storageFolder = "rate_limit/weir"
 
 // Provision acquires the memory for these settings.
 func (s *StorageStore) Provision(ctx caddy.Context) error {
-	if err := checkFields(s.settings()); err != nil {
+	if err := syntax.CheckFields(s.settings()); err != nil {
 		return err
 	}
 	if s.MaxKeys < 0 || s.MaxKeys > maxMaxKeys {
@@ -337,11 +338,11 @@ var (
 // UnmarshalJSON reads the store's JSON as strictly as a handler's.
 func (s *StorageStore) UnmarshalJSON(data []byte) error {
 	type plain StorageStore
-	return unmarshalStrict(data, (*plain)(s))
+	return syntax.UnmarshalStrict(data, (*plain)(s))
 }
 
 // UnmarshalJSON reads the settings as strictly as a handler's.
 func (x *Distributed) UnmarshalJSON(data []byte) error {
 	type plain Distributed
-	return unmarshalPart("distributed", data, (*plain)(x))
+	return syntax.UnmarshalPart("distributed", data, (*plain)(x))
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 )
 
@@ -81,5 +82,5 @@ var _ caddy.Provisioner = (*MemoryStore)(nil)
 // UnmarshalJSON reads the store's JSON as strictly as a handler's.
 func (m *MemoryStore) UnmarshalJSON(data []byte) error {
 	type plain MemoryStore
-	return unmarshalStrict(data, (*plain)(m))
+	return syntax.UnmarshalStrict(data, (*plain)(m))
 }

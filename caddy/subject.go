@@ -96,7 +96,7 @@ func labelsOf(list []*subject) []string {
 }
 
 func (h *Handler) subjectOfZone(z *openZone) *subject {
-	s := subjectOf(z.rule, z.text)
+	s := subjectOf(z.Rule, z.Text)
 	s.namespace, s.limiter, s.stats, s.source = h.Namespace, h.limiter, z.reporter.stats, "zone"
 	s.notes = append(s.notes, h.expected.notes(z)...)
 	return s
@@ -149,7 +149,7 @@ func (h *Handler) subjectsOfDomain(view *inForce, add func(*subject)) {
 	for _, other := range h.app.handlers { // any of them may make keys of the same descriptors
 		for _, d := range other.descriptors {
 			for i := range d {
-				secret = secret || slices.ContainsFunc(d[i].value.sources, isSecret)
+				secret = secret || slices.ContainsFunc(d[i].value.Sources, isSecret)
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/rate"
@@ -37,12 +38,12 @@ func (a *App) rulings(files []*fileSet) rulings {
 }
 
 func (all rulings) add(namespace string, r ruling) {
-	id := zoneID(namespace, r.name)
+	id := syntax.ZoneID(namespace, r.name)
 	all[id] = append(all[id], r)
 }
 
 func (all rulings) addZone(h *Handler, z *openZone) {
-	all.add(h.Namespace, ruling{h.limiter, z.rule.Limits, z.rule.Name, z.place})
+	all.add(h.Namespace, ruling{h.limiter, z.Rule.Limits, z.Rule.Name, z.place})
 }
 
 func (all rulings) addFiles(s *fileSet) {

@@ -9,6 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	_ "github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/caddy/syntax"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
@@ -32,7 +33,7 @@ func warningsOf(t *testing.T, text string) []string {
 	}
 	var warnings []string
 	core, logs := observer.New(zap.WarnLevel)
-	if err := checkSurroundings(config.Apps.HTTP.Servers, placeAndZones, zap.New(core)); err != nil {
+	if err := syntax.CheckSurroundings(config.Apps.HTTP.Servers, placeAndZones, zap.New(core)); err != nil {
 		warnings = append(warnings, "refused: "+err.Error())
 	}
 	for _, log := range logs.All() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/ruleset"
@@ -20,12 +21,12 @@ import (
 
 func unmetIn(t *testing.T, template, value string) string {
 	t.Helper()
-	k, err := newTemplate(template)
+	k, err := syntax.NewTemplate(template)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tries := mostUnmetTries
-	return k.unmet(value, &tries)
+	return k.Unmet(value, &tries)
 }
 
 // Defects found: warnings said that no request has certain values, although some have, and recommended spellings that no request
@@ -72,9 +73,9 @@ func TestAValueThatARequestHasIsNeverWarnedOf(t *testing.T) {
 		"uri.path.file.ext", "orig_uri", "orig_uri.path", "host.labels.0", "host.labels.1"} {
 		templates = append(templates, "{http.request."+name+"}", "A-{http.request."+name+"}-b", "{http.request.method} {http.request."+name+"}", "{http.request.header.X}{http.request."+name+"}")
 	}
-	var makers []*template
+	var makers []*syntax.Template
 	for _, text := range templates {
-		k, err := newTemplate(text)
+		k, err := syntax.NewTemplate(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +108,7 @@ func TestAValueThatARequestHasIsNeverWarnedOf(t *testing.T) {
 		}
 		met++
 		tries := mostUnmetTries
-		if why := makers[j].unmet(string(value), &tries); why != "" {
+		if why := makers[j].Unmet(string(value), &tries); why != "" {
 			t.Errorf("%s %q, which %q meets: %s", templates[j], string(value), text, why)
 		}
 	}
@@ -144,19 +145,19 @@ func TestWhatALoadTriesToFindUnmetValuesIsBounded(t *testing.T) {
 	h := &Handler{logger: zap.New(core)}
 	spelt := 0
 	for range 3 {
-		k, err := newTemplate("{http.request.host}{http.request.uri.path}{http.request.method}")
+		k, err := syntax.NewTemplate("{http.request.host}{http.request.uri.path}{http.request.method}")
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, source := range k.sources {
+		for i, source := range k.Sources {
 			written := func(value string) (string, error) {
 				spelt++
 				return source.Spell(value)
 			}
-			k.sources[i] = match.NewSource(&placeholder{spell: &spelling{written: written, form: formOf(source)}})
+			k.Sources[i] = match.NewSource(&syntax.Placeholder{Spell: &syntax.Spelling{Written: written, Form: syntax.FormOf(source)}})
 		}
 		h.descriptors = append(h.descriptors, descriptor{{"k", k}})
-		h.described = append(h.described, front.Descriptor{{Key: "k", Source: k.source()}})
+		h.described = append(h.described, front.Descriptor{{Key: "k", Source: k.Source()}})
 	}
 	h.adviseDescriptors(domain)
 	if spelt == 0 || spelt > 2*mostUnmetTries {

@@ -1,4 +1,4 @@
-package ratelimit
+package syntax
 
 import (
 	"net/http"
@@ -12,16 +12,16 @@ import (
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
-// spelling normalizes a placeholder that a client can write in several ways: a host, a method or a path. So another spelling does
+// Spelling normalizes a placeholder that a client can write in several ways: a host, a method or a path. So another spelling does
 // not reach another counter. The sources of package match do the same.
-type spelling struct {
+type Spelling struct {
 	of      func(r *http.Request) string       // the normalized value of a request
-	written func(value string) (string, error) // normalizes a value that a person has written; the error says why no request has it
-	form    string                             // the form of its values; see ruleset.Unmet
+	Written func(value string) (string, error) // normalizes a value that a person has written; the error says why no request has it
+	Form    string                             // the form of its values; see ruleset.Unmet
 }
 
 // spellings has the placeholders of http.request by their names.
-var spellings = map[string]*spelling{
+var spellings = map[string]*Spelling{
 	"hostport":         {func(r *http.Request) string { return cleanHostPort(r.Host) }, writtenHostPort, ruleset.Pieces},
 	"tls.server_name":  {serverName, match.SpellHost, ruleset.Hosts},
 	"orig_method":      {func(r *http.Request) string { return match.MethodOf(original(r)) }, match.SpellMethod, ruleset.Methods},
@@ -33,7 +33,7 @@ var spellings = map[string]*spelling{
 
 // spellingOf returns the spelling of a placeholder. It is nil for a placeholder that has only one spelling, or whose parts Weir
 // does not know, since Caddy or another module makes it.
-func spellingOf(placeholder string) *spelling {
+func spellingOf(placeholder string) *Spelling {
 	name, found := strings.CutPrefix(placeholder, "http.request.")
 	if !found {
 		return nil
@@ -43,7 +43,7 @@ func spellingOf(placeholder string) *spelling {
 	}
 	if label, found := strings.CutPrefix(name, "host.labels."); found {
 		if n, err := strconv.Atoi(label); err == nil && n >= 0 {
-			return &spelling{func(r *http.Request) string { return hostLabel(match.CleanHost(r.Host), n) }, writtenLabel, ruleset.Pieces}
+			return &Spelling{func(r *http.Request) string { return hostLabel(match.CleanHost(r.Host), n) }, writtenLabel, ruleset.Pieces}
 		}
 	}
 	if piece, found := strings.CutPrefix(name, "uri.path"); found {
@@ -56,9 +56,9 @@ func spellingOf(placeholder string) *spelling {
 }
 
 // spellingOfPath returns the spelling of a path, or of the piece of it that Caddy gives that name.
-func spellingOfPath(name string, of func(r *http.Request) *url.URL) *spelling {
+func spellingOfPath(name string, of func(r *http.Request) *url.URL) *Spelling {
 	if name == "" {
-		return &spelling{func(r *http.Request) string { return pathOf(of(r)) }, match.SpellPath, ruleset.Paths}
+		return &Spelling{func(r *http.Request) string { return pathOf(of(r)) }, match.SpellPath, ruleset.Paths}
 	}
 	var piece func(path string) string
 	written := writtenPiece
@@ -81,7 +81,7 @@ func spellingOfPath(name string, of func(r *http.Request) *url.URL) *spelling {
 		}
 		piece = func(p string) string { return segment(p, n) }
 	}
-	return &spelling{func(r *http.Request) string { return piece(pathOf(of(r))) }, written, ruleset.Pieces}
+	return &Spelling{func(r *http.Request) string { return piece(pathOf(of(r))) }, written, ruleset.Pieces}
 }
 
 // escaped returns a spelling of values that are escaped as a whole.

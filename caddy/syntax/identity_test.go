@@ -1,4 +1,4 @@
-package ratelimit
+package syntax
 
 import (
 	"net/http"
@@ -39,19 +39,19 @@ func TestAZoneCountsInThePlaceThatItAlwaysHas(t *testing.T) {
 		{"{http.request.header.}", 0, 0, "{http.request.header.}"},
 	} {
 		zone := &Zone{Key: c.key, IPv4Prefix: c.ipv4, IPv6Prefix: c.ipv6, Requests: 5, Period: "1m"}
-		if got := compiled(t, zone).rule.Limits.Own().Identity; got != limit+c.want {
+		if got := compiled(t, zone).Rule.Limits.Own().Identity; got != limit+c.want {
 			t.Errorf("key %q /%d /%d: counts in %s, want %s", zone.Key, zone.IPv4Prefix, zone.IPv6Prefix, got, limit+c.want)
 		}
 	}
 	dialect := &Zone{MaxEvents: 5, Window: caddy.Duration(60e9)}
-	if got, want := compiled(t, dialect).rule.Limits.Own().Identity, "n|z|sliding_window_log/60000000us|"; got != want {
+	if got, want := compiled(t, dialect).Rule.Limits.Own().Identity, "n|z|sliding_window_log/60000000us|"; got != want {
 		t.Errorf("events in a window: count in %s, want %s", got, want)
 	}
 }
 
-func compiled(t *testing.T, zone *Zone) *compiledZone {
+func compiled(t *testing.T, zone *Zone) *CompiledZone {
 	t.Helper()
-	c, err := zone.compile("z", "n")
+	c, err := zone.Compile("z", "n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestAKeyOfTheSameMeaningIsTheSameInBothProxies(t *testing.T) {
 		{"{http.request.host}|{http.request.method}, {http.request.header.X-User}", 0, []string{"host", "method", "header:X-User"}, "12:shop.example4:POST7:ann,bob", "host method header:X-User"},
 	} {
 		zone := compiled(t, &Zone{Key: c.template, IPv6Prefix: c.ipv6, Requests: 5, Period: "1m"})
-		identity := zone.rule.Limits.Own().Identity
+		identity := zone.Rule.Limits.Own().Identity
 		text := &ruleset.RuleText{Name: "z"}
 		ruleset.SetText(&text.Object, "limit", "5/1m")
 		ruleset.SetList(&text.Object, "key", c.sources)
@@ -95,7 +95,7 @@ func TestAKeyOfTheSameMeaningIsTheSameInBothProxies(t *testing.T) {
 		if other := rule.Limits.Own().Identity; identity != other || rule.Limits.Own().KeySpec() != c.spec {
 			t.Errorf("%s counts in %s, and %v in %s; want %s", c.template, identity, c.sources, other, c.spec)
 		}
-		inCaddy, _ := ruleset.KeyOf(zone.rule, r, "192.0.2.1", nil)
+		inCaddy, _ := ruleset.KeyOf(zone.Rule, r, "192.0.2.1", nil)
 		inTraefik, _ := ruleset.KeyOf(rule, r, "192.0.2.1", nil)
 		if inCaddy != c.want || inTraefik != c.want {
 			t.Errorf("%s: key %q, in Traefik %q; want %q", c.template, inCaddy, inTraefik, c.want)
@@ -106,7 +106,7 @@ func TestAKeyOfTheSameMeaningIsTheSameInBothProxies(t *testing.T) {
 // Otherwise a setting would be accepted and ignored.
 func TestAZoneHasTheFieldsOfTheSchema(t *testing.T) {
 	for object, of := range map[string]any{"rule": &Zone{}, "tiers": &Tiers{}, "override": &Override{}, "candidate": &Candidate{}} {
-		names := fieldNames(reflect.TypeOf(of).Elem())
+		names := FieldNames(reflect.TypeOf(of).Elem())
 		for _, f := range ruleset.Schema[object] {
 			if f.Name != "name" && (object != "rule" || f.Name != "limit") && !slices.Contains(names, f.Name) {
 				t.Errorf("%T has no %s", of, f.Name)

@@ -1,4 +1,6 @@
-package ratelimit
+// Package syntax is how limits are written for Caddy, in a Caddyfile and in JSON: lines and fields, placeholders, matchers, zones, and what is
+// around them in a configuration. It has no running state.
+package syntax
 
 import (
 	"bytes"
@@ -155,11 +157,11 @@ type Zone struct {
 	Message string `json:"message,omitempty"`
 }
 
-// compiledZone is a zone that was checked, with the rule that it is.
-type compiledZone struct {
+// CompiledZone is a zone that was checked, with the rule that it is.
+type CompiledZone struct {
 	*Zone
-	rule *ruleset.Rule
-	text *ruleset.RuleText // that rule was made from
+	Rule *ruleset.Rule
+	Text *ruleset.RuleText // that rule was made from
 }
 
 // Tiers choose a limit by a value of the request, such as the plan of the authenticated customer.
@@ -220,17 +222,17 @@ type Adapt struct {
 }
 
 // key returns the template of the zone's key.
-func (z *Zone) key() string {
+func (z *Zone) KeyText() string {
 	if z.Key == "" && z.MaxEvents == 0 {
-		return clientIPPlaceholder
+		return ClientIPPlaceholder
 	}
 	return z.Key
 }
 
-// compile checks every field that can be checked without a running Caddy, and makes the zone's rule. The error is a words.Mistake, which
+// Compile checks every field that can be checked without a running Caddy, and makes the zone's rule. The error is a words.Mistake, which
 // inJSON or inCaddyfile writes.
-func (z *Zone) compile(name, namespace string) (*compiledZone, error) {
-	c := &compiledZone{Zone: z}
+func (z *Zone) Compile(name, namespace string) (*CompiledZone, error) {
+	c := &CompiledZone{Zone: z}
 	err := c.compile(name, namespace)
 	if err == nil {
 		return c, nil
@@ -243,7 +245,7 @@ func (z *Zone) compile(name, namespace string) (*compiledZone, error) {
 }
 
 // compile is Zone.compile. The error does not name the zone.
-func (c *compiledZone) compile(name, namespace string) error {
+func (c *CompiledZone) compile(name, namespace string) error {
 	z := c.Zone
 	if z == nil {
 		return words.Wrong("", "", "is null; it needs a limit")
@@ -260,7 +262,7 @@ func (c *compiledZone) compile(name, namespace string) error {
 		if z.TimeZone != "" {
 			noteZoneinfo()
 		}
-		c.rule, c.text = rule, text
+		c.Rule, c.Text = rule, text
 		return c.checkDefer()
 	}
 	first := mistakes[0]
@@ -282,7 +284,7 @@ func (c *compiledZone) compile(name, namespace string) error {
 func (z *Zone) text(name string) *ruleset.RuleText {
 	t := &ruleset.RuleText{Name: name}
 	setTexts(&t.Object, "rule", reflect.ValueOf(z).Elem())
-	ruleset.SetList(&t.Object, "key", []string{z.key()})
+	ruleset.SetList(&t.Object, "key", []string{z.KeyText()})
 	if z.Tiers != nil {
 		addObject(t, "tiers", "tiers", *z.Tiers)
 	}
@@ -321,7 +323,7 @@ func addObject(t *ruleset.RuleText, field, of string, value any) {
 // setTexts sets the fields of an object of the schema from a struct, by their names in JSON.
 func setTexts(o *ruleset.Object, object string, v reflect.Value) {
 	for _, f := range ruleset.Schema[object] {
-		i := slices.Index(fieldNames(v.Type()), f.Name)
+		i := slices.Index(FieldNames(v.Type()), f.Name)
 		if i < 0 || f.Of != "" || v.Field(i).IsZero() {
 			continue
 		}
@@ -394,42 +396,42 @@ func (z *Zone) setLimit(t *ruleset.RuleText) error {
 // names are what a configuration calls settings, and else says in its own way.
 type names map[string]string
 
-// write returns an error in the words of the configuration.
-func (n names) write(err error) error {
+// Write returns an error in the words of the configuration.
+func (n names) Write(err error) error {
 	return errors.New(words.Of(err).In(func(name string) string { return cmp.Or(n[name], name) }))
 }
 
 // Examples for a configuration in JSON.
 const (
-	limitInJSON = `"requests": 100, "period": "1m"`
-	entryInJSON = `"descriptors": [[{"key": "<key>", "value": "{http.request.header.X-Key}"}]]`
+	LimitInJSON = `"requests": 100, "period": "1m"`
+	EntryInJSON = `"descriptors": [[{"key": "<key>", "value": "{http.request.header.X-Key}"}]]`
 )
 
 var (
-	inJSON      = names{"rule": "zone", "except_ips": "except", "in match: except_ips": "behind except", "100/1m": limitInJSON, "descriptor <key> {header.X-Key}": entryInJSON}
-	inCaddyfile = names{"rule": "zone", "except_ips": "except", "in match: except_ips": "behind except", "max_events": "events"}
+	InJSON      = names{"rule": "zone", "except_ips": "except", "in match: except_ips": "behind except", "100/1m": LimitInJSON, "descriptor <key> {header.X-Key}": EntryInJSON}
+	InCaddyfile = names{"rule": "zone", "except_ips": "except", "in match: except_ips": "behind except", "max_events": "events"}
 )
 
 // UnmarshalJSON reads tiers as strictly as a zone.
 func (t *Tiers) UnmarshalJSON(data []byte) error {
 	type plain Tiers
-	return unmarshalPart("tiers", data, (*plain)(t))
+	return UnmarshalPart("tiers", data, (*plain)(t))
 }
 
 // UnmarshalJSON reads an override as strictly as a zone.
 func (o *Override) UnmarshalJSON(data []byte) error {
 	type plain Override
-	return unmarshalPart("overrides", data, (*plain)(o))
+	return UnmarshalPart("overrides", data, (*plain)(o))
 }
 
 // UnmarshalJSON reads a candidate as strictly as a zone.
 func (c *Candidate) UnmarshalJSON(data []byte) error {
 	type plain Candidate // without this method, which would call itself
-	if err := unmarshalPart("candidate", data, (*plain)(c)); err != nil {
+	if err := UnmarshalPart("candidate", data, (*plain)(c)); err != nil {
 		return err
 	}
 	if err := refuseZero(data, "candidate"); err != nil {
-		return &reportedError{fmt.Errorf("candidate: %w", err)}
+		return &ReportedError{fmt.Errorf("candidate: %w", err)}
 	}
 	return nil
 }
@@ -437,11 +439,11 @@ func (c *Candidate) UnmarshalJSON(data []byte) error {
 // UnmarshalJSON reads adapt as strictly as a zone.
 func (a *Adapt) UnmarshalJSON(data []byte) error {
 	type plain Adapt
-	return unmarshalPart("adapt", data, (*plain)(a))
+	return UnmarshalPart("adapt", data, (*plain)(a))
 }
 
-// unmarshalZones reads an object of zones name by name, since a map would hide duplicates.
-func unmarshalZones(data []byte) (map[string]*Zone, error) {
+// UnmarshalZones reads an object of zones name by name, since a map would hide duplicates.
+func UnmarshalZones(data []byte) (map[string]*Zone, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if start, err := d.Token(); err != nil || start != json.Delim('{') {
 		return nil, fmt.Errorf("rate_limits: must be an object of zones by their names")
@@ -464,7 +466,7 @@ func unmarshalZones(data []byte) (map[string]*Zone, error) {
 			return nil, fmt.Errorf("zone %q: is null; it needs a limit", name)
 		}
 		zone := new(Zone)
-		if err := unmarshalStrict(raw, zone); err != nil {
+		if err := UnmarshalStrict(raw, zone); err != nil {
 			return nil, fmt.Errorf("zone %q: %w", name, err)
 		}
 		if err := refuseZero(raw, "rule"); err != nil {
@@ -483,5 +485,5 @@ var (
 	_ json.Unmarshaler = (*Adapt)(nil)
 )
 
-// zoneID identifies a zone: zones of the same namespace and name share their counters.
-func zoneID(namespace, name string) string { return namespace + "/" + name }
+// ZoneID identifies a zone: zones of the same namespace and name share their counters.
+func ZoneID(namespace, name string) string { return namespace + "/" + name }

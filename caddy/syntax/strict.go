@@ -1,4 +1,4 @@
-package ratelimit
+package syntax
 
 import (
 	"bytes"
@@ -40,13 +40,13 @@ func refuseZero(data []byte, object string) error {
 	return nil
 }
 
-// unmarshalStrict refuses unknown fields, and suggests the known one that is most similar.
-func unmarshalStrict(data []byte, v any) error {
+// UnmarshalStrict refuses unknown fields, and suggests the known one that is most similar.
+func UnmarshalStrict(data []byte, v any) error {
 	t := reflect.TypeOf(v).Elem()
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
-	if reported := new(reportedError); err == nil || errors.As(err, &reported) {
+	if reported := new(ReportedError); err == nil || errors.As(err, &reported) {
 		return err
 	}
 	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
@@ -57,10 +57,10 @@ func unmarshalStrict(data []byte, v any) error {
 		return wrongDuration(data, t, err)
 	}
 	word := strings.Trim(field, `"`)
-	if why := refusal(word, "take it out"); why != "" {
+	if why := Refusal(word, "take it out"); why != "" {
 		return errors.New(why)
 	}
-	known := fieldNames(t)
+	known := FieldNames(t)
 	if meant := fieldOfWord[word]; meant != "" && slices.Contains(known, "period") {
 		return fmt.Errorf("unknown field %q; in JSON it is %s", word, meant)
 	}
@@ -72,7 +72,7 @@ func unmarshalStrict(data []byte, v any) error {
 
 // fieldOfWord has the JSON for words of a zone in the Caddyfile that differ from their fields' names.
 var fieldOfWord = map[string]string{
-	"limit": limitInJSON, "events": "max_events, with window beside it", "override": `"overrides": [{"key": ["..."], "limit": "1000/1m"}]`,
+	"limit": LimitInJSON, "events": "max_events, with window beside it", "override": `"overrides": [{"key": ["..."], "limit": "1000/1m"}]`,
 }
 
 // wrongDuration returns an error for the field of an object, read into t, that is no duration; if there is none it returns
@@ -117,7 +117,7 @@ func wrongType(wrong *json.UnmarshalTypeError, t reflect.Type) error {
 
 // exampleOf has example values of fields that are texts or lists of texts.
 var exampleOf = map[string]string{
-	"period": "1m", "limit": "100/1m", "key": clientIPPlaceholder, "algorithm": "token_bucket", "on_limit": "delay", "on_error": "local", "on_missing_key": "share", "cost": "2",
+	"period": "1m", "limit": "100/1m", "key": ClientIPPlaceholder, "algorithm": "token_bucket", "on_limit": "delay", "on_error": "local", "on_missing_key": "share", "cost": "2",
 	"enforcement": "shadow", "count": "401", "penalty": "2m", "time_zone": "UTC", "refill": "interval", "headers": "ietf", "response": "auto", "source": "{http.auth.user.plan}",
 	"rules_files": "/etc/caddy/limits.yaml", "addresses": "127.0.0.1:6379", "namespace": "shop", "prefix": "weir:", "rule": "login", "for": "1h", "method": "GET", "url": "https://shop.example/login",
 }
@@ -168,20 +168,20 @@ func fieldCalled(t reflect.Type, name string) (reflect.Type, bool) {
 	return nil, false
 }
 
-// reportedError is an error of a part of a configuration. It is complete, so the whole adds nothing to it.
-type reportedError struct{ error }
+// ReportedError is an error of a part of a configuration. It is complete, so the whole adds nothing to it.
+type ReportedError struct{ error }
 
-// unmarshalPart reads a part of a configuration as strictly as the whole. part is the name of its field. If v's type has a method
+// UnmarshalPart reads a part of a configuration as strictly as the whole. part is the name of its field. If v's type has a method
 // UnmarshalJSON that calls this, v must be a pointer to a type without that method.
-func unmarshalPart[T any](part string, data []byte, v *T) error {
-	if err := unmarshalStrict(data, v); err != nil {
-		return &reportedError{fmt.Errorf("%s: %w", part, err)}
+func UnmarshalPart[T any](part string, data []byte, v *T) error {
+	if err := UnmarshalStrict(data, v); err != nil {
+		return &ReportedError{fmt.Errorf("%s: %w", part, err)}
 	}
 	return nil
 }
 
-// fieldNames lists the names of a struct's fields in JSON.
-func fieldNames(t reflect.Type) []string {
+// FieldNames lists the names of a struct's fields in JSON.
+func FieldNames(t reflect.Type) []string {
 	var names []string
 	for _, field := range reflect.VisibleFields(t) {
 		if name := nameInJSON(field); name != "" {
@@ -196,21 +196,21 @@ func nameInJSON(field reflect.StructField) string {
 	return name
 }
 
-// refusal says what to use in place of a word of caddy-ratelimit that Weir does not support; "" if word is none of them. remove says how to remove the word
+// Refusal says what to use in place of a word of caddy-ratelimit that Weir does not support; "" if word is none of them. remove says how to remove the word
 // in the configuration's language.
-func refusal(word, remove string) string {
+func Refusal(word, remove string) string {
 	if word == "disable_metrics" {
 		return "disable_metrics is not supported: there are a few series for each zone, and none for a key; " + remove
 	}
 	return ""
 }
 
-// resolveTexts calls resolvePlaceholders for all texts of a struct. Errors have their names in JSON.
-func resolveTexts(repl *caddy.Replacer, settings any) error {
+// ResolveTexts calls resolvePlaceholders for all texts of a struct. Errors have their names in JSON.
+func ResolveTexts(repl *caddy.Replacer, settings any) error {
 	v := reflect.ValueOf(settings).Elem()
-	for i, name := range fieldNames(v.Type()) {
+	for i, name := range FieldNames(v.Type()) {
 		if text, ok := v.Field(i).Addr().Interface().(*string); ok {
-			if err := resolvePlaceholders(repl, name, text); err != nil {
+			if err := ResolvePlaceholders(repl, name, text); err != nil {
 				return err
 			}
 		}
@@ -218,9 +218,9 @@ func resolveTexts(repl *caddy.Replacer, settings any) error {
 	return nil
 }
 
-// resolvePlaceholders inserts the values of placeholders in a setting. A secret from a file ends with the file, without its last
+// ResolvePlaceholders inserts the values of placeholders in a setting. A secret from a file ends with the file, without its last
 // line break.
-func resolvePlaceholders(repl *caddy.Replacer, name string, value *string) error {
+func ResolvePlaceholders(repl *caddy.Replacer, name string, value *string) error {
 	if !strings.Contains(*value, "{") {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package ratelimit
+package syntax
 
 import (
 	"fmt"
@@ -24,29 +24,29 @@ type zoneBlock struct {
 	at    map[string]caddyfile.Token // the place of each word, and of each member or item in it, by the path of a words.Mistake
 }
 
-// writtenZone is a zone of a Caddyfile, with its place and those of its words.
-type writtenZone struct {
-	*compiledZone
-	at     caddyfile.Token
+// WrittenZone is a zone of a Caddyfile, with its place and those of its words.
+type WrittenZone struct {
+	*CompiledZone
+	At     caddyfile.Token
 	places map[string]caddyfile.Token
 }
 
-// placeOf returns the place of a word of the zone, or that of the zone if the word is not written.
-func (z *writtenZone) placeOf(word string) caddyfile.Token {
+// PlaceOf returns the place of a word of the zone, or that of the zone if the word is not written.
+func (z *WrittenZone) PlaceOf(word string) caddyfile.Token {
 	if token, ok := z.places[word]; ok {
 		return token
 	}
-	return z.at
+	return z.At
 }
 
-// zoneWords returns the words that a zone's block may have.
-func zoneWords() []string { return wordsOf(new(zoneBlock).settings()) }
+// ZoneWords returns the words that a zone's block may have.
+func ZoneWords() []string { return WordsOf(new(zoneBlock).settings()) }
 
-// readZone reads a zone's block. beside are the words of the block around it.
-func readZone(d *caddyfile.Dispenser, name string, beside []string) (*writtenZone, error) {
+// ReadZone reads a zone's block. beside are the words of the block around it.
+func ReadZone(d *caddyfile.Dispenser, name string, beside []string) (*WrittenZone, error) {
 	b := &zoneBlock{where: fmt.Sprintf("zone %q: ", name), at: make(map[string]caddyfile.Token)}
 	line := d.Token()
-	at, err := readBlock(d, fmt.Sprintf("zone %q", name), b.settings(), func(word string) error {
+	at, err := ReadBlock(d, fmt.Sprintf("zone %q", name), b.settings(), func(word string) error {
 		if slices.Contains(beside, word) {
 			return d.Errf("%s%s belongs in the block of rate_limit, beside the zones", b.where, word)
 		}
@@ -56,11 +56,11 @@ func readZone(d *caddyfile.Dispenser, name string, beside []string) (*writtenZon
 		return nil, err
 	}
 	maps.Copy(b.at, at)
-	c, err := b.zone.compile(name, "")
+	c, err := b.zone.Compile(name, "")
 	if err != nil {
-		return nil, errorAt(b.lineOf(words.Of(err), line), inCaddyfile.write(err))
+		return nil, ErrorAt(b.lineOf(words.Of(err), line), InCaddyfile.Write(err))
 	}
-	return &writtenZone{c, line, b.at}, nil
+	return &WrittenZone{c, line, b.at}, nil
 }
 
 // lineOf returns the token that a mistake is about. Which fields go together is known only at the zone's end, but the error must
@@ -89,43 +89,43 @@ var fieldWords = map[string][]string{
 }
 
 // settings returns the lines that the block may have: the schema's fields, and a few lines that are written in another way.
-func (b *zoneBlock) settings() []setting {
+func (b *zoneBlock) settings() []Setting {
 	zone := reflect.ValueOf(&b.zone).Elem()
-	var list []setting
+	var list []Setting
 	for _, f := range ruleset.Schema["rule"] {
 		switch f.Name {
 		case "name":
 		case "match":
-			list = append(list, setting{word: "match", to: b.match, often: true}, setting{word: "except", to: b.except, often: true})
+			list = append(list, Setting{Word: "match", To: b.match, Often: true}, Setting{Word: "except", To: b.except, Often: true})
 		case "limit":
-			list = append(list, setting{word: "limit", to: func(d *caddyfile.Dispenser) error {
+			list = append(list, Setting{Word: "limit", To: func(d *caddyfile.Dispenser) error {
 				line := *d
-				if err := inWords(line.RemainingArgs()); err != nil {
+				if err := InWords(line.RemainingArgs()); err != nil {
 					return d.Errf("%s%v", b.where, err)
 				}
 				return oneArg(d, b.where, b.limit)
 			}})
 		case "tiers":
-			list = append(list, setting{word: "tiers", to: b.tiers})
+			list = append(list, Setting{Word: "tiers", To: b.tiers})
 		case "overrides":
-			list = append(list, setting{word: "override", to: b.override, often: true})
+			list = append(list, Setting{Word: "override", To: b.override, Often: true})
 		case "on_limit":
-			list = append(list, setting{word: "on_limit", to: b.onLimit})
+			list = append(list, Setting{Word: "on_limit", To: b.onLimit})
 		case "enforcement":
-			list = append(list, setting{word: "enforcement", to: b.words("enforcement", &b.zone.Enforcement, "hard, shadow, or soft with a percentage and a duration, such as soft 20% 30s")})
+			list = append(list, Setting{Word: "enforcement", To: b.words("enforcement", &b.zone.Enforcement, "hard, shadow, or soft with a percentage and a duration, such as soft 20% 30s")})
 		case "consistency":
-			list = append(list, setting{word: "consistency", to: b.words("consistency", &b.zone.Consistency, "strict, lease, or eventual with an interval, such as eventual 1s")})
+			list = append(list, Setting{Word: "consistency", To: b.words("consistency", &b.zone.Consistency, "strict, lease, or eventual with an interval, such as eventual 1s")})
 		case "candidate":
-			list = append(list, setting{word: "candidate", to: b.candidate})
+			list = append(list, Setting{Word: "candidate", To: b.candidate})
 		case "adapt":
-			list = append(list, setting{word: "adapt", to: b.adapt})
+			list = append(list, Setting{Word: "adapt", To: b.adapt})
 		default:
 			list = append(list, settingOf(&f, zone))
 		}
 	}
 	events := settingOf(&ruleset.Field{Name: "max_events", Least: 1, Most: rate.MaxRequests}, zone)
-	events.word = "events"
-	return append(list, events, setting{word: "window", to: b.window})
+	events.Word = "events"
+	return append(list, events, Setting{Word: "window", To: b.window})
 }
 
 // except reads the addresses that the zone exempts.
@@ -135,7 +135,7 @@ func (b *zoneBlock) except(d *caddyfile.Dispenser) error {
 		return d.Errf("%sexcept: is empty; write addresses, networks such as 10.0.0.0/8, or private_ranges", b.where)
 	}
 	b.zone.Except = append(b.zone.Except, networks...)
-	return noBlock(d, b.where, "except")
+	return NoBlock(d, b.where, "except")
 }
 
 // override reads the limit of a single key.
@@ -146,7 +146,7 @@ func (b *zoneBlock) override(d *caddyfile.Dispenser) error {
 	}
 	b.at["overrides."+strconv.Itoa(len(b.zone.Overrides))] = d.Token()
 	b.zone.Overrides = append(b.zone.Overrides, Override{Key: args[:len(args)-1], Limit: args[len(args)-1]})
-	return noBlock(d, b.where, "override")
+	return NoBlock(d, b.where, "override")
 }
 
 // limit reads <requests>/<period>, or unlimited.
@@ -157,12 +157,12 @@ func (b *zoneBlock) limit(text string) error {
 	}
 	var c rate.LimitConfig
 	err := rate.ParseLimit(text, &c)
-	b.zone.Requests, b.zone.Period = c.Requests, periodOf(text)
+	b.zone.Requests, b.zone.Period = c.Requests, PeriodOf(text)
 	return err
 }
 
-// inWords returns an error with the right form if a limit is written in several words, such as 10 per minute.
-func inWords(args []string) error {
+// InWords returns an error with the right form if a limit is written in several words, such as 10 per minute.
+func InWords(args []string) error {
 	var c rate.LimitConfig
 	if err := rate.ParseLimit(strings.Join(args, " "), &c); err != nil && len(args) > 1 && words.Of(err).Meant != "" {
 		return err
@@ -186,7 +186,7 @@ func (b *zoneBlock) words(name string, to *string, wanted string) func(d *caddyf
 		if *to == "" {
 			return d.Errf("%s%s: is empty; write %s", b.where, name, wanted)
 		}
-		return noBlock(d, b.where, name)
+		return NoBlock(d, b.where, name)
 	}
 }
 
@@ -222,28 +222,28 @@ func (b *zoneBlock) candidate(d *caddyfile.Dispenser) error {
 // adapt reads the adapt block.
 func (b *zoneBlock) adapt(d *caddyfile.Dispenser) error {
 	b.zone.Adapt = new(Adapt)
-	return b.object(d, "adapt", "ceiling", b.zone.Adapt, &setting{word: "step", to: func(d *caddyfile.Dispenser) error {
+	return b.object(d, "adapt", "ceiling", b.zone.Adapt, &Setting{Word: "step", To: func(d *caddyfile.Dispenser) error {
 		if b.zone.Adapt.Step = strings.Join(d.RemainingArgs(), " "); b.zone.Adapt.Step == "" {
 			return d.Errf("%sadapt: step: is empty; write a percentage and a duration, such as 25%% 30s", b.where)
 		}
-		return noBlock(d, b.where+"adapt: ", "step")
+		return NoBlock(d, b.where+"adapt: ", "step")
 	}})
 }
 
 // object reads the block of an object of the schema into a struct. usual is a line of it, for errors; special reads one in its own way, nil: none.
-func (b *zoneBlock) object(d *caddyfile.Dispenser, object, usual string, to any, special *setting) error {
+func (b *zoneBlock) object(d *caddyfile.Dispenser, object, usual string, to any, special *Setting) error {
 	if args := d.RemainingArgs(); len(args) > 0 {
 		return d.Errf("%s%s: takes a block with %s %s in it, not a value", b.where, object, usual, args[0])
 	}
-	var settings []setting
+	var settings []Setting
 	for _, f := range ruleset.Schema[object] {
-		if special != nil && f.Name == special.word {
+		if special != nil && f.Name == special.Word {
 			settings = append(settings, *special)
 			continue
 		}
 		settings = append(settings, settingOf(&f, reflect.ValueOf(to).Elem()))
 	}
-	at, err := readBlock(d, b.where+object, settings, nil)
+	at, err := ReadBlock(d, b.where+object, settings, nil)
 	for word, token := range at {
 		b.at[object+"."+word] = token
 	}
@@ -272,14 +272,14 @@ func (b *zoneBlock) match(d *caddyfile.Dispenser) error {
 		return fmt.Errorf("%smatch: %w", b.where, err)
 	}
 	if len(set) == 0 {
-		return errorAt(segment[0], fmt.Errorf("%smatch: is empty; write matchers in it, or leave it out to cover all requests", b.where))
+		return ErrorAt(segment[0], fmt.Errorf("%smatch: is empty; write matchers in it, or leave it out to cover all requests", b.where))
 	}
 	b.zone.MatcherSetsRaw = append(b.zone.MatcherSetsRaw, set)
 	return nil
 }
 
-// periodOf returns the period in "<requests>/<period>".
-func periodOf(limit string) string {
+// PeriodOf returns the period in "<requests>/<period>".
+func PeriodOf(limit string) string {
 	_, period, _ := strings.Cut(limit, "/")
 	return period
 }

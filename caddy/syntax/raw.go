@@ -1,4 +1,4 @@
-package ratelimit
+package syntax
 
 import (
 	"encoding/json"
@@ -13,8 +13,8 @@ import (
 // The functions of this file find what is around a handler in a configuration. While the handler is provisioned, much of that is
 // still JSON.
 
-// serversIn returns the servers of the HTTP app in which a module is provisioned; nil if it is in another app.
-func serversIn(ctx caddy.Context) map[string]*caddyhttp.Server {
+// ServersIn returns the servers of the HTTP app in which a module is provisioned; nil if it is in another app.
+func ServersIn(ctx caddy.Context) map[string]*caddyhttp.Server {
 	for _, mod := range ctx.Modules() {
 		if app, ok := mod.(*caddyhttp.App); ok {
 			return app.Servers
@@ -23,18 +23,18 @@ func serversIn(ctx caddy.Context) map[string]*caddyhttp.Server {
 	return nil
 }
 
-// rawHandlers is a list of handlers in JSON.
-type rawHandlers struct {
-	path string // for example apps/http/servers/srv0/routes/0/handle
-	list []json.RawMessage
+// RawHandlers is a list of handlers in JSON.
+type RawHandlers struct {
+	Path string // for example apps/http/servers/srv0/routes/0/handle
+	List []json.RawMessage
 }
 
-// rawHandlersOf returns those handlers of a server's routes, error routes and named routes that are still JSON.
-func rawHandlersOf(name string, server *caddyhttp.Server) []rawHandlers {
-	var all []rawHandlers
+// RawHandlersOf returns those handlers of a server's routes, error routes and named routes that are still JSON.
+func RawHandlersOf(name string, server *caddyhttp.Server) []RawHandlers {
+	var all []RawHandlers
 	path := "apps/http/servers/" + name
 	add := func(path string, route *caddyhttp.Route) {
-		all = append(all, rawHandlers{path + "/handle", route.HandlersRaw})
+		all = append(all, RawHandlers{path + "/handle", route.HandlersRaw})
 	}
 	for i := range server.Routes {
 		add(path+"/routes/"+strconv.Itoa(i), &server.Routes[i])
@@ -52,19 +52,19 @@ func rawHandlersOf(name string, server *caddyhttp.Server) []rawHandlers {
 	return all
 }
 
-// eachObject calls f with every object in a JSON value and its path. It descends into those for which f returns true.
-func eachObject(path string, value any, f func(path string, object map[string]any) (into bool)) {
+// EachObject calls f with every object in a JSON value and its path. It descends into those for which f returns true.
+func EachObject(path string, value any, f func(path string, object map[string]any) (into bool)) {
 	switch value := value.(type) {
 	case []any:
 		for i, one := range value {
-			eachObject(path+"/"+strconv.Itoa(i), one, f)
+			EachObject(path+"/"+strconv.Itoa(i), one, f)
 		}
 	case map[string]any:
 		if !f(path, value) {
 			return
 		}
 		for _, name := range slices.Sorted(maps.Keys(value)) {
-			eachObject(path+"/"+name, value[name], f)
+			EachObject(path+"/"+name, value[name], f)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func anyObject(raw json.RawMessage, f func(object map[string]any) bool) bool {
 	var value any
 	_ = json.Unmarshal(raw, &value) // cannot fail: it was parsed before
 	found := false
-	eachObject("", value, func(_ string, object map[string]any) bool {
+	EachObject("", value, func(_ string, object map[string]any) bool {
 		found = found || f(object)
 		return !found
 	})

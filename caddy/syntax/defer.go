@@ -1,4 +1,4 @@
-package ratelimit
+package syntax
 
 import (
 	"cmp"
@@ -85,11 +85,11 @@ type Defer struct {
 	Replicas int64 `json:"replicas,omitempty"`
 }
 
-// day is the unit of the longest durations.
-const day = 24 * time.Hour
+// Day is the unit of the longest durations.
+const Day = 24 * time.Hour
 
-// withDefaults returns the settings with their defaults, for a zone of that name.
-func (d *Defer) withDefaults(zone string) *Defer {
+// WithDefaults returns the settings with their defaults, for a zone of that name.
+func (d *Defer) WithDefaults(zone string) *Defer {
 	c := *d
 	c.Accept = cmp.Or(c.Accept, "prefer")
 	c.Path = cmp.Or(c.Path, "/deferred/"+zone)
@@ -102,8 +102,8 @@ func (d *Defer) withDefaults(zone string) *Defer {
 	c.MaxRunning = cmp.Or(c.MaxRunning, 16)
 	c.MaxAttempts = cmp.Or(c.MaxAttempts, 5)
 	c.GiveUpAfter = cmp.Or(c.GiveUpAfter, caddy.Duration(2*time.Minute))
-	c.Keep = cmp.Or(c.Keep, caddy.Duration(day))
-	c.KeepDead = cmp.Or(c.KeepDead, caddy.Duration(7*day))
+	c.Keep = cmp.Or(c.Keep, caddy.Duration(Day))
+	c.KeepDead = cmp.Or(c.KeepDead, caddy.Duration(7*Day))
 	c.Durability = cmp.Or(c.Durability, "required")
 	if c.Headers == nil {
 		c.Headers = deferral.DefaultHeaders
@@ -111,26 +111,26 @@ func (d *Defer) withDefaults(zone string) *Defer {
 	return &c
 }
 
-// settings returns the lines that the block of a deferring zone may have. Errors of lines with several values begin with where.
-func (d *Defer) settings(where string) []setting {
-	return []setting{
-		wordTo("accept", &d.Accept, "prefer", "always"),
-		{word: "path", to: &d.Path, check: checkDeferPath},
-		durationTo("max_wait", &d.MaxWait, "1s", "30d"),
-		{word: "max_jobs", to: func(t *caddyfile.Dispenser) error { return d.maxJobs(t, where) }},
+// Settings returns the lines that the block of a deferring zone may have. Errors of lines with several values begin with where.
+func (d *Defer) Settings(where string) []Setting {
+	return []Setting{
+		WordTo("accept", &d.Accept, "prefer", "always"),
+		{Word: "path", To: &d.Path, Check: checkDeferPath},
+		DurationTo("max_wait", &d.MaxWait, "1s", "30d"),
+		{Word: "max_jobs", To: func(t *caddyfile.Dispenser) error { return d.maxJobs(t, where) }},
 		sizeTo("max_body", &d.MaxBody, 1, mostBody),
 		sizeTo("max_result", &d.MaxResult, 1, mostBody),
 		sizeTo("max_bytes", &d.MaxBytes, 1<<20, 1<<40),
-		{word: "max_running", to: &d.MaxRunning, least: 1, most: 10_000, must: "from 1 to 10000"},
-		{word: "max_attempts", to: &d.MaxAttempts, least: 1, most: 100, must: "from 1 to 100"},
-		durationTo("give_up_after", &d.GiveUpAfter, "1s", "1d"),
-		durationTo("keep", &d.Keep, "1s", "366d"),
-		durationTo("keep_dead", &d.KeepDead, "1s", "366d"),
-		{word: "headers", to: &d.Headers},
-		{word: "result_headers", to: &d.ResultHeaders},
-		{word: "encrypt", to: &d.Encrypt},
-		wordTo("durability", &d.Durability, "required", "best_effort"),
-		{word: "replicas", to: &d.Replicas, least: 0, most: 10, must: "from 0 to 10"},
+		{Word: "max_running", To: &d.MaxRunning, least: 1, Most: 10_000, Must: "from 1 to 10000"},
+		{Word: "max_attempts", To: &d.MaxAttempts, least: 1, Most: 100, Must: "from 1 to 100"},
+		DurationTo("give_up_after", &d.GiveUpAfter, "1s", "1d"),
+		DurationTo("keep", &d.Keep, "1s", "366d"),
+		DurationTo("keep_dead", &d.KeepDead, "1s", "366d"),
+		{Word: "headers", To: &d.Headers},
+		{Word: "result_headers", To: &d.ResultHeaders},
+		{Word: "encrypt", To: &d.Encrypt},
+		WordTo("durability", &d.Durability, "required", "best_effort"),
+		{Word: "replicas", To: &d.Replicas, least: 0, Most: 10, Must: "from 0 to 10"},
 	}
 }
 
@@ -141,9 +141,9 @@ const (
 )
 
 // sizeTo returns a setting of a size in bytes, which may be written with a unit.
-func sizeTo(word string, to *int64, least, most int64) setting {
+func sizeTo(word string, to *int64, least, most int64) Setting {
 	must := fmt.Sprintf("a size from %s to %s, such as %s", shortSize(least), shortSize(most), shortSize(max(least, 64<<10)))
-	return setting{word: word, to: to, size: true, least: float64(least), most: float64(most), must: must}
+	return Setting{Word: word, To: to, size: true, least: float64(least), Most: float64(most), Must: must}
 }
 
 // shortSize returns a size as it would be written: 64KiB.
@@ -162,7 +162,7 @@ func (d *Defer) maxJobs(t *caddyfile.Dispenser, where string) error {
 		}
 		*to = n
 	}
-	return noBlock(t, where, "max_jobs")
+	return NoBlock(t, where, "max_jobs")
 }
 
 // checkDeferPath says what is wrong with a path of jobs.
@@ -175,16 +175,16 @@ func checkDeferPath(p string) error {
 
 // check says what is wrong with the settings by themselves. The path of the error is the field.
 func (d *Defer) check(zone string) error {
-	jobs := []setting{ // a line of the Caddyfile has both
-		{word: "max_jobs", to: &d.MaxJobs, least: 1, most: mostJobs, must: fmt.Sprintf("from 1 to %d", mostJobs)},
-		{word: "max_jobs_per_key", to: &d.MaxJobsPerKey, least: 1, most: mostJobs, must: fmt.Sprintf("from 1 to %d", mostJobs)},
+	jobs := []Setting{ // a line of the Caddyfile has both
+		{Word: "max_jobs", To: &d.MaxJobs, least: 1, Most: mostJobs, Must: fmt.Sprintf("from 1 to %d", mostJobs)},
+		{Word: "max_jobs_per_key", To: &d.MaxJobsPerKey, least: 1, Most: mostJobs, Must: fmt.Sprintf("from 1 to %d", mostJobs)},
 	}
-	for _, s := range append(d.settings(""), jobs...) {
-		if err := checkFields([]setting{s}); err != nil {
-			return wrongDefer(s.word, err)
+	for _, s := range append(d.Settings(""), jobs...) {
+		if err := CheckFields([]Setting{s}); err != nil {
+			return wrongDefer(s.Word, err)
 		}
 	}
-	c := d.withDefaults(zone)
+	c := d.WithDefaults(zone)
 	if c.MaxJobsPerKey > c.MaxJobs {
 		return wrongDefer("max_jobs", words.Wrong("max_jobs", "", "one key may have %d jobs, and all keys together %d; write the larger number first, as in 10000 100", c.MaxJobsPerKey, c.MaxJobs))
 	}
@@ -210,12 +210,12 @@ func (d *Defer) check(zone string) error {
 	return nil
 }
 
-// keys returns the encryption keys, with the values of placeholders.
-func (d *Defer) keys() (deferral.Keys, error) {
+// Keys returns the encryption keys, with the values of placeholders.
+func (d *Defer) Keys() (deferral.Keys, error) {
 	var list []string
 	repl := caddy.NewReplacer()
 	for _, key := range d.Encrypt {
-		if err := resolvePlaceholders(repl, "encrypt", &key); err != nil {
+		if err := ResolvePlaceholders(repl, "encrypt", &key); err != nil {
 			return deferral.Keys{}, err
 		}
 		list = append(list, key)
@@ -231,11 +231,11 @@ func wrongDefer(word string, err error) error {
 }
 
 // checkDefer says what is wrong with how a compiled zone defers.
-func (z *compiledZone) checkDefer() error {
+func (z *CompiledZone) checkDefer() error {
 	if z.Defer == nil {
 		return nil
 	}
-	if err := z.Defer.check(z.rule.Name); err != nil {
+	if err := z.Defer.check(z.Rule.Name); err != nil {
 		return err
 	}
 	for _, other := range []struct {
@@ -257,18 +257,18 @@ func (z *compiledZone) checkDefer() error {
 			return m
 		}
 	}
-	if len(z.rule.Limits.Rules()) == 0 {
+	if len(z.Rule.Limits.Rules()) == 0 {
 		return wrongDefer("", words.Wrong("", "", "has no effect on a zone without any limit; write a limit, or leave it out"))
 	}
-	return z.checkStoredKey(z.Defer)
+	return z.CheckStoredKey(z.Defer)
 }
 
-// checkStoredKey refuses a zone whose key has credentials, if keys are stored by d and d does not encrypt.
-func (z *compiledZone) checkStoredKey(d *Defer) error {
+// CheckStoredKey refuses a zone whose key has credentials, if keys are stored by d and d does not encrypt.
+func (z *CompiledZone) CheckStoredKey(d *Defer) error {
 	if len(d.Encrypt) > 0 {
 		return nil
 	}
-	for _, part := range z.rule.Parts {
+	for _, part := range z.Rule.Parts {
 		if name := credentialsIn(part.Source); name != "" {
 			return words.Wrong("key", name, "is a secret, and a deferred request stores its keys; write encrypt with a key into on_limit defer, or take another key")
 		}
@@ -280,14 +280,14 @@ func (z *compiledZone) checkStoredKey(d *Defer) error {
 func credentialsIn(source match.Source) string {
 	text := source.String()
 	kind, name, _ := strings.Cut(text, ":")
-	if kind == "cookie" || deferral.IsSecret(name) || isCaddys(source) && deferral.IsSecret(text) {
+	if kind == "cookie" || deferral.IsSecret(name) || IsCaddys(source) && deferral.IsSecret(text) {
 		return text
 	}
 	return ""
 }
 
-// deferringZone returns the zone of a handler that defers; nil: none does. The error says that there are several.
-func deferringZone(zones map[string]*Zone) (zone *Zone, name string, err error) {
+// DeferringZone returns the zone of a handler that defers; nil: none does. The error says that there are several.
+func DeferringZone(zones map[string]*Zone) (zone *Zone, name string, err error) {
 	for other, z := range zones {
 		if z == nil || z.Defer == nil {
 			continue
@@ -321,7 +321,7 @@ func (b *zoneBlock) onLimit(d *caddyfile.Dispenser) error {
 	b.zone.Defer = new(Defer)
 	b.at["defer"] = line
 	of := b.where + "on_limit defer"
-	at, err := readBlock(d, of, b.zone.Defer.settings(of+": "), nil)
+	at, err := ReadBlock(d, of, b.zone.Defer.Settings(of+": "), nil)
 	for word, token := range at {
 		b.at["defer."+word] = token
 	}
@@ -331,7 +331,7 @@ func (b *zoneBlock) onLimit(d *caddyfile.Dispenser) error {
 // UnmarshalJSON reads how a zone defers as strictly as a zone.
 func (d *Defer) UnmarshalJSON(data []byte) error {
 	type plain Defer
-	return unmarshalPart("defer", data, (*plain)(d))
+	return UnmarshalPart("defer", data, (*plain)(d))
 }
 
 // Interface guard

@@ -1,4 +1,4 @@
-package ratelimit
+package syntax
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
@@ -41,7 +42,7 @@ func FuzzKeyTemplate(f *testing.F) {
 			return nil
 		})
 		zone := Zone{Key: template, Requests: 5, Period: "1s"}
-		if _, zoneErr := zone.compile("z", ""); zoneErr != nil {
+		if _, zoneErr := zone.Compile("z", ""); zoneErr != nil {
 			if !strings.HasPrefix(zoneErr.Error(), fmt.Sprintf("zone \"z\": key %q: ", template)) {
 				t.Errorf("does not say which key: %v", zoneErr)
 			}
@@ -114,14 +115,14 @@ func FuzzKeysOfDifferentValuesDiffer(f *testing.F) {
 	f.Add("0::ffff:192.0.2.1", "", "", "192.0.2.1", "", "")
 	f.Add("2001:DB8:0::1", "", "", "2001:db8::1", "", "")
 	f.Add("[2001:db8::1]:443", "192.0.2.1:80", "", "2001:db8::1", "192.0.2.1", "")
-	zones := make([]*compiledZone, 4)
+	zones := make([]*CompiledZone, 4)
 	for n := 1; n < len(zones); n++ {
 		template := "user"
 		for i := range n {
 			template += "-{http.request.header.X-" + string(rune('A'+i)) + "}"
 		}
 		var err error
-		if zones[n], err = (&Zone{Key: template, Requests: 5, Period: "1s"}).compile("z", ""); err != nil {
+		if zones[n], err = (&Zone{Key: template, Requests: 5, Period: "1s"}).Compile("z", ""); err != nil {
 			f.Fatal(err)
 		}
 	}
@@ -131,8 +132,8 @@ func FuzzKeysOfDifferentValuesDiffer(f *testing.F) {
 			a[i], b[i] = strings.TrimSpace(a[i]), strings.TrimSpace(b[i])
 		}
 		for n := 1; n < len(zones); n++ {
-			keyA, missingA := ruleset.KeyOf(zones[n].rule, newKeyRequest(a[:n]...), "", nil)
-			keyB, _ := ruleset.KeyOf(zones[n].rule, newKeyRequest(b[:n]...), "", nil)
+			keyA, missingA := ruleset.KeyOf(zones[n].Rule, newKeyRequest(a[:n]...), "", nil)
+			keyB, _ := ruleset.KeyOf(zones[n].Rule, newKeyRequest(b[:n]...), "", nil)
 			if same := sameValues(a[:n], b[:n]); (keyA == keyB) != same {
 				t.Errorf("%q and %q have the keys %q and %q", a[:n], b[:n], keyA, keyB)
 			}
@@ -155,4 +156,11 @@ func sameValues(a, b []string) bool {
 		}
 	}
 	return true
+}
+
+func plainAddress(s string) string {
+	if ip := match.ReadAddress(s); ip.IsValid() {
+		return ip.String()
+	}
+	return s
 }

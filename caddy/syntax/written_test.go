@@ -1,4 +1,4 @@
-package ratelimit
+package syntax
 
 import (
 	"strings"
@@ -23,11 +23,11 @@ func TestWrittenValuesThatNoRequestHasAreRefused(t *testing.T) {
 		{"remote.port", "x", "must be a port, 1 to 65535"}, {"remote.port", "70000", "must be a port, 1 to 65535"}, {"remote.port", "65536", "must be a port, 1 to 65535"}, {"remote.port", "0", "must be a port, 1 to 65535"}, {"remote.port", "080", "must be a port, 1 to 65535"},
 		{"scheme", "HTTPS", "must be http or https"},
 	} {
-		k, err := newTemplate("{http.request." + c.placeholder + "}")
+		k, err := NewTemplate("{http.request." + c.placeholder + "}")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := k.sources[0].Spell(c.value); err == nil || !strings.HasSuffix(err.Error(), ": "+c.want) || !strings.HasPrefix(err.Error(), `"`) {
+		if _, err := k.Sources[0].Spell(c.value); err == nil || !strings.HasSuffix(err.Error(), ": "+c.want) || !strings.HasPrefix(err.Error(), `"`) {
 			t.Errorf("%s %q: %v, want %s", c.placeholder, c.value, err, c.want)
 		}
 	}
@@ -36,11 +36,11 @@ func TestWrittenValuesThatNoRequestHasAreRefused(t *testing.T) {
 		{"remote.port", "65535", "65535"}, {"scheme", "https", "https"}, {"port", "x", "x"}, {"uri.path.0", "...", "..."}, {"uri.path.file.ext", ".", "."},
 		{"uri", "/a%2520b", "/a%2520b"}, {"uri_escaped", "%2Fa%252520b", "%2Fa%252520b"}, {"uri.path_escaped", "%2Fa%2520b", "%2Fa%2520b"},
 	} {
-		k, err := newTemplate("{http.request." + c.placeholder + "}")
+		k, err := NewTemplate("{http.request." + c.placeholder + "}")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := k.sources[0].Spell(c.value); err != nil || got != c.want {
+		if got, err := k.Sources[0].Spell(c.value); err != nil || got != c.want {
 			t.Errorf("%s %q: %q, %v; want %q", c.placeholder, c.value, got, err, c.want)
 		}
 	}

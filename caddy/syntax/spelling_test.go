@@ -1,4 +1,4 @@
-package ratelimit
+package syntax
 
 import (
 	"context"
@@ -111,7 +111,7 @@ func TestATextRoundPlaceholdersIsSpeltWhereThePlaceholdersStand(t *testing.T) {
 		{"{http.request.uri.query.a}-{http.request.method}", "A-b-get", "A-B-GET"},
 		{`\{{http.request.host}\}`, "{A.test}", "{a.test}"},
 	} {
-		k, err := newTemplate(c.template)
+		k, err := NewTemplate(c.template)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func TestATextRoundPlaceholdersIsSpeltWhereThePlaceholdersStand(t *testing.T) {
 		{"{http.request.uri.path}-m", "/t-n", "is no text of {"},
 		{"{http.request.method} {http.request.uri.path}", "GET login", `"login"`},
 	} {
-		k, err := newTemplate(c.template)
+		k, err := NewTemplate(c.template)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestATextRoundPlaceholdersIsSpeltWhereThePlaceholdersStand(t *testing.T) {
 			t.Errorf("%s: %q is taken for %q, with the error %v; want one with %q", c.template, c.written, got, err, c.why)
 		}
 	}
-	k, err := newTemplate(strings.Repeat("{http.request.host}", 20))
+	k, err := NewTemplate(strings.Repeat("{http.request.host}", 20))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package ratelimit
+package syntax
 
 import (
 	"cmp"
@@ -71,8 +71,8 @@ type rewriting struct {
 // readHandler reads the place and the zones of a handler of ours from its JSON.
 type readHandler func(object map[string]any) (at string, zones map[string]*Zone, err error)
 
-// checkSurroundings warns of limits of the servers that cannot hold where they stand. It returns an error for a zone that is written twice.
-func checkSurroundings(servers map[string]*caddyhttp.Server, read readHandler, logger *zap.Logger) (err error) {
+// CheckSurroundings warns of limits of the servers that cannot hold where they stand. It returns an error for a zone that is written twice.
+func CheckSurroundings(servers map[string]*caddyhttp.Server, read readHandler, logger *zap.Logger) (err error) {
 	for _, name := range slices.Sorted(maps.Keys(servers)) {
 		server := servers[name]
 		s := site{named: server.NamedRoutes, read: read, warn: func(at, zone, text string) {
@@ -204,14 +204,14 @@ func (s *site) meet(raw json.RawMessage) {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
-		this := metZone{id: zoneID(h.Namespace, name), at: h.At, zone: h.RateLimits[name], matched: s.matched}
+		this := metZone{id: ZoneID(h.Namespace, name), at: h.At, zone: h.RateLimits[name], matched: s.matched}
 		i := slices.IndexFunc(s.met, func(m metZone) bool {
 			return m.id == this.id && reflect.DeepEqual(m.zone, this.zone) && meets(m.matched, this.matched)
 		})
 		switch {
 		case i < 0:
 		case lineOf(s.met[i].at) != lineOf(this.at) && s.met[i].at != "" && this.at != "":
-			s.refuse(&reportedError{fmt.Errorf("zone %q, at %s: is written twice, first at %s, so that a request would count twice in one counter; remove one, or write a zone with another name", name, this.at, s.met[i].at)})
+			s.refuse(&ReportedError{fmt.Errorf("zone %q, at %s: is written twice, first at %s, so that a request would count twice in one counter; remove one, or write a zone with another name", name, this.at, s.met[i].at)})
 		default:
 			s.warn(this.at, name, "a request passes this zone twice, and counts twice in its counter: a snippet with it is imported twice, or two handlers have it; remove one, or have requests pass one of them")
 		}
@@ -369,7 +369,7 @@ func (s *site) check(raw json.RawMessage, route jsonRoute, taken []endedRoute) {
 // checkPaths warns of the paths of a limit that no request has there.
 func (s *site) checkPaths(at, zone string, patterns []string, taken []endedRoute) {
 	for _, p := range patterns {
-		if !strings.HasPrefix(p, "/") && !strings.HasPrefix(p, "*") && !hasPlaceholder(p) {
+		if !strings.HasPrefix(p, "/") && !strings.HasPrefix(p, "*") && !HasPlaceholder(p) {
 			s.warn(at, zone, fmt.Sprintf("no request has the path %q of this limit: write it with a slash at its beginning, such as /login*", p))
 			return
 		}

@@ -1,4 +1,4 @@
-package ratelimit
+package syntax
 
 import (
 	"context"
@@ -46,7 +46,7 @@ func TestReadingsOfAPath(t *testing.T) {
 		before := *r
 		before.URL = &url.URL{Path: c.sent}
 		r = r.WithContext(context.WithValue(r.Context(), caddyhttp.OriginalRequestCtxKey, before))
-		sent, stripped := readings(r)
+		sent, stripped := Readings(r)
 		got := sent.URL.Path
 		if got == "" {
 			got = "/"

@@ -1,4 +1,4 @@
-package ratelimit
+package syntax
 
 import (
 	"fmt"
@@ -17,30 +17,30 @@ import (
 	"github.com/proxyweir/weir/core/words"
 )
 
-const clientIPPlaceholder = "{http.vars.client_ip}"
+const ClientIPPlaceholder = "{http.vars.client_ip}"
 
-// template is a text with placeholders, parsed once. It is also a source, whose value is the whole text.
-type template struct {
+// Template is a text with placeholders, parsed once. It is also a source, whose value is the whole text.
+type Template struct {
 	text    string
-	sources []match.Source // the placeholders, in order
+	Sources []match.Source // the placeholders, in order
 	around  []string       // the texts before each placeholder, and after the last
 }
 
-// newTemplate parses a text. The error names the wrong placeholder.
-func newTemplate(text string) (*template, error) {
-	t := &template{text: text}
+// NewTemplate parses a text. The error names the wrong placeholder.
+func NewTemplate(text string) (*Template, error) {
+	t := &Template{text: text}
 	around, err := splitPlaceholders(text, func(name string) error {
 		if err := checkPlaceholder(name); err != nil {
 			return err
 		}
-		t.sources = append(t.sources, sourceOf(name))
+		t.Sources = append(t.Sources, sourceOf(name))
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	t.around = around
-	if len(t.sources) == 0 {
+	if len(t.Sources) == 0 {
 		short := strings.Replace(t.plain(), "remote_ip", "remote_host", 1)
 		if full := fullPlaceholder(short); full != "" {
 			return nil, fmt.Errorf("has no braces, and would be one counter for all; write {%s}, in JSON %s", short, full)
@@ -51,63 +51,63 @@ func newTemplate(text string) (*template, error) {
 
 // keyTemplate is newTemplate with the result that package ruleset needs.
 func keyTemplate(text string) (*ruleset.Template, error) {
-	t, err := newTemplate(text)
+	t, err := NewTemplate(text)
 	if err != nil {
 		return nil, err
 	}
-	own := len(t.sources) == 0 || strings.IndexFunc(t.plain(), func(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) }) >= 0
-	for _, source := range t.sources {
-		own = own || isCaddys(source)
+	own := len(t.Sources) == 0 || strings.IndexFunc(t.plain(), func(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) }) >= 0
+	for _, source := range t.Sources {
+		own = own || IsCaddys(source)
 	}
-	return &ruleset.Template{Sources: t.sources, Static: t.plain(), Own: own, Source: t.source()}, nil
+	return &ruleset.Template{Sources: t.Sources, Static: t.plain(), Own: own, Source: t.Source()}, nil
 }
 
 // plain returns the text around the placeholders.
-func (t *template) plain() string { return strings.Join(t.around, "") }
+func (t *Template) plain() string { return strings.Join(t.around, "") }
 
 // whole reports whether the text is a single placeholder.
-func (t *template) whole() bool { return len(t.sources) == 1 && t.plain() == "" }
+func (t *Template) whole() bool { return len(t.Sources) == 1 && t.plain() == "" }
 
-// source returns the template as a source.
-func (t *template) source() match.Source {
+// Source returns the template as a source.
+func (t *Template) Source() match.Source {
 	if t.whole() {
-		return t.sources[0]
+		return t.Sources[0]
 	}
 	return match.NewSource(t)
 }
 
 // String returns the text as it is written.
-func (t *template) String() string { return t.text }
+func (t *Template) String() string { return t.text }
 
 // Value returns the text with the values of a request in place of the placeholders.
-func (t *template) Value(r *http.Request) string {
-	if len(t.sources) == 0 {
+func (t *Template) Value(r *http.Request) string {
+	if len(t.Sources) == 0 {
 		return t.around[0]
 	}
-	address := clientIPOf(r)
+	address := ClientIPOf(r)
 	var text strings.Builder
-	for i := range t.sources {
+	for i := range t.Sources {
 		text.WriteString(t.around[i])
-		text.WriteString(t.sources[i].Value(r, address))
+		text.WriteString(t.Sources[i].Value(r, address))
 	}
-	text.WriteString(t.around[len(t.sources)])
+	text.WriteString(t.around[len(t.Sources)])
 	return text.String()
 }
 
 // OfAddress reports whether the text contains the address of the client or of the connection.
-func (t *template) OfAddress() bool { return slices.ContainsFunc(t.sources, match.Source.OfAddress) }
+func (t *Template) OfAddress() bool { return slices.ContainsFunc(t.Sources, match.Source.OfAddress) }
 
 // Respells reports whether any of the text's placeholders has a normalized spelling.
-func (t *template) Respells() bool { return slices.ContainsFunc(t.sources, match.Source.Respells) }
+func (t *Template) Respells() bool { return slices.ContainsFunc(t.Sources, match.Source.Respells) }
 
 // Written returns the normalized form of a value that a person has written: the text as requests have it. The error says why no
 // request has that value.
 //
 // If the value can be divided among the placeholders in several ways, the way that leaves it unchanged has priority, since requests
 // have that text; then the way whose first pieces are shortest.
-func (t *template) Written(text string) (string, error) {
+func (t *Template) Written(text string) (string, error) {
 	if t.whole() {
-		return t.sources[0].Spell(text)
+		return t.Sources[0].Spell(text)
 	}
 	if !t.Respells() {
 		return text, nil
@@ -125,15 +125,15 @@ func (t *template) Written(text string) (string, error) {
 	return "", words.Wrong("", strconv.Quote(text), "is no text of %s", t.text)
 }
 
-// unmet says why no request has a value that a rule file has for the template; "": a request may have it. See ruleset.Unmet. It
+// Unmet says why no request has a value that a rule file has for the template; "": a request may have it. See ruleset.Unmet. It
 // deducts its attempts from tries, and says nothing when they run out.
-func (t *template) unmet(value string, tries *int) string {
+func (t *Template) Unmet(value string, tries *int) string {
 	*tries--
 	if *tries < 0 {
 		return ""
 	}
 	if t.whole() {
-		return ruleset.Unmet(value, formOf(t.sources[0]), t.sources[0].Spell)
+		return ruleset.Unmet(value, FormOf(t.Sources[0]), t.Sources[0].Spell)
 	}
 	if strings.IndexByte(value, '*') >= 0 {
 		return t.unmetWildcard(value)
@@ -154,8 +154,8 @@ func (t *template) unmet(value string, tries *int) string {
 
 // unmetWildcard is unmet for a wildcard. A wildcard may stand for any part of the template. So it checks only templates with a
 // single placeholder, whose texts before and after the value also has.
-func (t *template) unmetWildcard(value string) string {
-	if len(t.sources) != 1 {
+func (t *Template) unmetWildcard(value string) string {
+	if len(t.Sources) != 1 {
 		return ""
 	}
 	first, last := strings.IndexByte(value, '*'), strings.LastIndexByte(value, '*')
@@ -164,7 +164,7 @@ func (t *template) unmetWildcard(value string) string {
 		return ""
 	}
 	piece := value[len(front) : len(value)-len(behind)]
-	spelled, why := ruleset.SpellWildcard(piece, formOf(t.sources[0]))
+	spelled, why := ruleset.SpellWildcard(piece, FormOf(t.Sources[0]))
 	switch {
 	case why != "":
 		return fmt.Sprintf("%q: %s", value, why)
@@ -188,58 +188,58 @@ func sourceOf(name string) match.Source {
 	if source, err := match.ParseSource(written); err == nil {
 		return source
 	}
-	return match.NewSource(&placeholder{name: name, spell: spellingOf(name)})
+	return match.NewSource(&Placeholder{name: name, Spell: spellingOf(name)})
 }
 
-// formOf returns the form of a source's values; see ruleset.FormOf.
-func formOf(source match.Source) string {
-	if p, ok := source.Custom().(*placeholder); ok && p.spell != nil {
-		return p.spell.form
+// FormOf returns the form of a source's values; see ruleset.FormOf.
+func FormOf(source match.Source) string {
+	if p, ok := source.Custom().(*Placeholder); ok && p.Spell != nil {
+		return p.Spell.Form
 	}
 	return ruleset.FormOf(source)
 }
 
-// isCaddys reports whether only Caddy has a source.
-func isCaddys(source match.Source) bool { return source.Custom() != nil }
+// IsCaddys reports whether only Caddy has a source.
+func IsCaddys(source match.Source) bool { return source.Custom() != nil }
 
-// placeholder is a source that only Caddy has.
-type placeholder struct {
+// Placeholder is a source that only Caddy has.
+type Placeholder struct {
 	name  string
-	spell *spelling // nil: clients can write the value in only one way
+	Spell *Spelling // nil: clients can write the value in only one way
 }
 
 // String returns the placeholder as it is written.
-func (p *placeholder) String() string { return "{" + p.name + "}" }
+func (p *Placeholder) String() string { return "{" + p.name + "}" }
 
 // Value returns the placeholder's value for a request.
-func (p *placeholder) Value(r *http.Request) string {
-	if p.spell != nil {
-		return p.spell.of(r)
+func (p *Placeholder) Value(r *http.Request) string {
+	if p.Spell != nil {
+		return p.Spell.of(r)
 	}
-	value, _ := replacerOf(r).GetString(p.name)
+	value, _ := ReplacerOf(r).GetString(p.name)
 	return value
 }
 
 // Written returns the normalized form of a value that a person has written. The error says why no request has it.
-func (p *placeholder) Written(value string) (string, error) {
-	if p.spell != nil {
-		return p.spell.written(value)
+func (p *Placeholder) Written(value string) (string, error) {
+	if p.Spell != nil {
+		return p.Spell.Written(value)
 	}
 	return value, checkWritten(p.name, value)
 }
 
 // Respells reports whether the placeholder has a normalized spelling.
-func (p *placeholder) Respells() bool { return p.spell != nil }
+func (p *Placeholder) Respells() bool { return p.Spell != nil }
 
 // OfAddress returns false: the placeholders that are addresses are sources of all proxies.
-func (*placeholder) OfAddress() bool { return false }
+func (*Placeholder) OfAddress() bool { return false }
 
 // mostTries bounds the ways in which a text is divided.
 const mostTries = 10000
 
 // textSpeller divides a text among the parts of a template.
 type textSpeller struct {
-	template *template
+	template *Template
 	text     string // as it is written
 	first    string // the result of the first way
 	found    bool
@@ -250,7 +250,7 @@ type textSpeller struct {
 // take tries the ways in which rest can be divided among the template's parts from part on. made is the normalized text before it.
 // It reports whether a way leaves the text unchanged.
 func (s *textSpeller) take(part int, rest, made string) bool {
-	if part == len(s.template.sources) {
+	if part == len(s.template.Sources) {
 		if rest != "" {
 			return false
 		}
@@ -262,12 +262,12 @@ func (s *textSpeller) take(part int, rest, made string) bool {
 	}
 	behind := s.template.around[part+1]
 	for end := 0; end <= len(rest) && s.tries > 0; end++ {
-		if !strings.HasPrefix(rest[end:], behind) || part == len(s.template.sources)-1 && end+len(behind) != len(rest) {
+		if !strings.HasPrefix(rest[end:], behind) || part == len(s.template.Sources)-1 && end+len(behind) != len(rest) {
 			continue
 		}
 		s.tries--
 		piece := rest[:end]
-		if source := s.template.sources[part]; source.Respells() {
+		if source := s.template.Sources[part]; source.Respells() {
 			var err error
 			if piece, err = source.Spell(piece); err != nil {
 				if s.why == nil {
@@ -283,7 +283,7 @@ func (s *textSpeller) take(part int, rest, made string) bool {
 	return false
 }
 
-func replacerOf(r *http.Request) *caddy.Replacer {
+func ReplacerOf(r *http.Request) *caddy.Replacer {
 	return r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 }
 
@@ -327,8 +327,8 @@ func closingBrace(template string, open int) int {
 	return -1
 }
 
-// hasPlaceholder reports whether a template has a placeholder.
-func hasPlaceholder(template string) bool {
+// HasPlaceholder reports whether a template has a placeholder.
+func HasPlaceholder(template string) bool {
 	found := false
 	_, _ = splitPlaceholders(template, func(string) error { found = true; return nil })
 	return found
@@ -356,8 +356,8 @@ func fullPlaceholder(shorthand string) string {
 	return ""
 }
 
-// clientIPOf returns the client's address as Caddy knows it, an IPv4-mapped one as its IPv4. It can be empty.
-func clientIPOf(r *http.Request) string {
+// ClientIPOf returns the client's address as Caddy knows it, an IPv4-mapped one as its IPv4. It can be empty.
+func ClientIPOf(r *http.Request) string {
 	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
 	if strings.HasPrefix(ip, "::") {
 		return match.CleanAddress(ip)
@@ -365,9 +365,9 @@ func clientIPOf(r *http.Request) string {
 	return ip
 }
 
-// clientAddress returns the client's address as Caddy determines it; behind trusted proxies this is not the peer's.
-func clientAddress(r *http.Request) string {
-	if ip := clientIPOf(r); ip != "" {
+// ClientAddress returns the client's address as Caddy determines it; behind trusted proxies this is not the peer's.
+func ClientAddress(r *http.Request) string {
+	if ip := ClientIPOf(r); ip != "" {
 		return ip
 	}
 	return match.HostOf(r.RemoteAddr)

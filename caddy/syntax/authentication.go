@@ -1,4 +1,4 @@
-package ratelimit
+package syntax
 
 import (
 	"encoding/json"
@@ -11,15 +11,15 @@ import (
 
 // The functions of this file know a handler that is being provisioned by its zones: its own JSON is still among that of the others.
 
-// authenticatedBefore reports whether an authenticating handler runs before that with some zones, which is being provisioned: in an earlier
+// AuthenticatedBefore reports whether an authenticating handler runs before that with some zones, which is being provisioned: in an earlier
 // route around it, or earlier in its own route.
-func authenticatedBefore(ctx caddy.Context, zones map[string]*Zone) bool {
+func AuthenticatedBefore(ctx caddy.Context, zones map[string]*Zone) bool {
 	for _, mod := range ctx.Modules() {
 		if sub, ok := mod.(*caddyhttp.Subroute); ok && authenticatedIn(sub.Routes, zones) {
 			return true
 		}
 	}
-	for _, server := range serversIn(ctx) {
+	for _, server := range ServersIn(ctx) {
 		if authenticatedIn(server.Routes, zones) {
 			return true
 		}
@@ -75,9 +75,9 @@ func isIn(handler json.RawMessage, zones map[string]*Zone) bool {
 	})
 }
 
-// trustsNoProxy reports whether the handler with some zones, which is being provisioned, is in a server without trusted_proxies.
-func trustsNoProxy(ctx caddy.Context, zones map[string]*Zone) bool {
-	for _, server := range serversIn(ctx) {
+// TrustsNoProxy reports whether the handler with some zones, which is being provisioned, is in a server without trusted_proxies.
+func TrustsNoProxy(ctx caddy.Context, zones map[string]*Zone) bool {
+	for _, server := range ServersIn(ctx) {
 		if !trustsProxies(server) && isOf(server, zones) {
 			return true
 		}
@@ -87,8 +87,8 @@ func trustsNoProxy(ctx caddy.Context, zones map[string]*Zone) bool {
 
 // isOf reports whether that handler is in a route of a server that is not provisioned yet, so that its own route is still raw JSON.
 func isOf(server *caddyhttp.Server, zones map[string]*Zone) bool {
-	return slices.ContainsFunc(rawHandlersOf("", server), func(raw rawHandlers) bool {
-		return slices.ContainsFunc(raw.list, func(handler json.RawMessage) bool { return isIn(handler, zones) })
+	return slices.ContainsFunc(RawHandlersOf("", server), func(raw RawHandlers) bool {
+		return slices.ContainsFunc(raw.List, func(handler json.RawMessage) bool { return isIn(handler, zones) })
 	})
 }
 

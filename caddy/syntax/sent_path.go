@@ -1,4 +1,4 @@
-package ratelimit
+package syntax
 
 import (
 	"cmp"
@@ -57,7 +57,7 @@ type sentMatcher struct {
 
 // MatchWithError reports whether a request matches.
 func (m sentMatcher) MatchWithError(r *http.Request) (bool, error) {
-	sent, stripped := readings(r)
+	sent, stripped := Readings(r)
 	matches, err := m.RequestMatcherWithError.MatchWithError(sent)
 	if matches || err != nil || !stripped {
 		return matches, err
@@ -65,9 +65,9 @@ func (m sentMatcher) MatchWithError(r *http.Request) (bool, error) {
 	return m.RequestMatcherWithError.MatchWithError(r)
 }
 
-// readings returns the request as the client has sent it, as far as the path goes; that is r itself if nothing has changed the path.
+// Readings returns the request as the client has sent it, as far as the path goes; that is r itself if nothing has changed the path.
 // stripped says that r's path is the end of that path: a prefix was taken off. Then a limit's path means either of the two.
-func readings(r *http.Request) (sent *http.Request, stripped bool) {
+func Readings(r *http.Request) (sent *http.Request, stripped bool) {
 	was := r.URL
 	if before, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok && before.URL != nil {
 		was = before.URL
@@ -89,8 +89,8 @@ func isRest(u, of *url.URL) bool {
 	return strings.HasSuffix(of.Path, "/"+rest)
 }
 
-// seeSent has the path matchers of some sets see the path that the client has sent: path, path_regexp and expression, alone and in a not.
-func seeSent(sets caddyhttp.MatcherSets) {
+// SeeSent has the path matchers of some sets see the path that the client has sent: path, path_regexp and expression, alone and in a not.
+func SeeSent(sets caddyhttp.MatcherSets) {
 	for _, set := range sets {
 		for i, one := range set {
 			switch m := one.(type) {
@@ -105,9 +105,9 @@ func seeSent(sets caddyhttp.MatcherSets) {
 			case *caddyhttp.MatchExpression:
 				set[i] = sentMatcher{m}
 			case *caddyhttp.MatchNot:
-				seeSent(inNot(m.MatcherSets))
+				SeeSent(inNot(m.MatcherSets))
 			case caddyhttp.MatchNot:
-				seeSent(inNot(m.MatcherSets))
+				SeeSent(inNot(m.MatcherSets))
 			}
 		}
 	}

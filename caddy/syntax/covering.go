@@ -1,4 +1,4 @@
-package ratelimit
+package syntax
 
 import (
 	"net/http"
@@ -13,11 +13,11 @@ import (
 // usualMethods are methods that are known to be normalized.
 var usualMethods = []string{http.MethodGet, http.MethodPost, http.MethodHead, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
 
-// covers evaluates a zone's matchers for a request. They are Caddy's. They distinguish spellings of a method, and most of them
+// Covers evaluates a zone's matchers for a request. They are Caddy's. They distinguish spellings of a method, and most of them
 // distinguish those of a host; none takes an empty path for "/". So they get the request with method, host and root path
 // normalized. Other spellings of a path are left to them: "path" ignores such differences, and whoever writes "path_regexp" may
 // want to distinguish them.
-func covers(sets caddyhttp.MatcherSets, r *http.Request) (bool, error) {
+func Covers(sets caddyhttp.MatcherSets, r *http.Request) (bool, error) {
 	method, host := r.Method, r.Host
 	if !slices.Contains(usualMethods, method) {
 		method = match.MethodOf(r)
@@ -65,7 +65,7 @@ func coversSpelt(sets caddyhttp.MatcherSets, r *http.Request, method, host strin
 	spelt := *r
 	spelt.Method = method
 	spelt.Host = host
-	repl := replacerOf(r) // expressions read their placeholders from it
+	repl := ReplacerOf(r) // expressions read their placeholders from it
 	for name, value := range speltPlaceholders(r, method, host) {
 		repl.Set("http.request."+name, value)
 		defer repl.Delete("http.request." + name)
