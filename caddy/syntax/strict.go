@@ -237,3 +237,9 @@ func ResolvePlaceholders(repl *caddy.Replacer, name string, value *string) error
 	*value = strings.TrimRight(resolved, "\r\n")
 	return nil
 }
+
+// Examples for a configuration in JSON.
+const (
+	LimitInJSON = `"requests": 100, "period": "1m"`
+	EntryInJSON = `"descriptors": [[{"key": "<key>", "value": "{http.request.header.X-Key}"}]]`
+)

@@ -401,12 +401,6 @@ func (n names) Write(err error) error {
 	return errors.New(words.Of(err).In(func(name string) string { return cmp.Or(n[name], name) }))
 }
 
-// Examples for a configuration in JSON.
-const (
-	LimitInJSON = `"requests": 100, "period": "1m"`
-	EntryInJSON = `"descriptors": [[{"key": "<key>", "value": "{http.request.header.X-Key}"}]]`
-)
-
 var (
 	InJSON      = names{"rule": "zone", "except_ips": "except", "in match: except_ips": "behind except", "100/1m": LimitInJSON, "descriptor <key> {header.X-Key}": EntryInJSON}
 	InCaddyfile = names{"rule": "zone", "except_ips": "except", "in match: except_ips": "behind except", "max_events": "events"}

@@ -283,3 +283,29 @@ func PeriodOf(limit string) string {
 	_, period, _ := strings.Cut(limit, "/")
 	return period
 }
+
+// onLimit reads what happens to requests over the limit, which is a word, or defer with a block.
+func (b *zoneBlock) onLimit(d *caddyfile.Dispenser) error {
+	line := d.Token()
+	given := d.NextArg()
+	if !given || d.Val() != "defer" {
+		if given {
+			d.Prev()
+		}
+		return oneArg(d, b.where, func(text string) error {
+			b.zone.OnLimit = text
+			return nil
+		})
+	}
+	if args := d.RemainingArgs(); len(args) > 0 {
+		return d.Errf("%son_limit defer: takes a block, not %q", b.where, args[0])
+	}
+	b.zone.Defer = new(Defer)
+	b.at["defer"] = line
+	of := b.where + "on_limit defer"
+	at, err := ReadBlock(d, of, b.zone.Defer.Settings(of+": "), nil)
+	for word, token := range at {
+		b.at["defer."+word] = token
+	}
+	return err
+}
