@@ -33,35 +33,6 @@ type standingAnswer struct {
 	Error string `json:"error,omitempty"` // of the store, if it failed
 }
 
-// inFleet is how this process stands in its fleet with a key: what it has leased of the limit and not spent, if the rule is leased; what it has admitted that
-// others cannot know yet, and how old its own knowledge of them is, if the rule is eventual.
-type inFleet struct {
-	Held    *int64   `json:"held,omitempty"`
-	HeldFor *float64 `json:"held_seconds,omitempty"`   // until the lease ends
-	Untold  *int64   `json:"untold,omitempty"`         // nil also over a storage, which tells all keys together
-	Synced  *float64 `json:"synced_seconds,omitempty"` // nil also if nothing is known
-}
-
-// stands returns how this process stands in its fleet with a key.
-func (l *limiter) stands(r *core.Rule, key string) (in inFleet) {
-	age := int64(-1)
-	switch {
-	case l.storage != nil:
-		age = l.storage.store.ReadAge()
-	case l.redis != nil && r.LeaseTerms() != nil:
-		units, lasts := l.redis.Holds(r, key)
-		in.Held, in.HeldFor = &units, new(seconds(lasts))
-	case l.redis != nil && r.SyncTerms() != nil:
-		var untold int64
-		untold, age = l.redis.Stands(r, key)
-		in.Untold = &untold
-	}
-	if age >= 0 {
-		in.Synced = new(seconds(age))
-	}
-	return in
-}
-
 // hasUnlimited reports whether the rule may cover requests of a key without any limit for them.
 func (s *subject) hasUnlimited(key string) bool {
 	return slices.ContainsFunc(s.limitsOf(key), func(l namedLimit) bool { return l.limit == nil })
@@ -137,14 +108,6 @@ func (s *subject) standing(l namedLimit, key string) standingAnswer {
 	one.RetryAfter = new(seconds(d.RetryAfter))
 	one.inFleet = s.limiter.stands(l.limit, key)
 	return one
-}
-
-// seconds converts microseconds to seconds. rate.Never is -1.
-func seconds(d int64) float64 {
-	if d == rate.Never {
-		return -1
-	}
-	return float64(d) / 1e6
 }
 
 // limitsOf returns the limits that requests of a key may have. A nil limit means unlimited.
@@ -239,14 +202,6 @@ func onKey(act func(l *limiter, r *core.Rule, key string) error) func(*App, *htt
 			return err
 		})
 	}
-}
-
-// standing returns what a limit would decide on a request of a key.
-func (l *limiter) standing(r *core.Rule, key string) (rate.Decision, error) {
-	checks := []core.Check{{Rule: r, Key: key, Cost: 1}}
-	var v core.Verdict
-	err := l.Look(checks, &v)
-	return checks[0].Decision, err
 }
 
 // blockKey blocks a key in a rule for a given time.

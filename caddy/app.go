@@ -108,7 +108,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if m, ok := mod.(*MemoryStore); ok {
 		a.maxKeys = m.MaxKeys
 	}
-	a.limiter, err = a.limiterOver(mod)
+	a.limiter, err = limiterOver(mod, memory.store)
 	return err
 }
 

@@ -24,6 +24,7 @@ import (
 )
 
 func init() {
+	httpcaddyfile.RegisterGlobalOption("rate_limit", parseGlobalOption)
 	httpcaddyfile.RegisterDirective("rate_limit", parseDirective)
 	httpcaddyfile.RegisterHandlerDirective("rate_limit_status", parseStatus)
 	httpcaddyfile.RegisterHandlerDirective("rate_limit_page", parsePage)

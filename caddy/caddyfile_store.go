@@ -8,13 +8,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/proxyweir/weir/caddy/syntax"
 )
-
-func init() {
-	httpcaddyfile.RegisterGlobalOption("rate_limit", parseGlobalOption)
-}
 
 // parseStore reads store <name> { … } into the JSON of the module.
 func parseStore(d *caddyfile.Dispenser) (json.RawMessage, error) {

@@ -23,10 +23,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
-	"github.com/proxyweir/weir/core/metrics"
-	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
-	"github.com/proxyweir/weir/redis"
 )
 
 func init() {
@@ -282,7 +279,7 @@ func (h *Handler) provisionLimiter(ctx caddy.Context) (*limiter, error) {
 	if m, ok := mod.(*MemoryStore); ok && m.MaxKeys != 0 {
 		return nil, errors.New("store memory: max_keys belongs in the store of the app rate_limit, since there is one memory for all handlers")
 	}
-	return h.app.limiterOver(mod)
+	return limiterOver(mod, h.app.memory.store)
 }
 
 // provisionSurroundings finds out which error routes are around the handler, and which servers notify it when they stop.
@@ -371,7 +368,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return err
 	}
 	v := &q.Verdict
-	at, failure := h.decide(q)
+	at, failure := h.limiter.decide(q.Checks, &q.Verdict)
 	if asked != nil && failure == nil && h.deferring.over(q) {
 		answered, err := h.deferring.accept(w, r, q, asked, time.Duration(v.RetryAfter)*time.Microsecond)
 		if answered {
@@ -453,20 +450,6 @@ func (h *Handler) assemble(q *front.Inquiry, r *http.Request) (shadows bool, err
 		address = syntax.ClientIPOf(r)
 	}
 	return shadows, front.Assemble(asked, q, r, address)
-}
-
-// decide decides on a request, charges it, and measures the time that this takes. It returns the time of the decision in seconds
-// since the Unix epoch. It counts and logs a failure.
-func (h *Handler) decide(q *front.Inquiry) (at int64, err error) {
-	l := h.limiter
-	began := time.Now()
-	err = l.Decide(q.Checks, false, &q.Verdict)
-	rate.Observe(l.times, time.Since(began))
-	if err != nil {
-		metrics.Count(storeErrors, metrics.StoreErrors, redis.ErrorKind(err))
-		l.failed(err)
-	}
-	return began.Unix(), err
 }
 
 // Interface guards

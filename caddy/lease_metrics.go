@@ -41,11 +41,3 @@ func (b *leaseBook) stats() redis.LeaseStats {
 	}
 	return sum
 }
-
-// leased returns how many units of a rule's limits this process holds; nil: the rule is not leased.
-func (s *subject) leased(stats *redis.LeaseStats) *int64 {
-	if units, leased := stats.HeldOf(s.rules); leased {
-		return &units
-	}
-	return nil
-}

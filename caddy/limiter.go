@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 )
@@ -56,6 +57,48 @@ func (l *limiter) failed(err error) {
 	if err != nil && l.trouble != nil {
 		l.trouble.failed(err)
 	}
+}
+
+// decide decides on checks, charges them, and measures the time that this takes. It returns the time of the decision in seconds since the
+// Unix epoch. It counts and logs a failure.
+func (l *limiter) decide(checks []core.Check, v *core.Verdict) (at int64, err error) {
+	began := time.Now()
+	err = l.Decide(checks, false, v)
+	rate.Observe(l.times, time.Since(began))
+	if err != nil {
+		metrics.Count(storeErrors, metrics.StoreErrors, redis.ErrorKind(err))
+		l.failed(err)
+	}
+	return began.Unix(), err
+}
+
+// leave takes reservations back, and logs a failure.
+func (l *limiter) leave(reservations []core.Reservation) { l.failed(l.Leave(reservations)) }
+
+// finish settles reservations by the status of the response, and logs a failure.
+func (l *limiter) finish(reservations []core.Reservation, status int) {
+	l.failed(l.Finish(reservations, status))
+}
+
+// What belongs to no rule exists once in a process, so that it survives reloads.
+var (
+	decisionTimes sync.Map // by the name of the store: *rate.Durations
+	storeErrors   = metrics.NewCounts(metrics.StoreErrors)
+)
+
+// decisionTimesOf returns the histogram for the decisions in a store.
+func decisionTimesOf(store string) *rate.Durations {
+	d, _ := decisionTimes.LoadOrStore(store, rate.NewDurations())
+	return d.(*rate.Durations)
+}
+
+// addDecisions adds how long the decisions of stores took, and how often they have failed.
+func addDecisions(p *metrics.Page) {
+	decisionTimes.Range(func(store, d any) bool {
+		metrics.AddDecisions(p, store.(string), d.(*rate.Durations))
+		return true
+	})
+	metrics.Each(p, metrics.StoreErrors, metrics.Read(storeErrors))
 }
 
 // troubleLog logs when a store begins to fail, and when it has not failed for a while: two lines, however many calls fail. Refusals

@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/metrics"
-	"github.com/proxyweir/weir/core/rate"
 )
 
 // collector reports on the configuration that serves requests, whichever has registered it: Caddy also shows the registry of a configuration that was
@@ -81,26 +79,14 @@ func (collector) Collect(to chan<- prometheus.Metric) {
 
 // What belongs to no rule exists once in a process, so that it survives reloads. The counts of each rule are in a ruleStats.
 var (
-	decisionTimes sync.Map // by the name of the store: *rate.Durations
-	storeErrors   = metrics.NewCounts(metrics.StoreErrors)
-	rulesReloads  = metrics.NewCounts(metrics.RulesReloads)
-	rulesLoaded   atomic.Int64 // when rule files were last put in force, in microseconds since the Unix epoch
-	rulesRefused  atomic.Bool  // the rule files as last read are not in force
+	rulesReloads = metrics.NewCounts(metrics.RulesReloads)
+	rulesLoaded  atomic.Int64 // when rule files were last put in force, in microseconds since the Unix epoch
+	rulesRefused atomic.Bool  // the rule files as last read are not in force
 )
-
-// decisionTimesOf returns the histogram for the decisions in a store.
-func decisionTimesOf(store string) *rate.Durations {
-	d, _ := decisionTimes.LoadOrStore(store, rate.NewDurations())
-	return d.(*rate.Durations)
-}
 
 // addProcess adds what belongs to no configuration.
 func addProcess(p *metrics.Page) {
-	decisionTimes.Range(func(store, d any) bool {
-		metrics.AddDecisions(p, store.(string), d.(*rate.Durations))
-		return true
-	})
-	metrics.Each(p, metrics.StoreErrors, metrics.Read(storeErrors))
+	addDecisions(p)
 	guards.Range(func(_, value any) bool {
 		value.(*guardState).addMetrics(p)
 		return true

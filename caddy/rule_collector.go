@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -68,9 +69,6 @@ func oneIf(is bool) float64 {
 	return 0
 }
 
-// memoryName is the name of the store in this process's memory.
-const memoryName = "memory"
-
 // inMemory returns the limits of a rule that are counted in memory.
 func (s *subject) inMemory() []*core.Rule {
 	var rules []*core.Rule
@@ -118,4 +116,16 @@ func (s *subject) waiting() int64 {
 		}
 	}
 	return n
+}
+
+// storages returns the stores over storages in which handlers count, each once.
+func (a *App) storages() []*sharedStorage {
+	var list []*sharedStorage
+	for _, h := range a.handlers {
+		if s := h.limiter.storage; s != nil && !slices.Contains(list, s) {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b *sharedStorage) int { return cmp.Compare(a.name, b.name) })
+	return list
 }

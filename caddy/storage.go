@@ -315,18 +315,6 @@ func addStorages(p *metrics.Page, stores []*sharedStorage) {
 	}
 }
 
-// storages returns the stores over storages in which handlers count, each once.
-func (a *App) storages() []*sharedStorage {
-	var list []*sharedStorage
-	for _, h := range a.handlers {
-		if s := h.limiter.storage; s != nil && !slices.Contains(list, s) {
-			list = append(list, s)
-		}
-	}
-	slices.SortFunc(list, func(a, b *sharedStorage) int { return cmp.Compare(a.name, b.name) })
-	return list
-}
-
 // Interface guards
 var (
 	_ StoreModule        = (*StorageStore)(nil)

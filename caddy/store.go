@@ -6,6 +6,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
 )
 
 func init() {
@@ -26,10 +27,13 @@ type FleetStoreModule interface {
 	Fleet() int
 }
 
-// limiterOver returns a limiter over the store of a loaded module. If the store fails, the limiter counts in the app's memory.
-func (a *App) limiterOver(mod any) (*limiter, error) {
+// memoryName is the name of the store in this process's memory.
+const memoryName = "memory"
+
+// limiterOver returns a limiter over the store of a loaded module. If the store fails, the limiter counts in memory.
+func limiterOver(mod any, inMemory *memory.Store) (*limiter, error) {
 	if _, ok := mod.(*MemoryStore); ok {
-		return newLimiter(a.memory.store, memoryName), nil
+		return newLimiter(inMemory, memoryName), nil
 	}
 	m, ok := mod.(StoreModule)
 	if !ok {
@@ -47,7 +51,7 @@ func (a *App) limiterOver(mod any) (*limiter, error) {
 	if fleet, ok := mod.(FleetStoreModule); ok {
 		nodes = fleet.Fleet()
 	}
-	limiter.FallBack(a.memory.store, nodes)
+	limiter.FallBack(inMemory, nodes)
 	return limiter, nil
 }
 

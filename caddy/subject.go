@@ -16,6 +16,7 @@ import (
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/words"
+	"github.com/proxyweir/weir/redis"
 )
 
 // subject is a rule in force, as the admin API, metrics and rate_limit_status see it.
@@ -315,4 +316,12 @@ func numberOfParts(n int) string {
 		return "1 part"
 	}
 	return fmt.Sprintf("%d parts", n)
+}
+
+// leased returns how many units of a rule's limits this process holds; nil: the rule is not leased.
+func (s *subject) leased(stats *redis.LeaseStats) *int64 {
+	if units, leased := stats.HeldOf(s.rules); leased {
+		return &units
+	}
+	return nil
 }
