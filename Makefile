@@ -3,12 +3,13 @@
 # make advisor starts the advisor on Prophet by examples/advisor/advisor.yaml, or CONFIG
 # make test   everything that must pass: format, vet, lint, tests compiled and under the interpreter, fuzzing in short, and
 #             the plugin in a real Traefik, which is built where there is none
+# make test-long  some of the same tests for two hours: fuzzing, random histories, fleets and faults
 # make bench  the benchmarks of docs/performance.md, beside the peers
 # make experiment         a small run of the experiment, with its report; FULL=1 runs all of it
 # make experiment-report  the chapter docs/experiment.md, from the data in the repository
 # make lint   format, vet, staticcheck, and the bounds on lines and files alone
 
-.PHONY: run demo advisor test bench experiment experiment-report lint
+.PHONY: run demo advisor test test-long bench experiment experiment-report lint
 
 run:
 	./scripts/run
@@ -21,6 +22,9 @@ advisor:
 
 test:
 	./scripts/test
+
+test-long:
+	./scripts/test long
 
 bench:
 	./scripts/bench
