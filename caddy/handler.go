@@ -368,7 +368,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return err
 	}
 	v := &q.Verdict
-	at, failure := h.limiter.decide(q.Checks, &q.Verdict)
+	at, failure := h.limiter.charge(q.Checks, &q.Verdict)
 	if asked != nil && failure == nil && h.deferring.over(q) {
 		answered, err := h.deferring.accept(w, r, q, asked, time.Duration(v.RetryAfter)*time.Microsecond)
 		if answered {

@@ -59,9 +59,9 @@ func (l *limiter) failed(err error) {
 	}
 }
 
-// decide decides on checks, charges them, and measures the time that this takes. It returns the time of the decision in seconds since the
+// charge decides on checks, charges them, and measures the time that this takes. It returns the time of the decision in seconds since the
 // Unix epoch. It counts and logs a failure.
-func (l *limiter) decide(checks []core.Check, v *core.Verdict) (at int64, err error) {
+func (l *limiter) charge(checks []core.Check, v *core.Verdict) (at int64, err error) {
 	began := time.Now()
 	err = l.Decide(checks, false, v)
 	rate.Observe(l.times, time.Since(began))
@@ -72,11 +72,11 @@ func (l *limiter) decide(checks []core.Check, v *core.Verdict) (at int64, err er
 	return began.Unix(), err
 }
 
-// leave takes reservations back, and logs a failure.
-func (l *limiter) leave(reservations []core.Reservation) { l.failed(l.Leave(reservations)) }
+// takeBack takes reservations back, and logs a failure.
+func (l *limiter) takeBack(reservations []core.Reservation) { l.failed(l.Leave(reservations)) }
 
-// finish settles reservations by the status of the response, and logs a failure.
-func (l *limiter) finish(reservations []core.Reservation, status int) {
+// settle settles reservations by the status of the response, and logs a failure.
+func (l *limiter) settle(reservations []core.Reservation, status int) {
 	l.failed(l.Finish(reservations, status))
 }
 
