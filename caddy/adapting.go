@@ -74,7 +74,7 @@ func (g *adapting) use(a *App) {
 	g.mu.Lock()
 	g.app = a
 	g.advised = a.Advisor.advised()
-	if store := a.limiter.redis; store != nil {
+	if store := a.limiter.Redis; store != nil {
 		g.advised.Agree = redis.Agreeing(store, a.Advisor.fleet, a.Advisor.URL)
 	}
 	g.mu.Unlock()
@@ -283,7 +283,7 @@ func (a *Advisor) provision(ctx caddy.Context) error {
 	a.source = advice.Source{URL: resolved.URL, Fleet: resolved.Fleet, Token: resolved.Token, Timeout: time.Duration(a.Timeout)}
 	if a.TLS != nil {
 		t := *a.TLS
-		config, _, err := t.load(repl)
+		config, _, err := t.Load(repl)
 		if err != nil {
 			return fmt.Errorf("advisor: tls: %w", err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/proxyweir/weir/caddy/page"
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/words"
@@ -76,9 +77,9 @@ var endpoints = []endpoint{
 	{name: "deferred/drain", methods: writing, answer: drain},
 	{name: "deferred/purge", methods: writing, answer: purgeJobs},
 	{name: "deferred/export", methods: writing, answer: exportJobs},
-	{name: "reset", methods: writing, answer: onKey(func(l *limiter, r *core.Rule, key string) error { return l.Reset(r, key) })},
+	{name: "reset", methods: writing, answer: onKey(func(l *stores.Limiter, r *core.Rule, key string) error { return l.Reset(r, key) })},
 	{name: "block", methods: writing, answer: blockKey},
-	{name: "unblock", methods: writing, answer: onKey(func(l *limiter, r *core.Rule, key string) error { return l.Unblock(r, key) })},
+	{name: "unblock", methods: writing, answer: onKey(func(l *stores.Limiter, r *core.Rule, key string) error { return l.Unblock(r, key) })},
 }
 
 // serveRest serves the page at adminPath; for any other path it returns an error that lists the endpoints.

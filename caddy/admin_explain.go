@@ -15,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
@@ -59,7 +60,7 @@ type ruleCoverage struct {
 	Soft       bool    `json:"soft,omitempty"` // allowed by the rule's tolerance
 	Remaining  int64   `json:"remaining"`      // before the request
 	RetryAfter float64 `json:"retry_after_seconds"`
-	inFleet
+	stores.InFleet
 }
 
 // explain answers with what would become of a request. The request is not charged.
@@ -300,7 +301,7 @@ func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
 	if failure != nil {
 		w.note("the store has failed, and the rules' on_error has decided: " + failure.Error())
 	}
-	answer := handlerAnswer{Verdict: q.Verdict.Outcome.String(), Delay: seconds(q.Verdict.Delay), Rules: []ruleCoverage{}}
+	answer := handlerAnswer{Verdict: q.Verdict.Outcome.String(), Delay: stores.Seconds(q.Verdict.Delay), Rules: []ruleCoverage{}}
 	subjects := make(map[string]*subject)
 	for _, s := range w.app.subjects() {
 		subjects[s.label] = s
@@ -314,11 +315,11 @@ func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
 		d := &c.Decision
 		label := reporterOf(c).stats.Label
 		one := ruleCoverage{Rule: label, Covers: true, Key: subjects[label].keys.show(c.Key), Limit: c.Rule.Limit.String(), Candidate: c.Rule.IsCandidate(), Former: c.Rule.IsFormer(),
-			Shadow: c.Rule.Shadow && !c.Rule.IsCandidate(), Allowed: d.Allowed, Soft: d.Soft, Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter)}
+			Shadow: c.Rule.Shadow && !c.Rule.IsCandidate(), Allowed: d.Allowed, Soft: d.Soft, Remaining: d.Remaining, RetryAfter: stores.Seconds(d.RetryAfter)}
 		if d.Allowed && q.Verdict.Outcome != core.Reject && d.Delay == 0 && !c.Uncounted { // Remaining is as if the request had been charged
 			one.Remaining += c.Cost
 		}
-		one.inFleet = h.limiter.stands(c.Rule, c.Key)
+		one.InFleet = h.limiter.Stands(c.Rule, c.Key)
 		if !one.Candidate && !one.Former {
 			one.movedLimit = w.app.movedLimit(subjects[label], c.Rule)
 		}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/redis"
 )
@@ -50,8 +51,8 @@ func showHealth(a *App, r *http.Request) (any, error) {
 	}
 	stats := a.memory.store.Stats()
 	answer := healthAnswer{
-		Stores:      []storeAnswer{{Store: memoryName, Keys: &stats.Keys, MaxKeys: stats.MaxKeys, LogBytes: &stats.LogBytes, Evictions: &stats.Evictions}},
-		StoreErrors: metrics.ByValue(metrics.StoreErrors, metrics.Read(storeErrors)),
+		Stores:      []storeAnswer{{Store: stores.MemoryName, Keys: &stats.Keys, MaxKeys: stats.MaxKeys, LogBytes: &stats.LogBytes, Evictions: &stats.Evictions}},
+		StoreErrors: metrics.ByValue(metrics.StoreErrors, metrics.Read(stores.StoreErrors)),
 	}
 	for _, store := range a.redisStores() {
 		for _, server := range store.Servers() {
@@ -63,9 +64,9 @@ func showHealth(a *App, r *http.Request) (any, error) {
 		}
 	}
 	for _, s := range a.storages() {
-		st := s.store.Stats()
+		st := s.Store.Stats()
 		age := float64(st.Age) / 1e6
-		answer.Stores = append(answer.Stores, storeAnswer{Store: "storage", Keys: &st.Keys, Storage: s.name, Instances: &st.Instances, Damaged: &st.Damaged, Age: &age, Failing: st.Failing})
+		answer.Stores = append(answer.Stores, storeAnswer{Store: "storage", Keys: &st.Keys, Storage: s.Name, Instances: &st.Instances, Damaged: &st.Damaged, Age: &age, Failing: st.Failing})
 	}
 	answer.Guards = a.guards()
 	answer.Advisor = a.memory.adapting.health(a)
@@ -83,7 +84,7 @@ func (a *App) redisStores() []*redis.Store {
 	var list []*redis.Store
 	seen := make(map[*redis.Store]bool)
 	for _, h := range a.handlers {
-		if store := h.limiter.redis; store != nil && !seen[store] {
+		if store := h.limiter.Redis; store != nil && !seen[store] {
 			seen[store] = true
 			list = append(list, store)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/rate"
@@ -29,7 +30,7 @@ type standingAnswer struct {
 	Allowed    *bool    `json:"allowed,omitempty"` // nil: unknown
 	Reset      *float64 `json:"reset_seconds,omitempty"`
 	RetryAfter *float64 `json:"retry_after_seconds,omitempty"` // -1: never
-	inFleet
+	stores.InFleet
 	Error string `json:"error,omitempty"` // of the store, if it failed
 }
 
@@ -104,9 +105,9 @@ func (s *subject) standing(l namedLimit, key string) standingAnswer {
 	one.Limit = new(d.Limit)
 	one.Remaining = new(d.Remaining)
 	one.Allowed = new(d.Allowed)
-	one.Reset = new(seconds(d.ResetAfter))
-	one.RetryAfter = new(seconds(d.RetryAfter))
-	one.inFleet = s.limiter.stands(l.limit, key)
+	one.Reset = new(stores.Seconds(d.ResetAfter))
+	one.RetryAfter = new(stores.Seconds(d.RetryAfter))
+	one.InFleet = s.limiter.Stands(l.limit, key)
 	return one
 }
 
@@ -137,9 +138,9 @@ type keyRequest struct {
 
 // eachPlace calls f once for each place where a key has counters: for the rules of all tiers, so that a client cannot escape by
 // changing its tier, and in all stores, if handlers keep the rule in several.
-func (s *subject) eachPlace(f func(*limiter, *core.Rule) error) error {
+func (s *subject) eachPlace(f func(*stores.Limiter, *core.Rule) error) error {
 	type place struct {
-		limiter  *limiter
+		limiter  *stores.Limiter
 		identity string
 	}
 	seen := make(map[place]bool)
@@ -176,7 +177,7 @@ type keysAnswer struct {
 }
 
 // onKey returns an endpoint's function that calls act for the key that the request names, in every place where the key is counted.
-func onKey(act func(l *limiter, r *core.Rule, key string) error) func(*App, *http.Request) (any, error) {
+func onKey(act func(l *stores.Limiter, r *core.Rule, key string) error) func(*App, *http.Request) (any, error) {
 	return func(a *App, r *http.Request) (any, error) {
 		var request keyRequest
 		if err := readBody(r, &request); err != nil {
@@ -187,15 +188,15 @@ func onKey(act func(l *limiter, r *core.Rule, key string) error) func(*App, *htt
 			return nil, err
 		}
 		var answer keysAnswer
-		return &answer, s.eachPlace(func(l *limiter, r *core.Rule) error {
-			before, err := l.standing(r, key)
+		return &answer, s.eachPlace(func(l *stores.Limiter, r *core.Rule) error {
+			before, err := l.Standing(r, key)
 			if err == nil {
 				err = act(l, r, key)
 			}
 			if err != nil {
 				return err
 			}
-			after, err := l.standing(r, key)
+			after, err := l.Standing(r, key)
 			if after.Remaining > before.Remaining || after.Allowed && !before.Allowed {
 				answer.Keys = 1
 			}
@@ -230,7 +231,7 @@ func blockKey(a *App, r *http.Request) (any, error) {
 	if why := s.passes(key); why != "" {
 		return nil, adminError(http.StatusConflict, "rule %q: %s", s.label, why)
 	}
-	return struct{}{}, s.eachPlace(func(l *limiter, r *core.Rule) error { return l.Block(r, key, duration.Microseconds()) })
+	return struct{}{}, s.eachPlace(func(l *stores.Limiter, r *core.Rule) error { return l.Block(r, key, duration.Microseconds()) })
 }
 
 // passes says why no handler counts requests of the key under the rule, so that they pass whatever is done to the key; "" if any

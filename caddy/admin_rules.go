@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/words"
@@ -59,7 +60,7 @@ func listRules(a *App, r *http.Request) (any, error) {
 	}
 	now := time.Now().UTC()
 	answer := rulesAnswer{Time: now, Started: started, Rules: []ruleAnswer{}}
-	lent := leases.stats()
+	lent := stores.Leases.Stats()
 	for _, s := range a.subjects() {
 		one := a.ruleAnswer(s, now)
 		one.Held = s.leased(&lent)
@@ -70,7 +71,7 @@ func listRules(a *App, r *http.Request) (any, error) {
 
 func (a *App) ruleAnswer(s *subject, now time.Time) ruleAnswer {
 	answer := ruleAnswer{
-		ID: s.label, Namespace: s.namespace, Name: s.name, Key: s.keys.names, Enforce: s.enforcement, Store: s.limiter.store,
+		ID: s.label, Namespace: s.namespace, Name: s.name, Key: s.keys.names, Enforce: s.enforcement, Store: s.limiter.Store,
 		Source: s.source, Notes: s.notes, Waiting: s.waiting(), Outcomes: make(map[string]int64), Penalties: atomic.LoadInt64(&s.stats.Penalties),
 	}
 	if s.own != nil {
@@ -89,8 +90,8 @@ func (a *App) ruleAnswer(s *subject, now time.Time) ruleAnswer {
 		written, _ := writtenLimit(l.limit)
 		answer.Limits = append(answer.Limits, limitAnswer{l.of, written})
 	}
-	if over := s.limiter.storage; over != nil {
-		answer.Notes = append(answer.Notes, "eventual: counts of other instances are up to "+over.store.Delay().String()+" old")
+	if over := s.limiter.Storage; over != nil {
+		answer.Notes = append(answer.Notes, "eventual: counts of other instances are up to "+over.Store.Delay().String()+" old")
 	}
 	if rules := s.inMemory(); len(rules) > 0 {
 		keys := a.keysOf(rules)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/front"
@@ -40,7 +41,7 @@ type Advisor struct {
 	PublicKey string `json:"public_key,omitempty"`
 
 	// How Caddy connects to an address of https. An empty object is enough if the system trusts the advisor's CA.
-	TLS *ClientTLS `json:"tls,omitempty"`
+	TLS *stores.ClientTLS `json:"tls,omitempty"`
 
 	// How much traffic of a rule Caddy must have seen before advice on it is followed: from 10s to 720h; the default is 24h.
 	WarmUp caddy.Duration `json:"warm_up,omitempty"`
@@ -86,8 +87,8 @@ func (a *Advisor) settings() []syntax.Setting {
 		{Word: "token", To: &a.Token},
 		{Word: "public_key", To: &a.PublicKey},
 		{Word: "tls", To: func(d *caddyfile.Dispenser) error {
-			a.TLS = new(ClientTLS)
-			return a.TLS.read(d, "advisor: tls")
+			a.TLS = new(stores.ClientTLS)
+			return a.TLS.Read(d, "advisor: tls")
 		}},
 		syntax.DurationTo("warm_up", &a.WarmUp, "10s", "720h"),
 		syntax.WordTo("gates", &a.Gates, front.AdvisorGates...),

@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/memory"
@@ -36,7 +37,7 @@ type App struct {
 	// Who gives advice on the limits of zones and rules that have `adapt`. The default is nobody.
 	Advisor *Advisor `json:"advisor,omitempty"`
 
-	limiter   *limiter // over the default store
+	limiter   *stores.Limiter // over the default store
 	memory    *sharedMemory
 	maxKeys   int
 	sweep     time.Duration
@@ -97,7 +98,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		}
 	}
 	a.line = new(line)
-	a.limiter = newLimiter(memory.store, memoryName)
+	a.limiter = stores.NewLimiter(memory.store, stores.MemoryName)
 	if a.StoreRaw == nil {
 		return nil
 	}
@@ -105,15 +106,15 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
-	if m, ok := mod.(*MemoryStore); ok {
+	if m, ok := mod.(*stores.MemoryStore); ok {
 		a.maxKeys = m.MaxKeys
 	}
-	a.limiter, err = limiterOver(mod, memory.store)
+	a.limiter, err = stores.LimiterOver(mod, memory.store)
 	return err
 }
 
 // register adds a zone to the registry. It returns an error if a zone, or a rule in a file, of the same name differs from it.
-func (a *App) register(namespace, name string, limits *core.Limits, store *limiter, defers bool) error {
+func (a *App) register(namespace, name string, limits *core.Limits, store *stores.Limiter, defers bool) error {
 	id := syntax.ZoneID(namespace, name)
 	a.checkStore(id, "zone", name, store)
 	if other := a.zones[id]; other != nil {
@@ -141,8 +142,8 @@ func (a *App) register(namespace, name string, limits *core.Limits, store *limit
 }
 
 // checkStore warns of a zone or rule whose name is in another store, too, so that each store admits the limit.
-func (a *App) checkStore(id, kind, name string, store *limiter) {
-	counters := store.counters()
+func (a *App) checkStore(id, kind, name string, store *stores.Limiter) {
+	counters := store.Counters()
 	first, found := a.stores[id]
 	if !found {
 		a.stores[id] = counters
@@ -341,7 +342,7 @@ func acquireMemory() (*sharedMemory, error) {
 	value, _, err := memories.LoadOrNew(memoryKey, func() (caddy.Destructor, error) {
 		s := &sharedMemory{
 			// Created for the largest possible number of keys, so that it has many shards, and each is small.
-			store:  memory.New(memory.Config{MaxKeys: maxMaxKeys}),
+			store:  memory.New(memory.Config{MaxKeys: stores.MaxMaxKeys}),
 			sweeps: time.NewTicker(defaultSweepInterval),
 			stop:   make(chan struct{}),
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
@@ -97,10 +98,10 @@ func globalApp(h httpcaddyfile.Helper) *App {
 // checkFits refuses a zone that does not fit the store in which the handler counts. Zone.provision does the same, but does not know the place any more.
 func (h *Handler) checkFits(global *App) error {
 	fits := core.FitsMemory
-	switch store := cmp.Or(storeName(h.StoreRaw), storeName(global.StoreRaw), memoryName); {
+	switch store := cmp.Or(stores.StoreName(h.StoreRaw), stores.StoreName(global.StoreRaw), stores.MemoryName); {
 	case store == "storage" || h.Distributed != nil:
 		fits = blobstore.Fits
-	case store != memoryName:
+	case store != stores.MemoryName:
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(h.written)) {
@@ -263,7 +264,7 @@ func (h *Handler) settings() []syntax.Setting {
 		{Word: "namespace", To: &h.Namespace, Check: checkNamespace},
 		{Word: "store", To: h.ownStore},
 		{Word: "distributed", To: h.distributed},
-		{Word: "storage", To: func(d *caddyfile.Dispenser) error { return readStorage(d, "", &h.StorageRaw) }},
+		{Word: "storage", To: func(d *caddyfile.Dispenser) error { return stores.ReadStorage(d, "", &h.StorageRaw) }},
 		{Word: "headers", To: h.headers},
 		syntax.WordTo("response", &h.Response, "auto", "direct", "error_routes"),
 		{Word: "message", To: &h.Message},
@@ -364,7 +365,7 @@ func (h *Handler) descriptor(d *caddyfile.Dispenser) error {
 // ownStore reads the store of one handler. It cannot have settings that all handlers share.
 func (h *Handler) ownStore(d *caddyfile.Dispenser) error {
 	line := d.Token()
-	raw, err := parseStore(d)
+	raw, err := stores.ParseStore(d)
 	if err != nil {
 		return err
 	}
@@ -423,7 +424,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 func (a *App) settings() []syntax.Setting {
 	return []syntax.Setting{
 		{Word: "store", To: func(d *caddyfile.Dispenser) (err error) {
-			a.StoreRaw, err = parseStore(d)
+			a.StoreRaw, err = stores.ParseStore(d)
 			return err
 		}},
 		{Word: "rules_file", To: rulesFiles(&a.RulesFiles), Often: true},
@@ -440,8 +441,8 @@ func (h *Handler) distributed(d *caddyfile.Dispenser) error {
 	if args := d.RemainingArgs(); len(args) > 0 {
 		return d.Errf("distributed: takes a block or nothing, not %q", args[0])
 	}
-	var s StorageStore
-	_, err := syntax.ReadBlock(d, "distributed", s.settings(), nil)
-	h.Distributed = &Distributed{ReadInterval: s.ReadInterval, WriteInterval: s.WriteInterval, PurgeAge: s.PurgeAge}
+	var s stores.StorageStore
+	_, err := syntax.ReadBlock(d, "distributed", s.Settings(), nil)
+	h.Distributed = &stores.Distributed{ReadInterval: s.ReadInterval, WriteInterval: s.WriteInterval, PurgeAge: s.PurgeAge}
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	_ "github.com/caddyserver/caddy/v2/modules/standard" // the adapter and the matchers
 
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/tools/underrace"
 )
@@ -181,8 +182,8 @@ func TestGoldenCaddyfilesProvision(t *testing.T) {
 var (
 	deferWords    = syntax.WordsOf(new(syntax.Defer).Settings(""))
 	handlerWords  = syntax.WordsOf(new(Handler).settings())
-	redisWords    = syntax.WordsOf(new(RedisStore).settings())
-	redisTLSWords = syntax.WordsOf(new(ClientTLS).settings(""))
+	redisWords    = syntax.WordsOf(new(stores.RedisStore).Settings())
+	redisTLSWords = syntax.WordsOf(new(stores.ClientTLS).Settings(""))
 )
 
 // TestEveryWordOfTheCaddyfileHasAGoldenFile fails when a word is added without one.

@@ -14,6 +14,7 @@ import (
 	client "github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
@@ -74,7 +75,7 @@ func (h *Handler) provisionDeferring() error {
 // provision makes the queue ready. It does not wait for Redis.
 func (d *deferring) provision(name string) error {
 	h, c := d.h, d.config
-	settings := h.limiter.settings
+	settings := h.limiter.Settings
 	switch {
 	case settings == nil:
 		return errors.New("on_limit defer: needs a store in Redis, which keeps the requests; write store redis and its address")
@@ -109,20 +110,20 @@ func (d *deferring) provision(name string) error {
 	for _, field := range append(kept, resultHeaders...) {
 		d.results[field] = true
 	}
-	timeout := max(leastTimeout, time.Duration(settings.client.ReadTimeout))
-	if d.redis, err = goredis.NewUniversal(settings.client, timeout); err != nil {
+	timeout := max(leastTimeout, time.Duration(settings.Client.ReadTimeout))
+	if d.redis, err = goredis.NewUniversal(settings.Client, timeout); err != nil {
 		return err
 	}
-	prefix := settings.store.Prefix
+	prefix := settings.Store.Prefix
 	if prefix == "" {
 		prefix = redis.DefaultPrefix
 	}
 	queue := deferral.NewQueue(deferral.Config{
-		Client: d.redis, Prefix: prefix, Name: syntax.ZoneID(h.Namespace, name), KeySecret: settings.store.KeySecret, Keys: keys,
+		Client: d.redis, Prefix: prefix, Name: syntax.ZoneID(h.Namespace, name), KeySecret: settings.Store.KeySecret, Keys: keys,
 		MaxJobs: c.MaxJobs, MaxKeyJobs: c.MaxJobsPerKey, MaxBytes: c.MaxBytes, Keep: time.Duration(c.Keep), KeepDead: time.Duration(c.KeepDead),
 		Lease: jobLease, Timeout: timeout, Replicas: int(c.Replicas),
 	})
-	d.known = fmt.Sprintf("%q %q %q", settings.client.Addresses, prefix, queue.Name)
+	d.known = fmt.Sprintf("%q %q %q", settings.Client.Addresses, prefix, queue.Name)
 	known, _, err := knownQueues.LoadOrNew(d.known, func() (caddy.Destructor, error) { return new(knownQueue), nil })
 	if err != nil {
 		return err // not reached
@@ -191,7 +192,7 @@ func (d *deferring) leave(exiting bool) {
 			if exiting {
 				d.grace = min(d.grace, longestSettling)
 			} else {
-				time.Sleep(lingering)
+				time.Sleep(stores.Lingering)
 			}
 			d.desk.Settle(d.grace)
 		} else {
@@ -302,7 +303,7 @@ func (d *deferring) ask(q *front.Inquiry, r *http.Request) (asked *deferral.Defe
 		return asked, false
 	}
 	if r.Context().Err() == nil { // else the client has left
-		d.h.limiter.failed(err)
+		d.h.limiter.Failed(err)
 	}
 	if held = errors.Is(err, deferral.ErrHeld); held {
 		d.zone.reporter.stats.countRefused(err)
@@ -377,7 +378,7 @@ func (d *deferring) accept(w http.ResponseWriter, r *http.Request, q *front.Inqu
 		return true, d.h.refuse(w, http.StatusUnprocessableEntity, err)
 	case errors.As(err, new(*deferral.FullError)), errors.Is(err, deferral.ErrTooLate):
 	default:
-		d.h.limiter.failed(err)
+		d.h.limiter.Failed(err)
 	}
 	d.zone.reporter.stats.countRefused(err)
 	return false, nil
@@ -390,7 +391,7 @@ func (d *deferring) queue(w http.ResponseWriter, r *http.Request, q *front.Inqui
 	}
 	h, v := d.h, &q.Verdict
 	if err := h.limiter.Look(q.Checks, v); err != nil {
-		h.limiter.failed(err)
+		h.limiter.Failed(err)
 		front.Unavailable(w, r, front.Jittered(int64(time.Second/time.Microsecond), h.Jitter), front.CannotCheck)
 		return nil
 	}

@@ -70,7 +70,7 @@ func (d *deferring) do(a *deferral.Attempt) deferral.Outcome {
 		}
 	}
 	v := &q.Verdict
-	at, failure := h.limiter.charge(q.Checks, v)
+	at, failure := h.limiter.Charge(q.Checks, v)
 	if failure != nil {
 		return deferral.Outcome{Wait: time.Second}
 	}
@@ -79,7 +79,7 @@ func (d *deferring) do(a *deferral.Attempt) deferral.Outcome {
 	}
 	reservations := core.AppendReservations(nil, q.Checks)
 	if a.Begin() != nil {
-		h.limiter.takeBack(reservations)
+		h.limiter.TakeBack(reservations)
 		return deferral.Outcome{Wait: time.Second}
 	}
 	if v.Outcome == core.Reject {
@@ -94,10 +94,10 @@ func (d *deferring) do(a *deferral.Attempt) deferral.Outcome {
 	of := h.guarded.inquire(q, r, false)
 	o, status := d.pass(r, a.Job, &k, of)
 	if m.wait > 0 {
-		h.limiter.takeBack(reservations)
+		h.limiter.TakeBack(reservations)
 		return deferral.Outcome{Wait: m.wait}
 	}
-	h.limiter.settle(reservations, status)
+	h.limiter.Settle(reservations, status)
 	o.Next = d.next(q)
 	return o
 }

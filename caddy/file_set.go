@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
@@ -14,7 +15,7 @@ import (
 // fileSet has the rules of a group prepared for one limiter, namespace and guard. Handlers share it.
 type fileSet struct {
 	*ruleset.Set
-	limiter     *limiter
+	limiter     *stores.Limiter
 	namespace   string
 	guard       *guardState // of its handlers; nil: they have none
 	opened      []*core.Rule
@@ -28,7 +29,7 @@ type fileSet struct {
 }
 
 // newFileSet prepares the rules of files for a handler and those like it, but does not open them.
-func newFileSet(files []*ruleset.File, h *Handler, limiter *limiter, namespace string, waits bool) (*fileSet, error) {
+func newFileSet(files []*ruleset.File, h *Handler, limiter *stores.Limiter, namespace string, waits bool) (*fileSet, error) {
 	set, err := ruleset.NewSet(files, namespace)
 	if err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func (s *fileSet) open() error {
 	}
 	s.opened = s.All()
 	for _, r := range s.opened {
-		s.limiter.warnOf(r)
+		s.limiter.WarnOf(r)
 	}
 	return nil
 }

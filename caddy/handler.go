@@ -19,6 +19,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
@@ -103,7 +104,7 @@ type Handler struct {
 	LogInterval caddy.Duration `json:"log_interval,omitempty"`
 
 	// What caddy-ratelimit has for several Caddys: the same as the store `storage` with these settings.
-	Distributed *Distributed `json:"distributed,omitempty"`
+	Distributed *stores.Distributed `json:"distributed,omitempty"`
 
 	// The storage module of `distributed`. The default is Caddy's own storage.
 	StorageRaw json.RawMessage `json:"storage,omitempty" caddy:"namespace=caddy.storage inline_key=module"`
@@ -116,7 +117,7 @@ type Handler struct {
 
 	written     map[string]*syntax.WrittenZone // the zones, while a Caddyfile is adapted
 	app         *App
-	limiter     *limiter
+	limiter     *stores.Limiter
 	zones       []*openZone
 	rules       []*front.Rule // those of the zones
 	asked       *front.Set    // the zones, if there are no rule files
@@ -262,7 +263,7 @@ func (h *Handler) patterns() ([]string, error) {
 }
 
 // provisionLimiter returns the limiter over the handler's own store, or else the app's.
-func (h *Handler) provisionLimiter(ctx caddy.Context) (*limiter, error) {
+func (h *Handler) provisionLimiter(ctx caddy.Context) (*stores.Limiter, error) {
 	if err := h.distribute(); err != nil {
 		return nil, err
 	}
@@ -276,10 +277,10 @@ func (h *Handler) provisionLimiter(ctx caddy.Context) (*limiter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	if m, ok := mod.(*MemoryStore); ok && m.MaxKeys != 0 {
+	if m, ok := mod.(*stores.MemoryStore); ok && m.MaxKeys != 0 {
 		return nil, errors.New("store memory: max_keys belongs in the store of the app rate_limit, since there is one memory for all handlers")
 	}
-	return limiterOver(mod, h.app.memory.store)
+	return stores.LimiterOver(mod, h.app.memory.store)
 }
 
 // provisionSurroundings finds out which error routes are around the handler, and which servers notify it when they stop.
@@ -368,7 +369,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return err
 	}
 	v := &q.Verdict
-	at, failure := h.limiter.charge(q.Checks, &q.Verdict)
+	at, failure := h.limiter.Charge(q.Checks, &q.Verdict)
 	if asked != nil && failure == nil && h.deferring.over(q) {
 		answered, err := h.deferring.accept(w, r, q, asked, time.Duration(v.RetryAfter)*time.Microsecond)
 		if answered {
@@ -471,7 +472,7 @@ func (h *Handler) distribute() error {
 	var err error
 	h.StoreRaw, err = json.Marshal(struct {
 		Store string `json:"store"`
-		StorageStore
-	}{"storage", StorageStore{ReadInterval: h.Distributed.ReadInterval, WriteInterval: h.Distributed.WriteInterval, PurgeAge: h.Distributed.PurgeAge, StorageRaw: h.StorageRaw}})
+		stores.StorageStore
+	}{"storage", stores.StorageStore{ReadInterval: h.Distributed.ReadInterval, WriteInterval: h.Distributed.WriteInterval, PurgeAge: h.Distributed.PurgeAge, StorageRaw: h.StorageRaw}})
 	return err
 }

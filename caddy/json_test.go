@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/proxyweir/weir/caddy/stores"
 )
 
 // TestJSONIsReadStrictly: an error has the zone, the field, its value and what would be accepted.
@@ -51,8 +52,8 @@ func TestJSONIsReadStrictly(t *testing.T) {
 // Defect found: errors about the app, stores and requests of the admin API were in Go's terms.
 func TestJSONOfTheAppAndOfStoresIsReadAsStrictlyAsTheHandlers(t *testing.T) {
 	app := func() any { return new(App) }
-	store := func() any { return new(RedisStore) }
-	memory := func() any { return new(MemoryStore) }
+	store := func() any { return new(stores.RedisStore) }
+	memory := func() any { return new(stores.MemoryStore) }
 	for _, c := range []struct {
 		into         func() any
 		config, want string
@@ -64,7 +65,7 @@ func TestJSONOfTheAppAndOfStoresIsReadAsStrictlyAsTheHandlers(t *testing.T) {
 		{app, `{"rules_interval": "50"}`, `rules_interval "50": must be a duration in quotes`},
 		{app, `{"rules_interval": true}`, `rules_interval: must be a duration in quotes`},
 		{app, `{"distributed": {}}`, `unknown field "distributed"; there are store, rules_files,`},
-		{func() any { return new(StorageStore) }, `{"read_intervall": "5s"}`, `unknown field "read_intervall" (did you mean read_interval?)`},
+		{func() any { return new(stores.StorageStore) }, `{"read_intervall": "5s"}`, `unknown field "read_intervall" (did you mean read_interval?)`},
 		{store, `{"address": "a:1"}`, `unknown field "address" (did you mean addresses?)`},
 		{store, `{"addresses": "a:1"}`, `addresses: must be a list of texts in quotes, such as ["127.0.0.1:6379"], not a text`},
 		{store, `{"timeout": "50"}`, `timeout "50": must be a duration in quotes`},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/metrics"
@@ -86,7 +87,7 @@ var (
 
 // addProcess adds what belongs to no configuration.
 func addProcess(p *metrics.Page) {
-	addDecisions(p)
+	stores.AddDecisions(p)
 	guards.Range(func(_, value any) bool {
 		value.(*guardState).addMetrics(p)
 		return true

@@ -7,6 +7,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
@@ -47,7 +48,7 @@ func (z *openZone) provision(ctx caddy.Context, h *Handler) error {
 			return fmt.Errorf("zone %q: %w", r.Name, err)
 		}
 		z.opened = append(z.opened, one)
-		h.limiter.warnOf(one)
+		h.limiter.WarnOf(one)
 	}
 	if r.Adapt != nil {
 		z.place = h.placeOf(r)
@@ -89,7 +90,7 @@ func (z *openZone) readable() func(r *http.Request) string {
 func (z *openZone) covers(r *http.Request) (bool, error) { return syntax.Covers(z.matchers, r) }
 
 // close releases what provision has acquired.
-func (z *openZone) close(l *limiter) {
+func (z *openZone) close(l *stores.Limiter) {
 	z.place.Close()
 	l.EndSwitch(z.Rule.Limits)
 	for _, r := range z.opened {

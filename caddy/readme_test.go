@@ -23,6 +23,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	_ "github.com/caddyserver/caddy/v2/modules/standard" // modules that the snippets use
 
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/tools/underrace"
@@ -253,7 +254,7 @@ func TestManualHasTheSettingsThatTheCodeHas(t *testing.T) {
 	const headings = "(?m)^### `([a-z0-9_]+)`$"
 	sameWords(t, "docs/caddy.md, zones", found(section(t, reference, "## Zones"), headings), syntax.ZoneWords())
 	sameWords(t, "docs/caddy.md, the handler", found(section(t, reference, "## The handler"), headings), handlerWords)
-	sameWords(t, "docs/caddy.md, the global option", found(section(t, reference, "## The global option"), headings), append(syntax.FieldNames(reflect.TypeFor[MemoryStore]()), "rules_file"))
+	sameWords(t, "docs/caddy.md, the global option", found(section(t, reference, "## The global option"), headings), append(syntax.FieldNames(reflect.TypeFor[stores.MemoryStore]()), "rules_file"))
 
 	redis := section(t, readPage(t, "../docs/redis.md"), "## Settings")
 	settings := strings.Split(redis, "In JSON they are")[0]

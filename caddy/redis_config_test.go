@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 )
 
@@ -127,7 +128,7 @@ func TestStoreRedisIsRefusedWhenItLoads(t *testing.T) {
 // RedisStoresInUse returns how many Redis stores exist.
 func RedisStoresInUse() int {
 	n := 0
-	redisStores.Range(func(_, _ any) bool {
+	stores.RedisStores.Range(func(_, _ any) bool {
 		n++
 		return true
 	})
@@ -143,7 +144,7 @@ func TestStoreRedisSurvivesTheWayThroughJSON(t *testing.T) {
 		"pool_size": 4, "timeout": 40000000, "background_timeout": 3000000000, "dial_timeout": 2000000000, "read_timeout": 400000000, "prefix": "shop:",
 		"key_secret": "s", "plain_keys": true, "nodes": 4
 	}`
-	s := new(RedisStore)
+	s := new(stores.RedisStore)
 	if err := caddy.StrictUnmarshalJSON([]byte(config), s); err != nil {
 		t.Fatal(err)
 	}
@@ -155,12 +156,12 @@ func TestStoreRedisSurvivesTheWayThroughJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	tlsFields = fields["tls"].(map[string]any)
-	for _, name := range syntax.FieldNames(reflect.TypeFor[RedisStore]()) {
+	for _, name := range syntax.FieldNames(reflect.TypeFor[stores.RedisStore]()) {
 		if fields[name] == nil {
 			t.Errorf("the field %s is not in this test", name)
 		}
 	}
-	for _, name := range syntax.FieldNames(reflect.TypeFor[ClientTLS]()) {
+	for _, name := range syntax.FieldNames(reflect.TypeFor[stores.ClientTLS]()) {
 		if tlsFields[name] == nil {
 			t.Errorf("the field %s of TLS is not in this test", name)
 		}
@@ -200,7 +201,7 @@ func TestEveryWordOfStoreRedisIsAFieldInJSON(t *testing.T) {
 		}
 		said[word] = true
 	}
-	names := append(syntax.FieldNames(reflect.TypeFor[RedisStore]()), syntax.FieldNames(reflect.TypeFor[ClientTLS]())...)
+	names := append(syntax.FieldNames(reflect.TypeFor[stores.RedisStore]()), syntax.FieldNames(reflect.TypeFor[stores.ClientTLS]())...)
 	for _, name := range names {
 		if !said[name] {
 			t.Errorf("the Caddyfile has no word for %s", name)
@@ -232,7 +233,7 @@ func TestPlaceholdersOfStoreRedisGetTheirValues(t *testing.T) {
 		return "{file." + path + "}"
 	}
 	const placeholder = "{env.WEIR_TEST_REDIS_PASSWORD}"
-	s := &RedisStore{
+	s := &stores.RedisStore{
 		Addresses:        []string{placeholder + ":1"},
 		MasterName:       placeholder + "-master",
 		Username:         placeholder,
@@ -241,28 +242,28 @@ func TestPlaceholdersOfStoreRedisGetTheirValues(t *testing.T) {
 		SentinelPassword: file(" spaces are kept "),
 		Prefix:           placeholder + ":",
 		KeySecret:        file("p\x00\xff\n"),
-		TLS:              &ClientTLS{CA: file("testdata/redis/ca.pem\n"), ServerName: placeholder},
+		TLS:              &stores.ClientTLS{CA: file("testdata/redis/ca.pem\n"), ServerName: placeholder},
 	}
-	settings, err := s.resolve()
+	settings, err := s.Resolve()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ name, got, want string }{
-		{"address", settings.client.Addresses[0], "hunter2:1"},
-		{"master_name", settings.client.MasterName, "hunter2-master"},
-		{"username", settings.client.Username, "hunter2"},
-		{"password", settings.client.Password, "correct horse {env.HOME}"}, // a replaced value is not replaced again
-		{"sentinel_username", settings.client.SentinelUsername, "watcher"},
-		{"sentinel_password", settings.client.SentinelPassword, " spaces are kept "},
-		{"prefix", settings.store.Prefix, "hunter2:"},
-		{"key_secret", settings.store.KeySecret, "p\x00\xff"},
-		{"tls server_name", settings.client.TLS.ServerName, "hunter2"},
+		{"address", settings.Client.Addresses[0], "hunter2:1"},
+		{"master_name", settings.Client.MasterName, "hunter2-master"},
+		{"username", settings.Client.Username, "hunter2"},
+		{"password", settings.Client.Password, "correct horse {env.HOME}"}, // a replaced value is not replaced again
+		{"sentinel_username", settings.Client.SentinelUsername, "watcher"},
+		{"sentinel_password", settings.Client.SentinelPassword, " spaces are kept "},
+		{"prefix", settings.Store.Prefix, "hunter2:"},
+		{"key_secret", settings.Store.KeySecret, "p\x00\xff"},
+		{"tls server_name", settings.Client.TLS.ServerName, "hunter2"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, c.got, c.want)
 		}
 	}
-	if settings.client.TLS.RootCAs == nil {
+	if settings.Client.TLS.RootCAs == nil {
 		t.Error("the CA's file was not read")
 	}
 	for _, kept := range []string{s.Addresses[0], s.Username, s.Password, s.KeySecret, s.TLS.CA} {
@@ -288,15 +289,15 @@ func TestALiteralSecretWithBracesIsNotShown(t *testing.T) {
 func TestStoresWithEqualSettingsAreOne(t *testing.T) {
 	keyOf := func(fields string) string {
 		t.Helper()
-		s := new(RedisStore)
+		s := new(stores.RedisStore)
 		if err := caddy.StrictUnmarshalJSON([]byte("{"+fields+"}"), s); err != nil {
 			t.Fatal(err)
 		}
-		settings, err := s.resolve()
+		settings, err := s.Resolve()
 		if err != nil {
 			t.Fatal(err)
 		}
-		return settings.key
+		return settings.Key
 	}
 	one := keyOf(nobody + `, "password": "hunter2"`)
 	for _, same := range []string{
@@ -341,11 +342,11 @@ func TestARenewedCertificateMakesAnotherStore(t *testing.T) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		settings, err := (&RedisStore{Addresses: []string{"127.0.0.1:1"}, TLS: &ClientTLS{CA: path}}).resolve()
+		settings, err := (&stores.RedisStore{Addresses: []string{"127.0.0.1:1"}, TLS: &stores.ClientTLS{CA: path}}).Resolve()
 		if err != nil {
 			t.Fatal(err)
 		}
-		return settings.key
+		return settings.Key
 	}
 	first := keyWith("testdata/redis/ca.pem")
 	if keyWith("testdata/redis/ca.pem") != first {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/redis"
@@ -13,7 +14,7 @@ import (
 // addMetrics adds what the configuration's rules and their stores are at.
 func (a *App) addMetrics(p *metrics.Page) {
 	now := time.Now().UnixMicro()
-	lent, leased := leases.stats(), false
+	lent, leased := stores.Leases.Stats(), false
 	for _, s := range a.subjects() {
 		r := metrics.Rule{Meter: s.stats.Meter, Candidate: s.hasCandidate(), Blocks: s.hasPenalty(),
 			Waiting: metrics.Absent, Keys: metrics.Absent, Units: metrics.Absent, Own: s.own, Configured: s.all.Own()}
@@ -36,7 +37,7 @@ func (a *App) addMetrics(p *metrics.Page) {
 	for _, d := range a.queues() {
 		d.addMetrics(p)
 	}
-	addStorages(p, a.storages())
+	stores.AddStorages(p, a.storages())
 	servers := make(map[string]bool)
 	var syncs redis.SyncStats
 	for _, store := range a.redisStores() {
@@ -73,7 +74,7 @@ func oneIf(is bool) float64 {
 func (s *subject) inMemory() []*core.Rule {
 	var rules []*core.Rule
 	for _, one := range append([]*subject{s}, s.also...) {
-		if one.limiter.store == memoryName {
+		if one.limiter.Store == stores.MemoryName {
 			rules = append(rules, one.rules...)
 		}
 	}
@@ -119,13 +120,13 @@ func (s *subject) waiting() int64 {
 }
 
 // storages returns the stores over storages in which handlers count, each once.
-func (a *App) storages() []*sharedStorage {
-	var list []*sharedStorage
+func (a *App) storages() []*stores.SharedStorage {
+	var list []*stores.SharedStorage
 	for _, h := range a.handlers {
-		if s := h.limiter.storage; s != nil && !slices.Contains(list, s) {
+		if s := h.limiter.Storage; s != nil && !slices.Contains(list, s) {
 			list = append(list, s)
 		}
 	}
-	slices.SortFunc(list, func(a, b *sharedStorage) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(list, func(a, b *stores.SharedStorage) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }

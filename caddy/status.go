@@ -17,6 +17,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
@@ -206,7 +207,7 @@ func (s *Status) answer(w http.ResponseWriter, r *http.Request, status int, body
 func (s *Status) look(r *http.Request) ([]core.Check, error) {
 	type counted struct {
 		label   string
-		limiter *limiter
+		limiter *stores.Limiter
 	}
 	var all []core.Check
 	seen := make(map[counted]bool) // a rule that was seen in another handler

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/metrics"
@@ -25,7 +26,7 @@ type subject struct {
 	namespace   string
 	name        string
 	enforcement string // as it is written
-	limiter     *limiter
+	limiter     *stores.Limiter
 	stats       *ruleStats
 	own         *core.Rule   // the limit for requests without a tier or override; nil: none
 	rules       []*core.Rule // all limits

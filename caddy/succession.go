@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
@@ -14,7 +15,7 @@ import (
 
 // ruling are limits of a configuration, with the limiter that has opened them.
 type ruling struct {
-	limiter *limiter
+	limiter *stores.Limiter
 	limits  *core.Limits
 	name    string
 	place   *front.Place // nil: advice cannot touch the limits
@@ -69,7 +70,7 @@ func (before rulings) succeed(after rulings, report func(r ruling, old *core.Lim
 			}
 			_, err := r.limiter.Succeed(r.limits, old.limits, 0)
 			if err := errors.Join(err, r.place.GoOn(old.place)); err != nil {
-				r.limiter.failed(err)
+				r.limiter.Failed(err)
 			}
 			if i == 0 && report != nil { // the others are alike
 				report(r, old.limits)
@@ -79,9 +80,9 @@ func (before rulings) succeed(after rulings, report func(r ruling, old *core.Lim
 }
 
 // of returns the limits of that namespace and name whose store is of that limiter's kind; nil: there are none.
-func (before rulings) of(id string, l *limiter) *ruling {
+func (before rulings) of(id string, l *stores.Limiter) *ruling {
 	for i, r := range before[id] {
-		if r.limiter.store == l.store {
+		if r.limiter.Store == l.Store {
 			return &before[id][i]
 		}
 	}

@@ -21,7 +21,7 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 		h.app.line.enter()
 		come, err := h.wait(w, r, time.Duration(delay)*time.Microsecond)
 		if !come {
-			h.limiter.takeBack(reservations)
+			h.limiter.TakeBack(reservations)
 			h.app.line.leave()
 			if h.stops() {
 				h.app.line.awaitEmpty()
@@ -36,7 +36,7 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 		return h.pass(w, r, next, of)
 	}
 	status := http.StatusInternalServerError // for a handler that panics
-	defer func() { h.limiter.settle(reservations, status) }()
+	defer func() { h.limiter.Settle(reservations, status) }()
 	if !core.ByStatus(reservations) {
 		return h.pass(w, r, next, of)
 	}

@@ -1,4 +1,5 @@
-package ratelimit
+// Package stores has the stores in which Caddy's handlers count: modules of the namespace http.rate_limit.stores, and limiters over them.
+package stores
 
 import (
 	"fmt"
@@ -27,25 +28,25 @@ type FleetStoreModule interface {
 	Fleet() int
 }
 
-// memoryName is the name of the store in this process's memory.
-const memoryName = "memory"
+// MemoryName is the name of the store in this process's memory.
+const MemoryName = "memory"
 
-// limiterOver returns a limiter over the store of a loaded module. If the store fails, the limiter counts in memory.
-func limiterOver(mod any, inMemory *memory.Store) (*limiter, error) {
+// LimiterOver returns a limiter over the store of a loaded module. If the store fails, the limiter counts in memory.
+func LimiterOver(mod any, inMemory *memory.Store) (*Limiter, error) {
 	if _, ok := mod.(*MemoryStore); ok {
-		return newLimiter(inMemory, memoryName), nil
+		return NewLimiter(inMemory, MemoryName), nil
 	}
 	m, ok := mod.(StoreModule)
 	if !ok {
 		return nil, fmt.Errorf("store: the module %T has no store for rate limits", mod)
 	}
-	limiter := newLimiter(m.Store(), caddy.GetModuleName(mod))
+	limiter := NewLimiter(m.Store(), caddy.GetModuleName(mod))
 	if s, ok := mod.(*StorageStore); ok { // it cannot fail
-		limiter.storage = s.shared
+		limiter.Storage = s.shared
 		return limiter, nil
 	}
 	if r, ok := mod.(*RedisStore); ok {
-		limiter.redis, limiter.trouble, limiter.settings = r.shared.store, r.shared.trouble, r.resolved
+		limiter.Redis, limiter.trouble, limiter.Settings = r.shared.store, r.shared.trouble, r.resolved
 	}
 	nodes := 0
 	if fleet, ok := mod.(FleetStoreModule); ok {
@@ -70,12 +71,12 @@ func (MemoryStore) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-const maxMaxKeys = 100_000_000
+const MaxMaxKeys = 100_000_000
 
 // Provision checks the setting. The memory itself is the app's.
 func (m *MemoryStore) Provision(caddy.Context) error {
-	if m.MaxKeys < 0 || m.MaxKeys > maxMaxKeys {
-		return fmt.Errorf("max_keys %d: must be from 1 to %d", m.MaxKeys, maxMaxKeys)
+	if m.MaxKeys < 0 || m.MaxKeys > MaxMaxKeys {
+		return fmt.Errorf("max_keys %d: must be from 1 to %d", m.MaxKeys, MaxMaxKeys)
 	}
 	return nil
 }

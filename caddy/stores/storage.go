@@ -1,4 +1,4 @@
-package ratelimit
+package stores
 
 import (
 	"cmp"
@@ -49,7 +49,7 @@ type StorageStore struct {
 	// The storage module. The default is Caddy's own storage, which the global option `storage` sets.
 	StorageRaw json.RawMessage `json:"storage,omitempty" caddy:"namespace=caddy.storage inline_key=module"`
 
-	shared  *sharedStorage
+	shared  *SharedStorage
 	key     string
 	storage certmagic.Storage
 }
@@ -67,11 +67,11 @@ const storageFolder = "rate_limit/weir"
 
 // Provision acquires the memory for these settings.
 func (s *StorageStore) Provision(ctx caddy.Context) error {
-	if err := syntax.CheckFields(s.settings()); err != nil {
+	if err := syntax.CheckFields(s.Settings()); err != nil {
 		return err
 	}
-	if s.MaxKeys < 0 || s.MaxKeys > maxMaxKeys {
-		return fmt.Errorf("max_keys %d: must be from 1 to %d", s.MaxKeys, maxMaxKeys)
+	if s.MaxKeys < 0 || s.MaxKeys > MaxMaxKeys {
+		return fmt.Errorf("max_keys %d: must be from 1 to %d", s.MaxKeys, MaxMaxKeys)
 	}
 	storage, name, err := s.load(ctx)
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *StorageStore) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	s.shared, s.key, s.storage = value.(*sharedStorage), key, storage
+	s.shared, s.key, s.storage = value.(*SharedStorage), key, storage
 	s.shared.users.add(s)
 	s.shared.start()
 	return nil
@@ -124,7 +124,7 @@ func (s *StorageStore) load(ctx caddy.Context) (storage certmagic.Storage, name 
 }
 
 // Store implements StoreModule.
-func (s *StorageStore) Store() core.Store { return s.shared.store }
+func (s *StorageStore) Store() core.Store { return s.shared.Store }
 
 // Cleanup releases the memory.
 func (s *StorageStore) Cleanup() error {
@@ -141,10 +141,10 @@ func (s *StorageStore) Cleanup() error {
 // storageStores has the stores of all configurations by their settings.
 var storageStores = caddy.NewUsagePool()
 
-// sharedStorage is a store that all handlers with the same settings share.
-type sharedStorage struct {
-	store *blobstore.Store
-	name  string
+// SharedStorage is a store that all handlers with the same settings share.
+type SharedStorage struct {
+	Store *blobstore.Store
+	Name  string
 	users storageUsers
 
 	begin sync.Once
@@ -152,8 +152,8 @@ type sharedStorage struct {
 	ended chan struct{}
 }
 
-func newSharedStorage(config blobstore.Config, name string) (*sharedStorage, error) {
-	s := &sharedStorage{name: name, ended: make(chan struct{})}
+func newSharedStorage(config blobstore.Config, name string) (*SharedStorage, error) {
+	s := &SharedStorage{Name: name, ended: make(chan struct{})}
 	config.Storage = &s.users
 	config.Trouble = func(err error) {
 		storageLog().Error("the storage fails; until it works, this Caddy counts without what it cannot read or tell", zap.String("storage", name), zap.Error(err))
@@ -162,18 +162,18 @@ func newSharedStorage(config blobstore.Config, name string) (*sharedStorage, err
 		storageLog().Info("deleted the counts of a Caddy that is gone", zap.String("storage", name), zap.String("blob", blob))
 	}
 	var err error
-	s.store, err = blobstore.New(config)
+	s.Store, err = blobstore.New(config)
 	return s, err
 }
 
 // start begins to read and write, when there is a storage.
-func (s *sharedStorage) start() {
+func (s *SharedStorage) start() {
 	s.begin.Do(func() {
 		ctx, stop := context.WithCancel(context.Background())
 		s.stop = stop
 		go func() {
 			defer close(s.ended)
-			s.store.Run(ctx)
+			s.Store.Run(ctx)
 		}()
 	})
 }
@@ -182,7 +182,7 @@ func (s *sharedStorage) start() {
 const lastWrite = 5 * time.Second
 
 // Destruct implements caddy.Destructor. It writes a last time.
-func (s *sharedStorage) Destruct() error {
+func (s *SharedStorage) Destruct() error {
 	if s.stop == nil {
 		return nil
 	}
@@ -288,8 +288,8 @@ type Distributed struct {
 	PurgeAge caddy.Duration `json:"purge_age,omitempty"`
 }
 
-// storeName returns the name of a store in JSON; "" if there is none.
-func storeName(raw json.RawMessage) string {
+// StoreName returns the name of a store in JSON; "" if there is none.
+func StoreName(raw json.RawMessage) string {
 	var store struct {
 		Name string `json:"store"`
 	}
@@ -297,13 +297,13 @@ func storeName(raw json.RawMessage) string {
 	return store.Name
 }
 
-// addStorages adds what stores are at. Those over one storage, which differ in their settings, are reported together.
-func addStorages(p *metrics.Page, stores []*sharedStorage) {
+// AddStorages adds what stores are at. Those over one storage, which differ in their settings, are reported together.
+func AddStorages(p *metrics.Page, stores []*SharedStorage) {
 	sums := make(map[string]blobstore.Stats)
 	for _, s := range stores {
-		st := s.store.Stats()
-		st.Add(sums[s.name])
-		sums[s.name] = st
+		st := s.Store.Stats()
+		st.Add(sums[s.Name])
+		sums[s.Name] = st
 	}
 	for name, st := range sums {
 		metrics.Each(p, metrics.StorageInstances, []int64{st.Instances - st.Damaged, st.Damaged}, name)
@@ -320,7 +320,7 @@ var (
 	_ StoreModule        = (*StorageStore)(nil)
 	_ caddy.Provisioner  = (*StorageStore)(nil)
 	_ caddy.CleanerUpper = (*StorageStore)(nil)
-	_ caddy.Destructor   = (*sharedStorage)(nil)
+	_ caddy.Destructor   = (*SharedStorage)(nil)
 )
 
 // UnmarshalJSON reads the store's JSON as strictly as a handler's.

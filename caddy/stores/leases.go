@@ -1,4 +1,4 @@
-package ratelimit
+package stores
 
 import (
 	"sync"
@@ -13,7 +13,7 @@ type leaseBook struct {
 	ended  redis.LeaseStats
 }
 
-var leases = &leaseBook{stores: make(map[*redis.Store]bool)}
+var Leases = &leaseBook{stores: make(map[*redis.Store]bool)}
 
 func (b *leaseBook) add(s *redis.Store) {
 	b.mu.Lock()
@@ -31,8 +31,8 @@ func (b *leaseBook) remove(s *redis.Store) {
 	b.ended.Add(last)
 }
 
-// stats returns the numbers of all stores together.
-func (b *leaseBook) stats() redis.LeaseStats {
+// Stats returns the numbers of all stores together.
+func (b *leaseBook) Stats() redis.LeaseStats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	sum := b.ended

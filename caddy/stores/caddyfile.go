@@ -1,4 +1,4 @@
-package ratelimit
+package stores
 
 import (
 	"encoding/json"
@@ -11,8 +11,8 @@ import (
 	"github.com/proxyweir/weir/caddy/syntax"
 )
 
-// parseStore reads store <name> { … } into the JSON of the module.
-func parseStore(d *caddyfile.Dispenser) (json.RawMessage, error) {
+// ParseStore reads store <name> { … } into the JSON of the module.
+func ParseStore(d *caddyfile.Dispenser) (json.RawMessage, error) {
 	if !d.NextArg() {
 		return nil, d.Err("store: takes the name of a store: memory, redis or storage")
 	}
@@ -37,7 +37,7 @@ func (m *MemoryStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if args := d.RemainingArgs(); len(args) > 0 {
 		return d.Errf("store memory: takes a block, not %q", args[0])
 	}
-	_, err := syntax.ReadBlock(d, "store memory", []syntax.Setting{syntax.NumberTo("max_keys", &m.MaxKeys, 1, maxMaxKeys)}, nil)
+	_, err := syntax.ReadBlock(d, "store memory", []syntax.Setting{syntax.NumberTo("max_keys", &m.MaxKeys, 1, MaxMaxKeys)}, nil)
 	return err
 }
 
@@ -71,7 +71,7 @@ func (s *RedisStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the store's name
 	line := d.Token()
 	s.Addresses = d.RemainingArgs()
-	if _, err := syntax.ReadBlock(d, "store redis", s.settings(), nil); err != nil {
+	if _, err := syntax.ReadBlock(d, "store redis", s.Settings(), nil); err != nil {
 		return err
 	}
 	if len(s.Addresses) == 0 {
@@ -83,8 +83,8 @@ func (s *RedisStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// settings returns the lines that the store's block may have.
-func (s *RedisStore) settings() []syntax.Setting {
+// Settings returns the lines that the store's block may have.
+func (s *RedisStore) Settings() []syntax.Setting {
 	return []syntax.Setting{
 		{Word: "address", To: s.address},
 		{Word: "master_name", To: &s.MasterName},
@@ -121,15 +121,15 @@ func (s *StorageStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if args := d.RemainingArgs(); len(args) > 0 {
 		return d.Errf("store storage: takes a block, not %q; the storage itself is Caddy's, or that of a line such as storage file_system /shared in the block", args[0])
 	}
-	settings := append(s.settings(),
-		syntax.NumberTo("max_keys", &s.MaxKeys, 1, maxMaxKeys),
-		syntax.Setting{Word: "storage", To: func(d *caddyfile.Dispenser) error { return readStorage(d, "store storage: ", &s.StorageRaw) }})
+	settings := append(s.Settings(),
+		syntax.NumberTo("max_keys", &s.MaxKeys, 1, MaxMaxKeys),
+		syntax.Setting{Word: "storage", To: func(d *caddyfile.Dispenser) error { return ReadStorage(d, "store storage: ", &s.StorageRaw) }})
 	_, err := syntax.ReadBlock(d, "store storage", settings, nil)
 	return err
 }
 
-// settings returns the lines of intervals that the store's block may have, which caddy-ratelimit's distributed has, too.
-func (s *StorageStore) settings() []syntax.Setting {
+// Settings returns the lines of intervals that the store's block may have, which caddy-ratelimit's distributed has, too.
+func (s *StorageStore) Settings() []syntax.Setting {
 	return []syntax.Setting{
 		syntax.DurationTo("read_interval", &s.ReadInterval, "10ms", "1h"),
 		syntax.DurationTo("write_interval", &s.WriteInterval, "10ms", "1h"),
@@ -137,8 +137,8 @@ func (s *StorageStore) settings() []syntax.Setting {
 	}
 }
 
-// readStorage reads storage <module...> into the JSON of the module. Its errors begin with where.
-func readStorage(d *caddyfile.Dispenser, where string, to *json.RawMessage) error {
+// ReadStorage reads storage <module...> into the JSON of the module. Its errors begin with where.
+func ReadStorage(d *caddyfile.Dispenser, where string, to *json.RawMessage) error {
 	if !d.NextArg() {
 		return d.Errf("%sstorage: takes the name of one of Caddy's storage modules, such as storage file_system /shared", where)
 	}
@@ -168,20 +168,20 @@ func (s *RedisStore) address(d *caddyfile.Dispenser) error {
 // tls reads the tls block.
 func (s *RedisStore) tls(d *caddyfile.Dispenser) error {
 	s.TLS = new(ClientTLS)
-	return s.TLS.read(d, "store redis: tls")
+	return s.TLS.Read(d, "store redis: tls")
 }
 
-// read reads the tls block; where names it.
-func (t *ClientTLS) read(d *caddyfile.Dispenser, where string) error {
+// Read reads the tls block; where names it.
+func (t *ClientTLS) Read(d *caddyfile.Dispenser, where string) error {
 	if args := d.RemainingArgs(); len(args) > 0 {
 		return d.Errf("%s: takes a block, not %q", where, args[0])
 	}
-	_, err := syntax.ReadBlock(d, where, t.settings(where+": "), nil)
+	_, err := syntax.ReadBlock(d, where, t.Settings(where+": "), nil)
 	return err
 }
 
-// settings returns the lines that the tls block may have.
-func (t *ClientTLS) settings(where string) []syntax.Setting {
+// Settings returns the lines that the tls block may have.
+func (t *ClientTLS) Settings(where string) []syntax.Setting {
 	return []syntax.Setting{{Word: "ca", To: &t.CA}, {Word: "client_certificate", To: func(d *caddyfile.Dispenser) error { return t.clientCertificate(d, where) }}, {Word: "server_name", To: &t.ServerName}}
 }
 

@@ -1,4 +1,4 @@
-package ratelimit
+package stores
 
 import (
 	"cmp"
@@ -17,73 +17,73 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// limiter is a core.Limiter, with what logs and metrics report about its store.
-type limiter struct {
+// Limiter is a core.Limiter, with what logs and metrics report about its store.
+type Limiter struct {
 	*core.Limiter
-	store    string          // "memory", "redis", or the name of another module
-	redis    *redis.Store    // nil: the store is no Redis
-	settings *redisSettings  // of that Redis
-	storage  *sharedStorage  // nil: the store is not over a storage
+	Store    string          // "memory", "redis", or the name of another module
+	Redis    *redis.Store    // nil: the store is no Redis
+	Settings *redisSettings  // of that Redis
+	Storage  *SharedStorage  // nil: the store is not over a storage
 	times    *rate.Durations // of its decisions
 	trouble  *troubleLog     // nil: the store cannot fail
 }
 
-// newLimiter returns a limiter over a store of that name.
-func newLimiter(store core.Store, name string) *limiter {
-	return &limiter{Limiter: core.NewLimiter(store), store: name, times: decisionTimesOf(name)}
+// NewLimiter returns a limiter over a store of that name.
+func NewLimiter(store core.Store, name string) *Limiter {
+	return &Limiter{Limiter: core.NewLimiter(store), Store: name, times: decisionTimesOf(name)}
 }
 
-// counters names the store such that two limiters of one name have the same counters, and those of two names have not.
-func (l *limiter) counters() string {
-	if l.settings == nil || l.settings.client.Cluster { // whose nodes can be named differently
-		return l.store
+// Counters names the store such that two limiters of one name have the same counters, and those of two names have not.
+func (l *Limiter) Counters() string {
+	if l.Settings == nil || l.Settings.Client.Cluster { // whose nodes can be named differently
+		return l.Store
 	}
-	c := l.settings.client
-	return fmt.Sprintf("%s %s%s, database %d, prefix %q", l.store, strings.Join(slices.Sorted(slices.Values(c.Addresses)), " "), c.MasterName, c.Database, cmp.Or(l.settings.store.Prefix, redis.DefaultPrefix))
+	c := l.Settings.Client
+	return fmt.Sprintf("%s %s%s, database %d, prefix %q", l.Store, strings.Join(slices.Sorted(slices.Values(c.Addresses)), " "), c.MasterName, c.Database, cmp.Or(l.Settings.Store.Prefix, redis.DefaultPrefix))
 }
 
-// warnOf logs what is unwise about a rule in the limiter's store.
-func (l *limiter) warnOf(r *core.Rule) {
-	if l.storage == nil {
+// WarnOf logs what is unwise about a rule in the limiter's store.
+func (l *Limiter) WarnOf(r *core.Rule) {
+	if l.Storage == nil {
 		return
 	}
-	if advice := l.storage.store.Advice(r); advice != "" {
+	if advice := l.Storage.Store.Advice(r); advice != "" {
 		storageLog().Warn(advice, zap.String("rule", r.Name()))
 	}
 }
 
-// failed logs that the store has failed; see troubleLog.
-func (l *limiter) failed(err error) {
+// Failed logs that the store has failed; see troubleLog.
+func (l *Limiter) Failed(err error) {
 	if err != nil && l.trouble != nil {
 		l.trouble.failed(err)
 	}
 }
 
-// charge decides on checks, charges them, and measures the time that this takes. It returns the time of the decision in seconds since the
+// Charge decides on checks, charges them, and measures the time that this takes. It returns the time of the decision in seconds since the
 // Unix epoch. It counts and logs a failure.
-func (l *limiter) charge(checks []core.Check, v *core.Verdict) (at int64, err error) {
+func (l *Limiter) Charge(checks []core.Check, v *core.Verdict) (at int64, err error) {
 	began := time.Now()
 	err = l.Decide(checks, false, v)
 	rate.Observe(l.times, time.Since(began))
 	if err != nil {
-		metrics.Count(storeErrors, metrics.StoreErrors, redis.ErrorKind(err))
-		l.failed(err)
+		metrics.Count(StoreErrors, metrics.StoreErrors, redis.ErrorKind(err))
+		l.Failed(err)
 	}
 	return began.Unix(), err
 }
 
-// takeBack takes reservations back, and logs a failure.
-func (l *limiter) takeBack(reservations []core.Reservation) { l.failed(l.Leave(reservations)) }
+// TakeBack takes reservations back, and logs a failure.
+func (l *Limiter) TakeBack(reservations []core.Reservation) { l.Failed(l.Leave(reservations)) }
 
-// settle settles reservations by the status of the response, and logs a failure.
-func (l *limiter) settle(reservations []core.Reservation, status int) {
-	l.failed(l.Finish(reservations, status))
+// Settle settles reservations by the status of the response, and logs a failure.
+func (l *Limiter) Settle(reservations []core.Reservation, status int) {
+	l.Failed(l.Finish(reservations, status))
 }
 
 // What belongs to no rule exists once in a process, so that it survives reloads.
 var (
 	decisionTimes sync.Map // by the name of the store: *rate.Durations
-	storeErrors   = metrics.NewCounts(metrics.StoreErrors)
+	StoreErrors   = metrics.NewCounts(metrics.StoreErrors)
 )
 
 // decisionTimesOf returns the histogram for the decisions in a store.
@@ -92,13 +92,13 @@ func decisionTimesOf(store string) *rate.Durations {
 	return d.(*rate.Durations)
 }
 
-// addDecisions adds how long the decisions of stores took, and how often they have failed.
-func addDecisions(p *metrics.Page) {
+// AddDecisions adds how long the decisions of stores took, and how often they have failed.
+func AddDecisions(p *metrics.Page) {
 	decisionTimes.Range(func(store, d any) bool {
 		metrics.AddDecisions(p, store.(string), d.(*rate.Durations))
 		return true
 	})
-	metrics.Each(p, metrics.StoreErrors, metrics.Read(storeErrors))
+	metrics.Each(p, metrics.StoreErrors, metrics.Read(StoreErrors))
 }
 
 // troubleLog logs when a store begins to fail, and when it has not failed for a while: two lines, however many calls fail. Refusals

@@ -1,4 +1,4 @@
-package ratelimit
+package stores
 
 import (
 	"context"
@@ -125,7 +125,7 @@ func (s *RedisStore) Provision(ctx caddy.Context) error {
 	if s.Nodes < 0 || s.Nodes > maxNodes {
 		return fmt.Errorf("nodes %d: must be from 1 to %d", s.Nodes, maxNodes)
 	}
-	settings, err := s.resolve()
+	settings, err := s.Resolve()
 	if err != nil {
 		return err
 	}
@@ -162,19 +162,19 @@ func (s *RedisStore) Cleanup() error {
 		return nil
 	}
 	s.shared = nil
-	_, err := redisStores.Delete(s.resolved.key)
+	_, err := RedisStores.Delete(s.resolved.Key)
 	return err
 }
 
 // redisSettings are the settings of a RedisStore with the values of placeholders, and the key that equal settings share.
 type redisSettings struct {
-	client goredis.Config
-	store  redis.Config
-	key    string
+	Client goredis.Config
+	Store  redis.Config
+	Key    string
 }
 
-// resolve inserts the values of placeholders, and reads the files of TLS. The key is a hash, since the settings have secrets.
-func (s *RedisStore) resolve() (*redisSettings, error) {
+// Resolve inserts the values of placeholders, and reads the files of TLS. The key is a hash, since the settings have secrets.
+func (s *RedisStore) Resolve() (*redisSettings, error) {
 	resolved := *s
 	resolved.shared, resolved.resolved, resolved.Nodes = nil, nil, 0
 	repl := caddy.NewReplacer()
@@ -189,15 +189,15 @@ func (s *RedisStore) resolve() (*redisSettings, error) {
 		resolved.Addresses = append(resolved.Addresses, addr)
 	}
 	settings := &redisSettings{}
-	settings.client, settings.store = resolved.configs()
+	settings.Client, settings.Store = resolved.configs()
 	digest := sha256.New()
 	if s.TLS != nil {
 		t := *s.TLS
-		config, files, err := t.load(repl)
+		config, files, err := t.Load(repl)
 		if err != nil {
 			return nil, fmt.Errorf("tls: %w", err)
 		}
-		settings.client.TLS = config
+		settings.Client.TLS = config
 		resolved.TLS = &t
 		digest.Write(files) // a renewed certificate makes the settings different
 	}
@@ -206,7 +206,7 @@ func (s *RedisStore) resolve() (*redisSettings, error) {
 		return nil, err
 	}
 	digest.Write(text)
-	settings.key = string(digest.Sum(nil))
+	settings.Key = string(digest.Sum(nil))
 	return settings, nil
 }
 
@@ -250,8 +250,8 @@ func (s *RedisStore) checkAsWritten() error {
 	return storeConfig.Check()
 }
 
-// load reads the files. It also returns their contents.
-func (t *ClientTLS) load(repl *caddy.Replacer) (*tls.Config, []byte, error) {
+// Load reads the files. It also returns their contents.
+func (t *ClientTLS) Load(repl *caddy.Replacer) (*tls.Config, []byte, error) {
 	if err := syntax.ResolveTexts(repl, t); err != nil {
 		return nil, nil, err
 	}
@@ -284,8 +284,8 @@ func (t *ClientTLS) load(repl *caddy.Replacer) (*tls.Config, []byte, error) {
 	return config, files, nil
 }
 
-// redisStores has the stores of all configurations by their settings, so that connections and remembered answers survive a reload.
-var redisStores = caddy.NewUsagePool()
+// RedisStores has the stores of all configurations by their settings, so that connections and remembered answers survive a reload.
+var RedisStores = caddy.NewUsagePool()
 
 // sharedRedis is a store that all handlers with the same settings share.
 type sharedRedis struct {
@@ -297,20 +297,20 @@ type sharedRedis struct {
 	trouble *troubleLog
 }
 
-// lingering is how long a store still works after Caddy has cleaned up its last configuration. Caddy does that after it has told
+// Lingering is how long a store still works after Caddy has cleaned up its last configuration. Caddy does that after it has told
 // the servers to stop, and does not wait for requests that are under way.
-const lingering = 2 * time.Second
+const Lingering = 2 * time.Second
 
 func acquireRedis(settings *redisSettings) (*sharedRedis, error) {
 	quietGoRedis()
-	value, _, err := redisStores.LoadOrNew(settings.key, func() (caddy.Destructor, error) {
-		c, err := goredis.New(settings.client)
+	value, _, err := RedisStores.LoadOrNew(settings.Key, func() (caddy.Destructor, error) {
+		c, err := goredis.New(settings.Client)
 		if err != nil {
 			return nil, err
 		}
 		shared := &sharedRedis{name: c.Name()}
 		shared.trouble = newTroubleLog(shared.name)
-		config := settings.store
+		config := settings.Store
 		config.Client = c
 		config.Changed = shared.logAvailability
 		config.Differs = shared.warnOfPrefixes
@@ -319,7 +319,7 @@ func acquireRedis(settings *redisSettings) (*sharedRedis, error) {
 			_ = c.Close() // nothing has been sent yet
 			return nil, err
 		}
-		leases.add(shared.store)
+		Leases.add(shared.store)
 		return shared, nil
 	})
 	if err != nil {
@@ -343,8 +343,8 @@ func (s *sharedRedis) awaitAnswer() {
 // Destruct implements caddy.Destructor.
 func (s *sharedRedis) Destruct() error {
 	s.ended.Store(true)
-	leases.remove(s.store)
-	time.AfterFunc(lingering, func() { _ = s.store.Close() }) // at most an error of closing a socket
+	Leases.remove(s.store)
+	time.AfterFunc(Lingering, func() { _ = s.store.Close() }) // at most an error of closing a socket
 	return nil
 }
 
