@@ -71,21 +71,25 @@ func TestNoRequestIsLostWhateverBefallsRedis(t *testing.T) {
 			var made atomic.Int64
 			l := startLoad(6, 0, func(client, n int) (response, error) {
 				made.Add(1)
+				time.Sleep(2 * time.Millisecond) // and not as fast as they can, since Redis may take a second to decide again
 				return s.try("/open", "X-User", fmt.Sprint(client, n%10))
 			})
-			spent := startLoad(1, 0, func(int, int) (response, error) { return s.try("/spent") })
+			spent := startLoad(1, 0, func(int, int) (response, error) {
+				time.Sleep(2 * time.Millisecond)
+				return s.try("/spent")
+			})
 			more := func(n int64) {
 				t.Helper()
 				until := made.Load() + n
 				eventually(t, "requests go on", func() bool { return made.Load() >= until })
 			}
-			more(200)
+			more(50)
 			fault.begin()
-			more(1000)
+			more(300)
 			fault.end()
 			before := scripts(t, redis)
 			eventually(t, "Redis decides again", func() bool { return scripts(t, redis) > before+20 })
-			more(200)
+			more(50)
 			l.stop()
 			spent.stop()
 			if l.lost+l.rejected+spent.lost > 0 {

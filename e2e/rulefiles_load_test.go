@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// A thousand edits of a rule file, a third of them broken, while clients make some thousand requests a second: no request is
+// Hundreds of edits of a rule file, a third of them broken, while clients make some thousand requests a second: no request is
 // lost, and no key's count. The plugin checks the file once a second, so the edits come in bursts, and it must see the last of each.
-func TestRuleFileEditedAThousandTimesUnderLoad(t *testing.T) {
+func TestRuleFileEditedHundredsOfTimesUnderLoad(t *testing.T) {
 	t.Parallel()
 	const (
-		bursts  = 20
+		bursts  = 5
 		edits   = 50 // in a burst
-		highest = 4000
+		highest = 2000
 	)
 	path := filepath.Join(t.TempDir(), "rules.json")
 	text := func(limit int, version string) string {
@@ -25,11 +25,6 @@ func TestRuleFileEditedAThousandTimesUnderLoad(t *testing.T) {
 			{"name": "version", "match": {"paths": ["/version"]}, "limit": "%s/366d", "enforcement": "hard", "key": "header:X-Probe"}
 		]}`, limit, version)
 	}
-	text = func(text func(int, string) string) func(int, string) string {
-		return func(limit int, version string) string {
-			return strings.Replace(text(limit, version), "path_prefixes", "path_prefixes", 1)
-		}
-	}(text)
 	ruleFile(t, path, text(100, "1000"))
 	s := limited(t, "{rulesFile: "+path+", rulesInterval: 1s}")
 	s.admit(1, "/version", "X-Probe", "a")
