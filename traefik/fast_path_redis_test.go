@@ -33,7 +33,8 @@ func kindsInRedis() []kind {
 						"ietf":           func(c *Config) { c.Headers = []string{"ietf"} },
 						"a message":      func(c *Config) { c.Rules[number-1].Message = "Slowly." },
 					} {
-						if form != "client_ip" && (algorithm != "token_bucket" || number > 2 || metered != guarded || metered && form != "a match") { // these do not depend on each other
+						if form != "client_ip" && (algorithm != "token_bucket" || number > 2 || metered != guarded || metered && form != "a match") ||
+							interpreted && algorithm != "token_bucket" && number%2 == 0 { // these do not depend on each other
 							continue
 						}
 						rules := []Rule{

@@ -20,7 +20,7 @@ type kind struct {
 	config Config
 }
 
-// kinds returns each combination that has one.
+// kinds returns each combination that has one; in the interpreter fewer, in which each algorithm still meets metrics, a guard, and each kind of key function.
 func kinds() []kind {
 	var list []kind
 	for _, algorithm := range []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"} {
@@ -48,7 +48,8 @@ func kinds() []kind {
 						if guarded {
 							c.Guard = object{"max": 512, "min": 512}
 						}
-						if fields != "all" && (metered || guarded || key != "client_ip") || algorithm == "leaky_bucket" && key != "client_ip" { // these do not depend on each other
+						if fields != "all" && (metered || guarded || key != "client_ip") || algorithm == "leaky_bucket" && key != "client_ip" ||
+							interpreted && algorithm != "token_bucket" && key != "client_ip" && key != "header:X-Key" { // these do not depend on each other
 							continue
 						}
 						change(&c)
@@ -73,7 +74,7 @@ func kinds() []kind {
 						"ietf":      func(c *Config) { c.Headers = []string{"ietf"} },
 						"a message": func(c *Config) { c.Rules[1].Message = "Slowly." },
 					} {
-						if key != "client_ip" && (algorithm != "token_bucket" || number > 2 && key != "different keys" || (metered || guarded) && key != "a match") { // these do not depend on each other
+						if key != "client_ip" && (algorithm != "token_bucket" || number > 2 && key != "different keys" || (metered || guarded) && key != "a match") || interpreted && algorithm != "token_bucket" && number != 3 { // these do not depend on each other
 							continue
 						}
 						rules := []Rule{

@@ -106,7 +106,7 @@ func TestPenaltiesAndTiersSurviveAChangedAlgorithm(t *testing.T) {
 	if got := get(h[0], "192.0.2.2", gold).StatusCode; got != 429 {
 		t.Errorf("the penalized client of a tier: %d", got)
 	}
-	s.step(time.Hour)
+	s.leap(time.Hour)
 	if got := statuses(h[0], "192.0.2.1", 1); got != "200" {
 		t.Errorf("when the penalty is over: %s", got)
 	}
