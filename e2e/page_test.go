@@ -67,7 +67,7 @@ func chromium(t testing.TB) string {
 	return ""
 }
 
-// browser is a page in its own headless Chromium.
+// browser is a page in a headless Chromium, with storage of its own.
 type browser struct {
 	t   testing.TB
 	ctx context.Context
@@ -99,22 +99,52 @@ window.pendingTimers = new Map(); window.delays = []; window.refusals = [];
 	document.addEventListener("securitypolicyviolation", (e) => window.refusals.push(e.effectiveDirective));
 }`
 
+// chrome is the browser of all tests, which the first of them starts.
+var chrome struct {
+	once sync.Once
+	ctx  context.Context
+	end  func() // it waits until the browser has ended; nil: none was started
+	err  error
+}
+
+func sharedBrowser(t testing.TB) context.Context {
+	t.Helper()
+	path := chromium(t)
+	chrome.once.Do(func() {
+		dir, err := os.MkdirTemp("", "weir-browser")
+		if err != nil {
+			chrome.err = err
+			return
+		}
+		options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.WSURLReadTimeout(2*time.Minute),
+			chromedp.UserDataDir(dir), chromedp.Flag("lang", "en"))
+		if os.Getuid() == 0 {
+			options = append(options, chromedp.NoSandbox) // Chromium as root needs this
+		}
+		ctx, endAllocator := chromedp.NewExecAllocator(context.Background(), options...)
+		ctx, end := chromedp.NewContext(ctx)
+		chrome.ctx, chrome.err = ctx, chromedp.Do(ctx)
+		chrome.end = func() {
+			end()
+			endAllocator()
+			_ = os.RemoveAll(dir)
+		}
+	})
+	if chrome.err != nil {
+		t.Fatal(chrome.err)
+	}
+	return chrome.ctx
+}
+
 // open opens a page. At the end of the test, the console must have only expected messages, and the browser must have requested only
 // the page's own origin.
 func open(t testing.TB, address string, size [2]int64, expected ...string) *browser {
 	t.Helper()
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(chromium(t)), chromedp.WSURLReadTimeout(2*time.Minute),
-		chromedp.WindowSize(int(size[0]), int(size[1])), chromedp.UserDataDir(t.TempDir()), chromedp.Flag("lang", "en"))
-	if os.Getuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // Chromium as root needs this
-	}
-	ctx, endAllocator := chromedp.NewExecAllocator(context.Background(), options...)
-	ctx, end := chromedp.NewContext(ctx)
+	ctx, end := chromedp.NewContext(sharedBrowser(t), chromedp.WithNewBrowserContext())
 	b := &browser{t: t, ctx: ctx, url: address, requests: make(map[network.RequestID]string)}
 	t.Cleanup(func() {
 		b.check(expected)
 		end()
-		endAllocator() // it waits until the browser has ended
 	})
 	if err := chromedp.Listen(ctx, b.note); err != nil {
 		t.Fatal(err)
@@ -967,7 +997,11 @@ func TestThePageAsTheManualShowsIt(t *testing.T) {
 			a.asOfAShop()
 			b := open(t, pageOf(t, a.addr), test.size)
 			b.says("#live", "live, ")
-			b.polled(a, 150)
+			polls := 2
+			if os.Getenv("WEIR_SCREENSHOTS") != "" { // as many as the page draws
+				polls = 150
+			}
+			b.polled(a, polls)
 			if test.open {
 				b.click(row("shop/login") + " h3 button")
 				b.says(row("shop/login")+" .by-rejections", "203.0.113.41")

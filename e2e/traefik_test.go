@@ -117,6 +117,9 @@ func TestMain(m *testing.M) {
 		shared.stop()
 		_ = os.RemoveAll(shared.dir)
 	}
+	if chrome.end != nil {
+		chrome.end()
+	}
 	upstream.Close()
 	os.Exit(code)
 }
