@@ -281,6 +281,7 @@ func quiet(t testing.TB, p *prometheus, job string) {
 }
 
 func TestARealPrometheusFiresTheAlertsAndFillsEveryPanel(t *testing.T) {
+	t.Parallel()
 	var limits atomic.Int64
 	ill := startExporter(t, "sick", func(name string, labels map[string]string) float64 {
 		if name == "weir_guard_limit" && limits.Add(1) == 1 {

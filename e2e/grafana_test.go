@@ -84,6 +84,7 @@ func readYAML(t testing.TB, path string, value any) {
 }
 
 func TestPromtoolTakesTheAlertsAndTheirTests(t *testing.T) {
+	t.Parallel()
 	promtool := debianProgram(t, "promtool")
 	for _, arguments := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
 		check := exec.Command(promtool, arguments...)

@@ -161,7 +161,8 @@ func (c *caddy) holds(t *testing.T, admin string) (units int, lasts time.Duratio
 
 // A master dies of which the replicas lack the last writes. What these have lent is admitted once more, and nothing beyond it.
 func TestAFailoverCostsAtMostWhatTheLostWritesHaveLent(t *testing.T) {
-	const limit = 8000
+	t.Parallel()
+	const limit = 4000
 	sentinel := redistest.StartSentinel(t)
 	zone := "limit " + strconv.Itoa(limit) + "/366d\nalgorithm fixed_window"
 	var nodes []*caddy
@@ -178,7 +179,7 @@ func TestAFailoverCostsAtMostWhatTheLostWritesHaveLent(t *testing.T) {
 		until := l.count(&l.admitted) + n
 		eventually(t, "more requests are admitted", func() bool { return l.count(&l.admitted) >= until })
 	}
-	more(1000)
+	more(500)
 	master := sentinel.Master()
 	master.MustDo(t, "CLIENT", "PAUSE", "600000", "WRITE")
 	charged := charges(t, master)
@@ -192,7 +193,7 @@ func TestAFailoverCostsAtMostWhatTheLostWritesHaveLent(t *testing.T) {
 	}
 	master.MustDo(t, "CLIENT", "KILL", "TYPE", "replica")
 	master.MustDo(t, "CLIENT", "UNPAUSE")
-	more(1000)
+	more(500)
 	master.MustDo(t, "CLIENT", "PAUSE", "600000", "WRITE")
 	lost := charges(t, master) - charged
 	held := 0

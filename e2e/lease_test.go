@@ -15,7 +15,7 @@ import (
 // Three Caddys and a Traefik lease one key's limit from one Redis. They admit no more than the limit, nearly all of it, and ask Redis for a small part of what
 // they ask for with consistency strict.
 func TestProxiesThatLeaseAdmitTheLimitWithFewCalls(t *testing.T) {
-	const each, lasts, requests = 1000, 6 * time.Second, 10000 // requests a second at each proxy; the limit, for a minute
+	const each, lasts, requests = 400, 6 * time.Second, 4000 // requests a second at each proxy; the limit, for a minute
 	calls := make(map[string]int)
 	for _, consistency := range []string{"strict", "lease"} {
 		t.Run(consistency, func(t *testing.T) {

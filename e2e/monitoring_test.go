@@ -15,6 +15,7 @@ import (
 // A Prometheus with the alerts of the manual scrapes both proxies, whose limits are in one Redis. While all is well no alert fires.
 // When Redis dies, the alerts about it fire for both. The alert about a rule that rejects most of its requests has the rule's name.
 func TestARealPrometheusScrapesBothProxiesAndItsAlertsFire(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	caddy := startCaddyWith(t, "off", "metrics /metrics\nroute /limited {\nrate_limit {\nstore redis "+redis.Addr()+
 		" {\ntimeout 20s\nread_timeout 20s\ndial_timeout 20s\nnodes 2\n}\nzone shared {\nlimit 20/366d\n}\n}\nrespond ok\n}\nrespond /up ok")

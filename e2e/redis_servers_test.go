@@ -34,6 +34,7 @@ func unharmed(t *testing.T, l *load) {
 
 // The counters go on where the old master has left them, and no request is lost.
 func TestTraefikFollowsTheMasterOfSentinels(t *testing.T) {
+	t.Parallel()
 	sentinel := redistest.StartSentinel(t, redistest.WithPassword("secret"))
 	const monitored = "masterName: " + redistest.MasterName + ", password: secret, sentinelPassword: secret"
 	s := newSite(t)
