@@ -71,8 +71,10 @@ func newScript(file string) *Script { return newScriptFor(nil, file, file) }
 // makeScriptsOfOne makes the script of a file for each algorithm, and returns them by rate.Algorithm.
 func makeScriptsOfOne(file string) []*Script {
 	list := make([]*Script, len(algorithms))
-	for i := 1; i < int(rate.InFlight); i++ {
-		list[i] = newScriptFor(algorithms[i], file, algorithms[i].name+strings.TrimPrefix(file, "one"))
+	for i := 1; i < len(algorithms); i++ {
+		if i != int(rate.InFlight) {
+			list[i] = newScriptFor(algorithms[i], file, algorithms[i].name+strings.TrimPrefix(file, "one"))
+		}
 	}
 	return list
 }
@@ -135,7 +137,7 @@ func putChoice(b *strings.Builder, name string, each bool) (missing string) {
 		if missing = put(&text, name, algorithms[i]); missing == "" {
 			b.WriteString(word + " algorithm == " + strconv.Itoa(i) + " then -- " + algorithms[i].name + "\n" + text.String())
 			word = "\nelseif"
-		} else if i < int(rate.InFlight) && (each || algorithms[i].kind&kindQueue == 0) {
+		} else if i != int(rate.InFlight) && (each || algorithms[i].kind&kindQueue == 0) {
 			return missing
 		}
 	}

@@ -264,7 +264,7 @@ func (p *probes) next() (again bool, err error) {
 		one.rungs, one.ladder = rungs, nil
 		one.reached = make(map[uint64]uint8)
 		for _, n := range rungs {
-			text := ruleset.Only(one.text, "algorithm", "refill", "max_delay", "count")
+			text := ruleset.Only(one.text, ruleset.Counting...)
 			ruleset.SetText(&text.Object, "limit", fmt.Sprintf("%d/%s", n, one.period))
 			if burst := one.burst(n); burst > 0 {
 				ruleset.SetText(&text.Object, "burst", strconv.FormatInt(burst, 10))

@@ -77,6 +77,7 @@ type Store struct {
 type space struct {
 	number uint32
 	isLog  bool
+	counts bool // the length of its logs never changes
 	salt   uint64
 	kind   uint64 // kindBit if isLog, else 0
 	rules  []*core.Rule
@@ -157,7 +158,7 @@ func (m *Store) Open(r *core.Rule) error {
 func (m *Store) newSpace(r *core.Rule) *space {
 	spaces := m.spaces.Load().([]*space)
 	number := len(spaces)
-	sp := &space{number: uint32(number), isLog: r.Limit.IsLog}
+	sp := &space{number: uint32(number), isLog: r.Limit.IsLog, counts: r.Limit.Algorithm.Row().Counts}
 	if sp.isLog {
 		sp.kind = kindBit
 	}
@@ -432,7 +433,7 @@ func chargeKey(m *Store, s *shard, c *core.Check, i int, now int64) {
 }
 
 // decideInLog decides by the log of the key in slot i, or by an empty one if i is negative. A log's state has its number in A,
-// and in B the time of the last look at it. A key that is blocked by hand has no log.
+// and in B the time of the last look at it, or the beginning of the segment then. A key that is blocked by hand has no log.
 func decideInLog(s *shard, i int, l *rate.Limit, now, cost int64, d *rate.Decision) {
 	if i < 0 {
 		var none rate.EventLog

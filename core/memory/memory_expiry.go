@@ -126,10 +126,14 @@ func (m *Store) shrink(s *shard) {
 	for i := range s.logs {
 		log := &s.logs[i]
 		if len(log.Times) > 16 && log.N < len(log.Times)/4 {
-			before := len(log.Times)
-			rate.ResizeLog(log, before/2)
-			if slot := find(s, s.logHashes[i]); slot >= 0 {
-				m.countTimes(m.spaces.Load().([]*space)[s.owners[slot]&^marks], len(log.Times)-before)
+			slot := find(s, s.logHashes[i])
+			if slot < 0 {
+				continue
+			}
+			if sp := m.spaces.Load().([]*space)[s.owners[slot]&^marks]; !sp.counts {
+				before := len(log.Times)
+				rate.ResizeLog(log, before/2)
+				m.countTimes(sp, len(log.Times)-before)
 			}
 		}
 	}

@@ -23,6 +23,9 @@ const (
 	InFlight // for limits of requests in flight, which no configuration names: see NewConcurrency
 )
 
+// last is the algorithm with the highest number.
+const last = InFlight
+
 // algorithmRow is all that core knows of an algorithm. An unset trait is false; missing lists the fields that must be set.
 type algorithmRow struct {
 	algorithm Algorithm
@@ -30,7 +33,8 @@ type algorithmRow struct {
 
 	// What a store keeps of a key: an EventLog, or a State. Each has its own functions below.
 	isBucket bool // a level that drains, with a burst: see level.go
-	IsLog    bool // the time of each unit
+	IsLog    bool // the time of each unit, or counts
+	Counts   bool // of an EventLog: its length never changes
 	inFlight bool // nothing: reservations count the requests under way
 
 	queues  bool // requests wait in a queue: besides those that wait, capacity counts the one that leaves
@@ -95,7 +99,7 @@ type algorithmRow struct {
 
 // algorithms has the row of each algorithm, indexed by its number. To add an algorithm:
 //
-//  1. Name it in the constants above, before inFlight, and write its row here, in the same order.
+//  1. Name it at the end of the constants above, and write its row here, in the same order. (The numbers are in the scripts of the last release.)
 //  2. Write its functions in a file of its own, as in fixed_window.go.
 //  3. Write its Lua in a file of redis/scripts, as fixed_window.lua, and its row in redis/algorithms.go.
 //  4. Run go generate ./...: it writes the Lua into redis/lua.go, the calls of the functions into algorithm_dispatch.go, and the fast paths.
@@ -140,7 +144,7 @@ var algorithms = tabulate([]algorithmRow{
 
 // tabulate returns the rows indexed by their numbers; row 0 is zero. It panics if a row, or a part of one, is missing.
 func tabulate(rows []algorithmRow) []algorithmRow {
-	table := make([]algorithmRow, int(InFlight)+1)
+	table := make([]algorithmRow, int(last)+1)
 	for i := range rows {
 		if int(rows[i].algorithm) != i+1 {
 			panic(fmt.Sprintf("core: algorithm.go has no row for algorithm %d in its place", i+1))
@@ -150,8 +154,8 @@ func tabulate(rows []algorithmRow) []algorithmRow {
 		}
 		table[i+1] = rows[i]
 	}
-	if len(rows) != int(InFlight) {
-		panic(fmt.Sprintf("core: algorithm.go has %d rows, for %d algorithms", len(rows), int(InFlight)))
+	if len(rows) != int(last) {
+		panic(fmt.Sprintf("core: algorithm.go has %d rows, for %d algorithms", len(rows), int(last)))
 	}
 	return table
 }
@@ -189,7 +193,7 @@ func (row *algorithmRow) missing() string {
 
 // Row returns the algorithm's row, or the zero row if there is no such algorithm.
 func (a Algorithm) Row() *algorithmRow {
-	if a < 0 || a > InFlight {
+	if a < 0 || a > last {
 		a = 0
 	}
 	return &algorithms[a]

@@ -43,7 +43,7 @@ func TestARowWithoutAPartIsRefusedByItsName(t *testing.T) {
 			t.Errorf("it panics with %q, want %q", said, want)
 		}
 	}
-	if said := panicOf(func() { tabulate(algorithms[1:InFlight]) }); !strings.Contains(said, fmt.Sprintf("has %d rows, for %d", int(InFlight)-1, int(InFlight))) {
+	if said := panicOf(func() { tabulate(algorithms[1:last]) }); !strings.Contains(said, fmt.Sprintf("has %d rows, for %d", int(last)-1, int(last))) {
 		t.Errorf("without the last row it panics with %q", said)
 	}
 }
@@ -75,7 +75,7 @@ func TestEachAlgorithmHasItsNameAndItsNumber(t *testing.T) {
 	if _, err := ParseAlgorithm("concurrency"); err == nil {
 		t.Error("a configuration can name the algorithm of requests in flight")
 	}
-	for _, a := range []Algorithm{-1, 0, InFlight + 1} {
+	for _, a := range []Algorithm{-1, 0, last + 1} {
 		if a.String() != "" {
 			t.Errorf("algorithm %d is called %q", int(a), a)
 		}

@@ -294,7 +294,7 @@ func chargeReplica(l *Limit, s State, now, units int64) State {
 		return s
 	}
 	if l.IsLog {
-		s.B = AtMost(s.B+units, MaxLogRequests)
+		s.B = AtMost(s.B+units, MostCounted)
 		return s
 	}
 	Charge(l, &s, now, units, &s)

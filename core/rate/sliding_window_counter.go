@@ -33,7 +33,7 @@ func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State
 	}
 	weighted := int64(0)
 	if previous != 0 {
-		weighted = overlap(l, previous, l.Period-into)
+		weighted = overlap(l, previous, l.Period-into, l.Period)
 	}
 	room := l.Requests - weighted - current
 	wait := at - now
@@ -49,9 +49,9 @@ func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State
 			// is this one.
 			d.RetryAfter = wait + l.Period - into
 			if room := l.Requests - cost - current; room >= 0 {
-				d.RetryAfter = wait + leftBehind(l, previous, room) - into
+				d.RetryAfter = wait + leftBehind(l, previous, room, l.Period) - into
 			} else {
-				d.RetryAfter += leftBehind(l, current, l.Requests-cost)
+				d.RetryAfter += leftBehind(l, current, l.Requests-cost, l.Period)
 			}
 		}
 		// Rejected requests count in full, and weigh on the next window like others. Counts stop at 2³²−1.
@@ -67,16 +67,16 @@ func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State
 		d.Remaining = 0
 	}
 	if current > 0 {
-		d.ResetAfter = wait + l.Period - into + leftBehind(l, current, 0)
+		d.ResetAfter = wait + l.Period - into + leftBehind(l, current, 0, l.Period)
 	} else if weighted > 0 {
-		d.ResetAfter = wait + leftBehind(l, previous, 0) - into
+		d.ResetAfter = wait + leftBehind(l, previous, 0, l.Period) - into
 	}
 	if d.Allowed && d.Remaining < l.Requests {
 		// In this window, when the weight of the previous one falls by a unit; if it has no weight, in the next window.
 		if room := l.Requests - d.Remaining - 1 - current; room >= 0 {
-			d.MoreAfter = wait + leftBehind(l, previous, room) - into
+			d.MoreAfter = wait + leftBehind(l, previous, room, l.Period) - into
 		} else {
-			d.MoreAfter = wait + l.Period - into + leftBehind(l, current, l.Requests-d.Remaining-1)
+			d.MoreAfter = wait + l.Period - into + leftBehind(l, current, l.Requests-d.Remaining-1, l.Period)
 		}
 	}
 }
@@ -185,30 +185,30 @@ func slidingWindowCounterSpent(l *Limit, s *State, elapsed int64) (isSpent, know
 	return false, elapsed < l.Period && s.B&MostCounted != 0
 }
 
-// overlap returns ⌊count × left/P⌋.
-func overlap(l *Limit, count, left int64) int64 {
+// overlap returns ⌊count × left/of⌋, where of is the length of the window, or of a segment.
+func overlap(l *Limit, count, left, of int64) int64 {
 	if l.Narrow && count <= l.Capacity {
-		return count * left / l.Period
+		return count * left / of
 	}
 	hi, lo := bits.Mul64(uint64(count), uint64(left))
-	q, _ := bits.Div64(hi, lo, uint64(l.Period)) // left ≤ P, so the quotient is at most count
+	q, _ := bits.Div64(hi, lo, uint64(of)) // left ≤ of, so the quotient is at most count
 	return int64(q)
 }
 
-// leftBehind returns how far into a window the weight of the previous one's count falls to room: the least into with ⌊count ×
-// (P−into)/P⌋ ≤ room, which means P−into < (room+1)·P/count.
-func leftBehind(l *Limit, count, room int64) int64 {
+// leftBehind returns how far into a window, or a segment, the weight of the count that it leaves behind falls to room: the least into with ⌊count ×
+// (of−into)/of⌋ ≤ room, which means of−into < (room+1)·of/count.
+func leftBehind(l *Limit, count, room, of int64) int64 {
 	if count <= room {
 		return 0
 	}
 	var overlap int64 // the longest overlap that suffices: ⌈(room+1)·P/count⌉ − 1
 	if l.Narrow && room < l.Capacity {
-		overlap = ((room+1)*l.Period+count-1)/count - 1
+		overlap = ((room+1)*of+count-1)/count - 1
 	} else {
-		hi, lo := bits.Mul64(uint64(room+1), uint64(l.Period))
+		hi, lo := bits.Mul64(uint64(room+1), uint64(of))
 		lo, carry := bits.Add64(lo, uint64(count)-1, 0)
-		q, _ := bits.Div64(hi+carry, lo, uint64(count)) // room+1 ≤ count, so the quotient is at most P
+		q, _ := bits.Div64(hi+carry, lo, uint64(count)) // room+1 ≤ count, so the quotient is at most of
 		overlap = int64(q) - 1
 	}
-	return l.Period - overlap
+	return of - overlap
 }

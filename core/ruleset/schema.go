@@ -163,6 +163,9 @@ var Schema = map[string][]Field{
 	},
 }
 
+// Counting are the fields of a rule that say how its requests are counted, besides limit and burst.
+var Counting = []string{"algorithm", "refill", "max_delay", "count"}
+
 // byName has the fields of each object, by their names.
 var byName = fieldsByName(Schema)
 
