@@ -5,6 +5,7 @@
 //	go run ./caddybench
 //	go run ./traefikbench
 //	go run ./fleet
+//	go run ./segments
 //
 // docs/performance.md has the results, and the machine.
 package bench

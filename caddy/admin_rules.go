@@ -34,6 +34,7 @@ type ruleAnswer struct {
 	Requests   int64            `json:"requests,omitempty"`
 	Period     float64          `json:"period_seconds,omitempty"` // for a calendar period, the length of the current day, week or month; none for concurrency
 	Burst      int64            `json:"burst,omitempty"`
+	Segments   int64            `json:"segments,omitempty"`
 	Enforce    string           `json:"enforcement"`
 	Store      string           `json:"store"`
 	Source     string           `json:"source"`
@@ -79,6 +80,7 @@ func (a *App) ruleAnswer(s *subject, now time.Time) ruleAnswer {
 		l := s.own.Limit
 		answer.Algorithm = l.Algorithm.String()
 		answer.Requests = l.Requests
+		answer.Segments = l.Segments()
 		answer.Period = float64(metrics.PeriodOf(l, now.UnixMicro())) / 1e6
 		if l.IsBucket {
 			answer.Burst = l.Quota

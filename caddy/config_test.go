@@ -115,7 +115,7 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"concurrency beside unlimited", zone(`"concurrency": 5, "unlimited": true`), `zone "api": concurrency: has no effect beside unlimited, which counts no request`},
 		{"candidate empty", limited(`"candidate": {}`), `zone "api": candidate: limit: is missing; write one such as 100/1m`},
 		{"candidate's field unknown", limited(`"candidate": {"limt": "50/1m"}`), `zone "api": candidate: unknown field "limt" (did you mean limit?)`},
-		{"candidate's field of a zone", limited(`"candidate": {"period": "1m"}`), `zone "api": candidate: unknown field "period"; there are limit, algorithm, burst, refill, time_zone`},
+		{"candidate's field of a zone", limited(`"candidate": {"period": "1m"}`), `zone "api": candidate: unknown field "period"; there are limit, algorithm, burst, refill, segments, time_zone`},
 		{"candidate's burst 0", limited(`"candidate": {"limit": "50/1m", "algorithm": "token_bucket", "burst": 0}`), `zone "api": candidate: burst 0: must be more than zero; for the default leave it out`},
 		{"candidate's burst negative", limited(`"candidate": {"limit": "50/1m", "algorithm": "token_bucket", "burst": -1}`), `zone "api": candidate: burst "-1": must be a whole number from 1 to 1000000000`},
 		{"candidate's refill unknown", limited(`"candidate": {"limit": "50/1m", "algorithm": "token_bucket", "refill": "hourly"}`), `zone "api": candidate: refill "hourly": must be continuous or interval`},

@@ -25,6 +25,7 @@ func TestEachAlgorithmAdmitsTheLimit(t *testing.T) {
 		{"calendar", "{limit: 5/month, algorithm: fixed_window, timeZone: Asia/Tokyo}", 5},
 		{"sliding window log", "{limit: 5/366d, algorithm: sliding_window_log}", 5},
 		{"sliding window counter", "{limit: 5/366d, algorithm: sliding_window_counter}", 5},
+		{"sliding window counter with segments", "{limit: 5/366d, segments: 12}", 5},
 		{"what a rule has unless it says otherwise", "{limit: 5/366d}", 5},
 		{"a cost", "{limit: 6/366d, cost: 2}", 3},
 	} {

@@ -35,6 +35,7 @@ var algorithms = []struct{ name, config string }{
 	{"calendar", "{limit: 300/month, timeZone: Asia/Tokyo, "},
 	{"sliding_window_log", "{limit: 300/366d, algorithm: sliding_window_log, "},
 	{"sliding_window_counter", "{limit: 300/366d, algorithm: sliding_window_counter, "},
+	{"segments", "{limit: 300/366d, segments: 12, "},
 }
 
 func TestTwoTraefiksAdmitExactlyTheLimitTogether(t *testing.T) {
@@ -73,6 +74,7 @@ func TestATraefikAndACaddyAdmitExactlyTheLimitTogether(t *testing.T) {
 	for _, a := range algorithms {
 		words := map[string]string{
 			"token_bucket_by_intervals": "algorithm token_bucket\nlimit 300/366d\nrefill interval",
+			"segments":                  "limit 300/366d\nsegments 12",
 			"calendar":                  "limit 300/month\ntime_zone Asia/Tokyo",
 		}[a.name]
 		if words == "" {

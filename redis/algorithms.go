@@ -21,6 +21,7 @@ var algorithms = tabulate([]*algorithm{
 	{name: "sliding_window_log", kind: kindLog, commands: " GETRANGE STRLEN SETRANGE APPEND PEXPIRE ", numbers: numbersOfLog},
 	{name: "sliding_window_counter", numbers: noNumbers},
 	{name: "concurrency", numbers: noNumbers}, // requests in flight
+	{name: "sliding_window_segments", kind: kindLog, numbers: numbersOfLog},
 })
 
 func numbersOfTokenBucket(l *rate.Limit) (x, y int64) { return l.Capacity, oneIf(l.Interval()) }
@@ -35,7 +36,7 @@ func algorithmOf(l *rate.Limit) *algorithm { return algorithms[l.Algorithm] }
 // tabulate returns the rows by rate.Algorithm. It panics if a row is missing, or has no numbers.
 func tabulate(rows []*algorithm) []*algorithm {
 	for i := 0; rate.Algorithm(i+1).String() != ""; i++ {
-		name := rate.Algorithm(i + 1).String()
+		name := rate.Algorithm(i + 1).Row().Name
 		if i >= len(rows) || rows[i].name != name {
 			panic("redis: algorithms.go has no row for the algorithm " + name + " in its place")
 		}

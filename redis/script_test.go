@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"crypto/sha1"
 	"flag"
 	"fmt"
 	"os"
@@ -44,25 +45,54 @@ var released = map[string]string{
 }
 
 func TestTheScriptsAreThoseOfTheLastRelease(t *testing.T) {
-	if len(scripts) != len(released) {
-		t.Errorf("%d scripts, want %d", len(scripts), len(released))
-	}
+	known := 0
 	for _, s := range scripts {
-		if s.SHA1 != released[s.name] {
-			t.Errorf("%q: %q, // and not %q", s.name, s.SHA1, released[s.name])
+		if sum := fmt.Sprintf("%x", sha1.Sum([]byte(withoutNew(s.Source)))); strings.HasPrefix(s.name, newAlgorithm) {
+			known-- // the last release has none
+		} else if sum != released[s.name] {
+			t.Errorf("%q: %q, // and not %q", s.name, sum, released[s.name])
 		}
+		known++
 		if *folder != "" {
 			if err := os.WriteFile(filepath.Join(*folder, s.name+".lua"), []byte(s.Source), 0o644); err != nil {
 				t.Error(err)
 			}
 		}
 	}
+	if known != len(released) {
+		t.Errorf("%d scripts, want %d", known, len(released))
+	}
+}
+
+// newAlgorithm is the algorithm that the last release does not have. It is the last of a choice.
+const newAlgorithm = "sliding_window_segments"
+
+// withoutNew returns a script without the branches of that algorithm.
+func withoutNew(source string) string {
+	for {
+		before, rest, found := strings.Cut(source, fmt.Sprintf("\nelseif algorithm == %d then -- %s\n", rate.SlidingWindowSegments, newAlgorithm))
+		if !found {
+			return source
+		}
+		source = before + rest[strings.Index(rest, "\nelse\n\terror('no algorithm"):]
+	}
+}
+
+// thatCount has the names of all algorithms but that of requests in flight.
+func thatCount() map[rate.Algorithm]string {
+	all := make(map[rate.Algorithm]string)
+	for a := rate.TokenBucket; a.String() != ""; a++ {
+		if a != rate.InFlight {
+			all[a] = a.Row().Name
+		}
+	}
+	return all
 }
 
 // Each of core's algorithms has a row with its number, and scripts.
 func TestEveryAlgorithmHasItsRow(t *testing.T) {
-	for i, name := range rate.AlgorithmNames {
-		if a := algorithms[i+1]; a == nil || a.name != name || scriptsOfOne[i+1] == nil || scriptsOfOneLine[i+1] == nil {
+	for i, name := range thatCount() {
+		if a := algorithms[i]; a == nil || a.name != name || scriptsOfOne[i] == nil || scriptsOfOneLine[i] == nil {
 			t.Errorf("%s: row %v", name, a)
 		}
 	}
@@ -74,20 +104,20 @@ func TestEveryAlgorithmHasItsRow(t *testing.T) {
 
 // If an algorithm has no row, or no numbers in it, or a file lacks a part, the program panics when it starts. No other algorithm takes its place.
 func TestAnAlgorithmWithoutItsRowOrAPartIsRefusedByName(t *testing.T) {
-	for i, name := range rate.AlgorithmNames {
+	for i, name := range thatCount() {
 		for lacks, row := range map[string]*algorithm{
 			"row":     {name: "another", numbers: noNumbers},
 			"numbers": {name: name},
 		} {
 			rows := append([]*algorithm{}, algorithms[1:]...)
-			rows[i] = row
+			rows[i-1] = row
 			if said := refusalOf(func() { tabulate(rows) }); !strings.Contains(said, name) || !strings.Contains(said, lacks) {
 				t.Errorf("%s without %s: %q", name, lacks, said)
 			}
 		}
 		for part, file := range map[string]string{"most": "several", "decide": "several_line", "refund": "refund", "settle": "lease", "window": "lease", "lend": "lease", "state": "replicas"} {
 			lacks := name + "." + part
-			if _, ok := lua[lacks]; !ok && algorithms[i+1].kind&kindQueue > 0 {
+			if _, ok := lua[lacks]; !ok && algorithms[i].kind&kindQueue > 0 {
 				continue
 			}
 			text := lua[lacks]

@@ -37,6 +37,8 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{one(Rule{Limit: "5/1m", Algorithm: "token_bucket", Burst: "0"}), `rule "api": burst "0": must be a whole number from 1 to 1000000000`},
 		{one(Rule{Limit: "5/1m", Algorithm: "token_bucket", Burst: "many"}), `rule "api": burst "many": must be a whole number from 1 to 1000000000`},
 		{one(Rule{Limit: "1/366d", Algorithm: "token_bucket", Burst: "1000"}), `rule "api": burst 1000: at 1 per 366d a full bucket would take more than 10 years to drain`},
+		{one(Rule{Limit: "5/1m", Segments: "many"}), `rule "api": segments "many": must be a whole number from 2 to 60`},
+		{one(Rule{Limit: "5/1m", Algorithm: "leaky_bucket", Segments: "12"}), `rule "api": segments 12: only sliding_window_counter has segments, not leaky_bucket`},
 		{one(Rule{Limit: "5/1m", Refill: "interval"}), `rule "api": refill "interval": only token_bucket is refilled`},
 		{one(Rule{Limit: "5/1m", Algorithm: "token_bucket", Refill: "intervals"}), `rule "api": refill "intervals": must be continuous or interval (did you mean interval?)`},
 		{one(Rule{Limit: "5/1m", MaxDelay: "1s"}), `rule "api": maxDelay 1s: only leaky_bucket and onLimit delay make requests wait, not sliding_window_counter`},

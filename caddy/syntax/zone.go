@@ -75,6 +75,10 @@ type Zone struct {
 	// How a token bucket is refilled: `continuous`, the default, or `interval`: completely, at each whole period of the Unix epoch.
 	Refill string `json:"refill,omitempty"`
 
+	// In how many segments, 2 to 60, a sliding window counter counts a period, in place of two whole windows. The more there are, the nearer it is to a
+	// sliding window log; each takes 4 bytes a key. The default is two windows.
+	Segments int `json:"segments,omitempty"`
+
 	// How many requests one request counts as: a whole number, or a placeholder that yields one. A value below 1, or that is no
 	// number, counts as 1. The default is 1.
 	Cost string `json:"cost,omitempty"`
@@ -199,6 +203,9 @@ type Candidate struct {
 
 	// How a token bucket is refilled: `continuous`, the default, or `interval`.
 	Refill string `json:"refill,omitempty"`
+
+	// In how many segments, 2 to 60, a sliding window counter counts a period. The default is two windows, whatever the zone has.
+	Segments int `json:"segments,omitempty"`
 
 	// The time zone of a calendar period, such as `Europe/Berlin`. The default is UTC.
 	TimeZone string `json:"time_zone,omitempty"`

@@ -183,6 +183,9 @@ func TestRandomFleetsStayWithinTheBound(t *testing.T) {
 			Requests:  int64(20 + r.IntN(500)),
 			Period:    []time.Duration{10 * time.Second, time.Minute, 10 * time.Minute}[r.IntN(3)],
 		}
+		if limit.Algorithm == rate.SlidingWindowCounter && seed%2 == 0 {
+			limit.Segments = 2 + r.Int64N(59)
+		}
 		if limit.Algorithm == rate.TokenBucket {
 			limit.Interval = r.IntN(3) == 0
 			limit.Burst = limit.Requests * int64(1+r.IntN(3)) / 2

@@ -40,6 +40,9 @@ func NewLedger(l *rate.Limit) *Ledger {
 		g.state = &windows{r: r, p: p}
 	case l.Algorithm == rate.SlidingWindowCounter:
 		g.state = &windows{r: r, p: p, slides: true}
+	case l.Segments() > 0:
+		n := l.Segments()
+		g.state = &segments{r: r, long: (p + n - 1) / n, counts: make([]int64, n+1)}
 	case l.Algorithm == rate.SlidingWindowLog:
 		g.state = &log{r: r, p: p}
 	case l.Interval():
@@ -184,6 +187,55 @@ func (s *windows) wait(now int64) (retry, reset int64) {
 		return s.p/s.previous + 1, left + s.p
 	}
 	return left, left
+}
+
+// segments is the state of a sliding window counter with segments: the count of each, the present one first.
+type segments struct {
+	r, long, start int64
+	counts         []int64
+}
+
+func (s *segments) look(now int64) int64 {
+	last := len(s.counts) - 1
+	for start := now - now%s.long; s.start < start; s.start += s.long {
+		if start-s.start > int64(last)*s.long {
+			s.start = start - s.long
+			clear(s.counts)
+		}
+		copy(s.counts[1:], s.counts)
+		s.counts[0] = 0
+	}
+	left := s.r - s.counts[last]*(s.long-now%s.long)/s.long
+	for _, n := range s.counts[:last] {
+		left -= n
+	}
+	return left
+}
+
+func (s *segments) charge(_, n int64) { s.counts[0] += n }
+
+func (s *segments) settle(now int64, a *rate.LeaseAsk, _ int64) int64 {
+	s.look(now)
+	rest := a.Size - a.Spent
+	before := (s.start - a.Mark) / s.long
+	if a.Keep == 0 && before < int64(len(s.counts)) {
+		s.counts[before] = max(s.counts[before]-rest, 0)
+		rest = 0
+	}
+	if before > 0 {
+		return 0
+	}
+	return rest
+}
+
+func (s *segments) lend(now, units int64) (mark, ends int64) {
+	s.look(now)
+	s.counts[0] += units
+	return s.start, s.start + s.long
+}
+
+func (s *segments) wait(now int64) (retry, reset int64) {
+	return s.long / max(s.counts[len(s.counts)-1], 1), int64(len(s.counts)) * s.long
 }
 
 // intervals is the state of a token bucket with refill interval.

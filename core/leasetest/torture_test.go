@@ -40,6 +40,9 @@ func randomStory(r *rand.Rand) story {
 			s.config.Burst = int64(float64(s.config.Requests)*math.Max(1e6/period, r.Float64()*1.5)) + 2
 		}
 	}
+	if most := min(period/250_000, 60); s.config.Algorithm == rate.SlidingWindowCounter && most > 2 && r.IntN(2) == 0 {
+		s.config.Segments = 2 + r.Int64N(int64(most)-2)
+	}
 	rare := func(most float64) float64 {
 		if r.IntN(2) == 0 {
 			return 0

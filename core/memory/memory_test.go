@@ -52,6 +52,7 @@ var limits = []struct {
 	{"fixed_window", rate.LimitConfig{Algorithm: rate.FixedWindow}},
 	{"sliding_window_log", rate.LimitConfig{Algorithm: rate.SlidingWindowLog}},
 	{"sliding_window_counter", rate.LimitConfig{Algorithm: rate.SlidingWindowCounter}},
+	{"sliding_window_counter segments", rate.LimitConfig{Algorithm: rate.SlidingWindowCounter, Segments: 6}},
 }
 
 // noon is when the tests begin: 12:30:20, in the middle of windows of an hour and of a minute.
@@ -536,8 +537,8 @@ func TestDecidingDoesNotAllocate(t *testing.T) {
 				}{
 					{"rejecting", one, 0, false},
 					{"rejecting, of two rules", two, 0, false},
-					{"admitting", one, minute, true},
-					{"admitting, of two rules", two, minute, true},
+					{"admitting", one, minute + 1, true},
+					{"admitting, of two rules", two, minute + 1, true},
 				} {
 					if n := testing.AllocsPerRun(100, ask(c.checks, c.step, c.want)); n != 0 {
 						t.Errorf("%s: %v allocations", c.what, n)

@@ -102,6 +102,23 @@ func TestSlidingWindowLogNeverAdmitsMoreThanRequestsInAnyPeriod(t *testing.T) {
 	})
 }
 
+func TestSegmentsNeverAdmitMoreThanRequestsInAPeriodWithoutOneSegment(t *testing.T) {
+	underrace.OneGoroutine(t)
+	for _, segments := range []int64{2, 5, 60} {
+		floods(t, rate.LimitConfig{Algorithm: rate.SlidingWindowCounter, Segments: segments}, func(l *rate.Limit, through []passed) {
+			for i := range through {
+				sum := int64(0)
+				for j := i; j >= 0 && through[j].at >= through[i].at-(l.Period-l.Period/segments); j-- {
+					sum += through[j].cost
+				}
+				if sum > l.Requests {
+					t.Fatalf("%s: %d units in the time up to %d", l.String(), sum, through[i].at)
+				}
+			}
+		})
+	}
+}
+
 func TestTokenBucketNeverAdmitsMoreThanBurstAndRefillInAnyInterval(t *testing.T) {
 	underrace.OneGoroutine(t)
 	floods(t, rate.LimitConfig{Algorithm: rate.TokenBucket}, func(l *rate.Limit, through []passed) {

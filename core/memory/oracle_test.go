@@ -21,6 +21,7 @@ type oracle interface {
 type numbers struct {
 	algorithm rate.Algorithm
 	interval  bool
+	segments  int64
 	requests  int64
 	period    int64
 	burst     int64
@@ -40,6 +41,9 @@ func newOracle(n *numbers) oracle {
 		return &windowOracle{}
 	case n.algorithm == rate.SlidingWindowLog:
 		return &logOracle{}
+	}
+	if n.segments > 0 {
+		return &segmentsOracle{}
 	}
 	return &counterOracle{}
 }

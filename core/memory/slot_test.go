@@ -48,6 +48,8 @@ func TestSlotsWeighAtLeastWhatWasAdmitted(t *testing.T) {
 		{Algorithm: rate.FixedWindow, Requests: 10_000, Period: time.Minute},
 		{Algorithm: rate.FixedWindow, Requests: 10_000, Calendar: rate.Day},
 		{Algorithm: rate.SlidingWindowCounter, Requests: 10_000, Period: time.Minute},
+		{Algorithm: rate.SlidingWindowCounter, Requests: 10_000, Period: time.Minute, Segments: 2},
+		{Algorithm: rate.SlidingWindowCounter, Requests: 10_000, Period: 60_000_001 * time.Microsecond, Segments: 13},
 		{Algorithm: rate.SlidingWindowLog, Requests: 10_000, Period: time.Minute},
 		{Algorithm: rate.SlidingWindowLog, Requests: 10_000, Period: time.Hour},
 		{Algorithm: rate.TokenBucket, Requests: 10_000, Period: time.Minute},
@@ -120,6 +122,7 @@ func TestAMemoryThatStartsAfreshIsToldWhatStillCounts(t *testing.T) {
 		{Algorithm: rate.TokenBucket, Requests: 200, Period: time.Minute, Burst: 1000, Interval: true},
 		{Algorithm: rate.SlidingWindowLog, Requests: 1000, Period: time.Minute},
 		{Algorithm: rate.SlidingWindowCounter, Requests: 1000, Period: time.Minute},
+		{Algorithm: rate.SlidingWindowCounter, Requests: 1000, Period: time.Minute, Segments: 7},
 		{Algorithm: rate.FixedWindow, Requests: 1000, Period: time.Minute},
 	} {
 		before, rule, now := slotRule(t, c)
@@ -169,8 +172,8 @@ func TestAMemoryThatStartsAfreshIsToldWhatStillCounts(t *testing.T) {
 
 // Slots that are over change nothing, and neither do units for a key that is blocked.
 func TestSlotsThatAreOverAreIgnored(t *testing.T) {
-	for _, algorithm := range []rate.Algorithm{rate.FixedWindow, rate.SlidingWindowCounter, rate.SlidingWindowLog, rate.TokenBucket} {
-		m, r, now := slotRule(t, rate.LimitConfig{Algorithm: algorithm, Requests: 10, Period: time.Minute})
+	for _, algorithm := range []rate.Algorithm{rate.FixedWindow, rate.SlidingWindowCounter, rate.SlidingWindowLog, rate.TokenBucket, rate.SlidingWindowSegments} {
+		m, r, now := slotRule(t, slotConfig(algorithm))
 		slot := rate.SlotOf(r.Limit, *now, 1)
 		if slot.Start > *now || slot.End <= *now {
 			t.Errorf("%s: the slot of %d is %+v", r.Limit, *now, slot)
@@ -213,8 +216,8 @@ func TestALogToldOfMoreThanItsLimit(t *testing.T) {
 
 // Units besides leave so much less, and are not charged.
 func TestUnitsBesideAreNotCharged(t *testing.T) {
-	for _, algorithm := range []rate.Algorithm{rate.FixedWindow, rate.SlidingWindowCounter, rate.SlidingWindowLog, rate.TokenBucket} {
-		m, r, _ := slotRule(t, rate.LimitConfig{Algorithm: algorithm, Requests: 10, Period: time.Minute})
+	for _, algorithm := range []rate.Algorithm{rate.FixedWindow, rate.SlidingWindowCounter, rate.SlidingWindowLog, rate.TokenBucket, rate.SlidingWindowSegments} {
+		m, r, _ := slotRule(t, slotConfig(algorithm))
 		decide := func(cost, beside int64, peek bool) rate.Decision {
 			checks := []core.Check{{Rule: r, Key: "a", Cost: cost}}
 			if err := m.DecideBeside(checks, []int64{beside}, peek); err != nil {
@@ -235,4 +238,12 @@ func TestUnitsBesideAreNotCharged(t *testing.T) {
 			t.Errorf("%s: without units beside: %+v, want all 10 used", r.Limit, d)
 		}
 	}
+}
+
+func slotConfig(a rate.Algorithm) rate.LimitConfig {
+	c := rate.LimitConfig{Algorithm: a, Requests: 10, Period: time.Minute}
+	if a == rate.SlidingWindowSegments {
+		c.Segments = 6
+	}
+	return c
 }

@@ -20,16 +20,18 @@ const (
 	FixedWindow
 	SlidingWindowLog
 	SlidingWindowCounter
-	InFlight // for limits of requests in flight, which no configuration names: see NewConcurrency
+	InFlight              // for limits of requests in flight, which no configuration names: see NewConcurrency
+	SlidingWindowSegments // what configurations name SlidingWindowCounter, with segments
 )
 
 // last is the algorithm with the highest number.
-const last = InFlight
+const last = SlidingWindowSegments
 
 // algorithmRow is all that core knows of an algorithm. An unset trait is false; missing lists the fields that must be set.
 type algorithmRow struct {
 	algorithm Algorithm
-	Name      string // its name in configurations
+	Name      string    // its name in configurations, unless they name another
+	named     Algorithm // the other
 
 	// What a store keeps of a key: an EventLog, or a State. Each has its own functions below.
 	isBucket bool // a level that drains, with a burst: see level.go
@@ -140,6 +142,12 @@ var algorithms = tabulate([]algorithmRow{
 		algorithm: InFlight, Name: "concurrency", inFlight: true, MostRequests: MaxRequests,
 		decide: decideInFlight, take: takeInFlight, charge: chargeInFlight, spent: inFlightSpent,
 	},
+	{
+		algorithm: SlidingWindowSegments, Name: "sliding_window_segments", named: SlidingWindowCounter, IsLog: true, Counts: true,
+		MostRequests: MaxRequests, CanCountByStatus: true, CanSoften: true,
+		decideLog: decideSlidingWindowSegments, chargeLog: chargeSlidingWindowSegments, lateLog: lateSlidingWindowSegments,
+		slot: slidingWindowSegmentsSlot, lease: leaseSlidingWindowSegments,
+	},
 })
 
 // tabulate returns the rows indexed by their numbers; row 0 is zero. It panics if a row, or a part of one, is missing.
@@ -205,7 +213,7 @@ func NoFunction(a Algorithm, name string) string {
 }
 
 // AlgorithmNames lists the names that ParseAlgorithm accepts, in the order of the constants.
-var AlgorithmNames = namesOf(func(row *algorithmRow) bool { return !row.inFlight })
+var AlgorithmNames = namesOf(func(row *algorithmRow) bool { return !row.inFlight && row.named == 0 })
 
 // namesOf returns the names of the rows that meet a condition.
 func namesOf(meets func(row *algorithmRow) bool) []string {
@@ -226,8 +234,16 @@ func onlyThose(meets func(row *algorithmRow) bool) string {
 // IsBucket reports whether limits of the algorithm have a burst.
 func (a Algorithm) IsBucket() bool { return a.Row().isBucket }
 
+// Named returns the algorithm that configurations name.
+func (a Algorithm) Named() Algorithm {
+	if named := a.Row().named; named != 0 {
+		return named
+	}
+	return a
+}
+
 // String returns the algorithm's name in configurations, or "" for the zero value.
-func (a Algorithm) String() string { return a.Row().Name }
+func (a Algorithm) String() string { return a.Named().Row().Name }
 
 // ParseAlgorithm returns the algorithm of that name. The error lists the names that are accepted.
 func ParseAlgorithm(name string) (Algorithm, error) {

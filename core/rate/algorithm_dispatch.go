@@ -117,6 +117,8 @@ func DecideLog(l *Limit, log *EventLog, last, now, cost int64, d *Decision) int6
 	switch l.Algorithm {
 	case SlidingWindowLog:
 		return decideSlidingWindowLog(l, log, last, now, cost, d)
+	case SlidingWindowSegments:
+		return decideSlidingWindowSegments(l, log, last, now, cost, d)
 	}
 	panic(NoFunction(l.Algorithm, "decideLog"))
 }
@@ -126,6 +128,8 @@ func ChargeLog(l *Limit, log *EventLog, at, cost int64, most int) int {
 	switch l.Algorithm {
 	case SlidingWindowLog:
 		return chargeSlidingWindowLog(l, log, at, cost, most)
+	case SlidingWindowSegments:
+		return chargeSlidingWindowSegments(l, log, at, cost, most)
 	}
 	panic(NoFunction(l.Algorithm, "chargeLog"))
 }
@@ -135,6 +139,8 @@ func LateLog(l *Limit, log *EventLog, slot *Slot, now, units int64) int {
 	switch l.Algorithm {
 	case SlidingWindowLog:
 		return lateSlidingWindowLog(l, log, slot, now, units)
+	case SlidingWindowSegments:
+		return lateSlidingWindowSegments(l, log, slot, now, units)
 	}
 	panic(NoFunction(l.Algorithm, "lateLog"))
 }
@@ -152,6 +158,8 @@ func SlotOf(l *Limit, now, grain int64) Slot {
 		return slidingWindowLogSlot(l, now, grain)
 	case SlidingWindowCounter:
 		return slidingWindowCounterSlot(l, now, grain)
+	case SlidingWindowSegments:
+		return slidingWindowSegmentsSlot(l, now, grain)
 	}
 	panic(NoFunction(l.Algorithm, "slot"))
 }
@@ -169,6 +177,8 @@ func leaseBy(l *Limit, t *LeaseTerms) {
 		leaseByTime(l, t)
 	case SlidingWindowCounter:
 		leaseByWindow(l, t)
+	case SlidingWindowSegments:
+		leaseSlidingWindowSegments(l, t)
 	default:
 		panic(NoFunction(l.Algorithm, "lease"))
 	}

@@ -63,7 +63,7 @@ func TestAnAlgorithmWithoutAFunctionPanicsWithItsName(t *testing.T) {
 }
 
 func TestEachAlgorithmHasItsNameAndItsNumber(t *testing.T) {
-	if len(AlgorithmNames) != int(InFlight)-1 {
+	if len(AlgorithmNames) != int(InFlight)-1 || SlidingWindowSegments.String() != SlidingWindowCounter.String() {
 		t.Fatalf("there are the names %q, for %d algorithms", AlgorithmNames, int(InFlight)-1)
 	}
 	for i, name := range AlgorithmNames {

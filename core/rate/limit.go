@@ -38,6 +38,8 @@ func (c Calendar) String() string {
 const (
 	MaxRequests    = 1_000_000_000           // R and B
 	MaxLogRequests = 100_000                 // R of a sliding_window_log, which stores a time for each request
+	LeastSegments  = 2                       // of a SlidingWindowCounter
+	MostSegments   = 60                      // the same
 	MinPeriod      = time.Millisecond        // P
 	MaxPeriod      = 366 * 24 * time.Hour    // P
 	MaxDrain       = 3650 * 24 * time.Hour   // B·P/R: how long a full bucket takes to drain
@@ -54,6 +56,7 @@ type LimitConfig struct {
 	Calendar  Calendar      // instead of Period; only for a FixedWindow
 	Location  *time.Location
 	Burst     int64         // B: 0 means R; buckets only
+	Segments  int64         // of a SlidingWindowCounter, LeastSegments to MostSegments; 0: it has two windows instead
 	Interval  bool          // a TokenBucket gets R tokens at each whole P of the epoch, instead of continuously
 	Delays    bool          // requests over the limit wait until they are within it; a SlidingWindowCounter cannot do this
 	MaxDelay  time.Duration // the longest that a request waits, in a LeakyBucket or under a limit that Delays; 0 means DefaultDelay
@@ -64,7 +67,7 @@ type LimitConfig struct {
 type Limit struct {
 	Algorithm Algorithm
 	IsBucket  bool // it has a burst, and a level that drains. This and the next seven are from the algorithm's row
-	IsLog     bool // its state is an EventLog
+	IsLog     bool // its state is an EventLog: a log's, or that of segments
 	Ages      bool // an old state must be brought to the present before Take allows a request
 	InFlight  bool // it is on requests in flight: see NewConcurrency
 	Queues    bool // the algorithm itself makes requests wait in a queue, for MaxDelay at most
@@ -83,8 +86,8 @@ type Limit struct {
 	Capacity int64 // what the state can hold, and so the most that one request may cost: B; B+1 for a leaky bucket (B that wait and the one that leaves); else R
 	Quota    int64 // the limit that clients see: B, or R
 	Narrow   bool  // requests·period and (capacity+1)·period fit an int64
-	Quantum  int64 // the unit of a log's times, in microseconds
-	Window   int64 // a log's window in quanta, rounded up
+	Quantum  int64 // the unit of a log's times, in microseconds; how long a segment lasts
+	Window   int64 // a log's window in quanta, rounded up; how many segments there are
 
 	// For take, which handles only narrow limits. The values of other limits keep take from applying.
 	Full      int64 // the level of a full bucket that refills continuously: capacity·period; else -1
@@ -134,6 +137,14 @@ func (l *Limit) CalendarText() string {
 
 // Interval reports whether a token bucket refills at each whole period, instead of continuously.
 func (l *Limit) Interval() bool { return l.interval }
+
+// Segments returns how many segments a SlidingWindowCounter has; 0: none.
+func (l *Limit) Segments() int64 {
+	if l.Algorithm != SlidingWindowSegments {
+		return 0
+	}
+	return l.Window
+}
 
 // Ahead returns how far the time of a key may be ahead of the clock, since requests wait for it, in microseconds; further ahead by more than
 // a period means that the clock has stepped back.
@@ -193,6 +204,9 @@ func (l *Limit) Identity() string {
 	if l.interval {
 		id += "+interval"
 	}
+	if n := l.Segments(); n > 0 {
+		id += "+" + strconv.FormatInt(n, 10)
+	}
 	if l.Calendar != nil {
 		return id + "/" + l.CalendarText()
 	}
@@ -221,6 +235,9 @@ func (l *Limit) String() string {
 		s += FormatPeriod(time.Duration(l.Period) * time.Microsecond)
 	}
 	s += " " + l.Algorithm.String()
+	if n := l.Segments(); n > 0 {
+		s += " segments " + strconv.FormatInt(n, 10)
+	}
 	if l.Burst != 0 && l.Burst != l.Requests {
 		s += " burst " + strconv.FormatInt(l.Burst, 10)
 	}
@@ -235,8 +252,12 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 			c.Algorithm = FixedWindow
 		}
 	}
+	c.Algorithm = c.Algorithm.Named()
 	if err := c.check(); err != nil {
 		return nil, err
+	}
+	if c.Segments > 0 {
+		c.Algorithm = SlidingWindowSegments
 	}
 	l := newLimit(c.Algorithm, c.Requests, int64(c.Period/time.Microsecond))
 	l.interval = c.Interval
@@ -264,7 +285,10 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 	if c.Delays {
 		l.slack += l.MaxDelay
 	}
-	if l.IsLog {
+	if c.Segments > 0 {
+		l.Window = c.Segments
+		l.Quantum = (l.Period + l.Window - 1) / l.Window
+	} else if l.IsLog {
 		// Times are kept as 32-bit counts of quanta, which must not wrap around. A log that was not touched for a whole period is
 		// empty, so no age is ever above twice the window.
 		l.Quantum = (l.Period + 1<<31 - 2) / (1<<31 - 1)
@@ -370,6 +394,12 @@ func (c LimitConfig) check() error {
 	}
 	if c.Burst < 0 || c.Burst > MaxRequests {
 		return words.Wrong("burst", fmt.Sprint(c.Burst), "must be from 1 to %d", MaxRequests)
+	}
+	if c.Segments != 0 && c.Algorithm != SlidingWindowCounter {
+		return words.Wrong("segments", fmt.Sprint(c.Segments), "only %s has segments, not %s", SlidingWindowCounter, row.Name)
+	}
+	if c.Segments != 0 && (c.Segments < LeastSegments || c.Segments > MostSegments) {
+		return words.Wrong("segments", fmt.Sprint(c.Segments), "must be from %d to %d", LeastSegments, MostSegments)
 	}
 	if c.Interval && !row.hasInterval {
 		return words.Wrong("refill", "interval", "%s is refilled, not %s", onlyThose(func(row *algorithmRow) bool { return row.hasInterval }), row.Name)

@@ -144,7 +144,7 @@ func TestNewLimitSaysWhatIsWrongAndWhatIsAccepted(t *testing.T) {
 			t.Errorf("%s:\n got %v\nwant %s", c.name, err, c.want)
 		}
 	}
-	if _, err := NewLimit(LimitConfig{Algorithm: 6, Requests: 1, Period: time.Minute}); err == nil || !strings.HasPrefix(err.Error(), "algorithm 6: must be one of token_bucket, ") {
+	if _, err := NewLimit(LimitConfig{Algorithm: InFlight, Requests: 1, Period: time.Minute}); err == nil || !strings.HasPrefix(err.Error(), "algorithm 6: must be one of token_bucket, ") {
 		t.Errorf("an unknown algorithm: %v", err)
 	}
 }

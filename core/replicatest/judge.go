@@ -24,6 +24,9 @@ func NewJudge(l *rate.Limit) Judge {
 	case l.Algorithm == rate.TokenBucket:
 		return &bucketJudge{limit: b, rate: float64(r) / float64(p)}
 	}
+	if n := l.Segments(); n > 0 {
+		return &segmentJudge{limit: r, long: (p + n - 1) / n, segments: n, counts: make(map[int64]int64)}
+	}
 	return &windowJudge{limit: r, period: p, slides: l.Algorithm == rate.SlidingWindowCounter}
 }
 
@@ -51,6 +54,28 @@ func (j *windowJudge) Over(now int64) int64 {
 		return j.current - j.limit
 	}
 	return int64(float64(j.previous)*(1-float64(now-j.start)/float64(j.period))) + j.current - j.limit
+}
+
+type segmentJudge struct {
+	limit, long, segments int64
+	counts                map[int64]int64 // by the number of the segment
+}
+
+func (j *segmentJudge) Charge(now, units int64) { j.counts[now/j.long] += units }
+
+func (j *segmentJudge) Over(now int64) int64 {
+	over, oldest := -j.limit, now/j.long-j.segments
+	for segment, units := range j.counts {
+		switch {
+		case segment > oldest:
+			over += units
+		case segment == oldest:
+			over += units * (j.long - now%j.long) / j.long
+		default:
+			delete(j.counts, segment)
+		}
+	}
+	return over
 }
 
 type bucketJudge struct {

@@ -86,6 +86,9 @@ func adapted(a *Adapt, requests, burst int64, algorithm rate.Algorithm) (*rate.L
 	if algorithm != rate.TokenBucket {
 		c.Interval = false
 	}
+	if algorithm.Named() != rate.SlidingWindowCounter {
+		c.Segments = 0
+	}
 	if algorithm != rate.LeakyBucket && !c.Delays {
 		c.MaxDelay = 0
 	}

@@ -75,6 +75,20 @@ func TestAdaptSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// Segments are kept while the algorithm in force has some.
+func TestAnAdaptedRuleKeepsItsSegments(t *testing.T) {
+	r := compiled(t, written{Segments: "12", Adapt: &adapt{Ceiling: "200/1m", Algorithms: []string{"fixed_window"}}})
+	for algorithm, want := range map[rate.Algorithm]string{
+		rate.SlidingWindowCounter: "150/1m sliding_window_counter segments 12", rate.SlidingWindowSegments: "150/1m sliding_window_counter segments 12",
+		rate.FixedWindow: "150/1m fixed_window",
+	} {
+		limits, err := LimitsWith(r.Adapt, 150, 0, algorithm)
+		if err != nil || limits.Own().Limit.String() != want {
+			t.Errorf("the limit is %s, %v, want %s", limits.Own().Limit, err, want)
+		}
+	}
+}
+
 func TestTheLimitsOfAnAdaptedRule(t *testing.T) {
 	r := compiled(t, written{
 		Algorithm: "token_bucket", Burst: "30", Refill: "interval", Overrides: []override{{[]string{"192.0.2.1"}, "7/1m"}},

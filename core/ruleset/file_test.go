@@ -81,7 +81,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:11: rules: is empty; write a rule, such as - {name: per-client, limit: 100/1m}, or leave rules out`,
 		}},
 		{`{"rules": ["a"]}`, []string{
-			`1:12: a rule must be a map with some of name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, penalty, concurrency, candidate, adapt, consistency, on_error, on_missing_key, count_rejected, message, not a text`,
+			`1:12: a rule must be a map with some of name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, segments, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, penalty, concurrency, candidate, adapt, consistency, on_error, on_missing_key, count_rejected, message, not a text`,
 		}},
 		{`{"ruls": []}`, []string{
 			`1:2: "ruls" is not a field of the file (did you mean rules?)`,
@@ -142,7 +142,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:43: store: belongs in the handler, not in a rule file`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "window": "1m"}]}`, []string{
-			`1:43: "window" is not a field of a rule; there are name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, penalty, concurrency, candidate, adapt, consistency, on_error, on_missing_key, count_rejected, message`,
+			`1:43: "window" is not a field of a rule; there are name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, segments, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, penalty, concurrency, candidate, adapt, consistency, on_error, on_missing_key, count_rejected, message`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"path": ["/a"]}}]}`, []string{
 			`1:53: "path" is not a field of match (did you mean paths?)`,
@@ -207,7 +207,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:36: "limit" is not a field of tiers (did you mean limits?)`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "candidate": "50/1m"}]}`, []string{
-			`1:56: candidate must be a map with some of limit, algorithm, burst, refill, time_zone, not a text`,
+			`1:56: candidate must be a map with some of limit, algorithm, burst, refill, segments, time_zone, not a text`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "candidate": {"limit": "5/0s", "bursts": 5}}, {"name": "b", "limit": "5/1m", "candidate": null}]}`, []string{
 			`1:66: rule "a": candidate: limit "5/0s": the period must be from 1ms to 366d`,
@@ -303,7 +303,7 @@ func TestAllFieldsOfARuleAreRead(t *testing.T) {
 		"candidate": {"limit": "50/1m", "algorithm": "token_bucket", "burst": 9, "refill": "interval"}
 	},
 	{"name": "wait", "limit": "5/1s", "algorithm": "fixed_window", "on_limit": "delay", "max_waiting": 9, "max_waiting_per_key": 3},
-	{"name": "failures", "limit": "5/1m", "count": [401, "4xx"], "penalty": "10m"}
+	{"name": "failures", "limit": "5/1m", "segments": 12, "count": [401, "4xx"], "penalty": "10m"}
 ]}`)
 	if len(f.Rules) != 6 || f.Domain != nil || f.Name != "f" {
 		t.Fatalf("%+v", f)
@@ -332,7 +332,7 @@ func TestAllFieldsOfARuleAreRead(t *testing.T) {
 			Candidate: &candidate{Limit: "50/1m", Algorithm: "token_bucket", Burst: "9", Refill: "interval"},
 		},
 		{Name: "wait", Limit: "5/1s", Algorithm: "fixed_window", OnLimit: "delay", MaxWaiting: "9", MaxWaitingPerKey: "3"},
-		{Name: "failures", Limit: "5/1m", Count: []string{"401", "4xx"}, Penalty: []string{"10m"}},
+		{Name: "failures", Limit: "5/1m", Segments: "12", Count: []string{"401", "4xx"}, Penalty: []string{"10m"}},
 	} {
 		sameText(t, &f.Rules[3+i].RuleText, textOf(want))
 	}

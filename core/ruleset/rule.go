@@ -300,6 +300,7 @@ func (c *compiler) setCommon(algorithm rate.Algorithm) {
 		c.fail(words.Wrong("refill", strconv.Quote(refill), "only token_bucket is refilled"))
 	}
 	common.Interval = refill == "interval"
+	common.Segments = c.number("segments", 0)
 	onLimit, _ := c.word("on_limit")
 	common.Delays = onLimit == "delay"
 	if onLimit == "reject" && common.Algorithm == rate.LeakyBucket {

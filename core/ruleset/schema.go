@@ -76,6 +76,8 @@ var Schema = map[string][]Field{
 			Doc: "How many tokens a token bucket has, or how many requests may wait in a leaky bucket. The default is the limit's requests."},
 		{Name: "refill", Kind: OneWord, Words: []string{"continuous", "interval"}, Needs: withLimit,
 			Doc: "How a token bucket is refilled: continuous, the default, or interval, which adds all of the limit's requests at each whole period of the Unix epoch."},
+		{Name: "segments", Kind: OneNumber, Least: rate.LeastSegments, Most: rate.MostSegments, Needs: withLimit,
+			Doc: "In how many segments, 2 to 60, a sliding window counter counts a period, in place of two whole windows. The more there are, the nearer it is to a sliding window log; each takes 4 bytes a key. The default is two windows."},
 		{Name: "cost", Kind: OneText, Needs: withLimit,
 			Doc: "What one request counts for: a whole number from 1, or the header:NAME, query:NAME or cookie:NAME that has the number. A value that is below 1 or not a number counts as 1. The default is 1."},
 		{Name: "ipv4_prefix", Kind: OneNumber, Least: 1, Most: 32,
@@ -158,13 +160,15 @@ var Schema = map[string][]Field{
 			Doc: "How many tokens a token bucket has, or how many requests may wait in a leaky bucket. The default is the candidate's requests, whatever the rule's burst is."},
 		{Name: "refill", Kind: OneWord, Words: []string{"continuous", "interval"},
 			Doc: "How a token bucket is refilled: continuous, the default, or interval."},
+		{Name: "segments", Kind: OneNumber, Least: rate.LeastSegments, Most: rate.MostSegments,
+			Doc: "In how many segments, 2 to 60, a sliding window counter counts a period. The default is two windows, whatever the rule has."},
 		{Name: "time_zone", Kind: OneText,
 			Doc: "The time zone of a calendar period: a name of the time zone database. The default is UTC."},
 	},
 }
 
 // Counting are the fields of a rule that say how its requests are counted, besides limit and burst.
-var Counting = []string{"algorithm", "refill", "max_delay", "count"}
+var Counting = []string{"algorithm", "refill", "segments", "max_delay", "count"}
 
 // byName has the fields of each object, by their names.
 var byName = fieldsByName(Schema)

@@ -61,7 +61,7 @@ func (s *scene) rulesOfAllPolicies(v variant) []policed {
 	add("soft", core.RuleConfig{OverflowPolicy: core.OverflowPolicy{SoftPercent: 100, SoftFor: time.Minute}})
 	add("counts", core.RuleConfig{OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
 	add("accompanied", core.RuleConfig{})
-	if v.algorithm != rate.SlidingWindowCounter {
+	if v.algorithm.Named() != rate.SlidingWindowCounter {
 		add("delays", core.RuleConfig{Limit: v.delaying(s.t, 3, hour, hour)})
 	}
 	add("in-flight", core.RuleConfig{Limit: s.inFlight(3)})
@@ -221,7 +221,7 @@ func aReloadDoesNotEndABlock(s *scene, v variant) {
 	if v.algorithm != rate.LeakyBucket {
 		configs = append(configs, core.RuleConfig{Limit: v.limit(s.t, 3, hour), OverflowPolicy: core.OverflowPolicy{SoftPercent: 100, SoftFor: time.Hour}})
 	}
-	if v.algorithm != rate.SlidingWindowCounter {
+	if v.algorithm.Named() != rate.SlidingWindowCounter {
 		configs = append(configs, core.RuleConfig{Limit: v.delaying(s.t, 3, hour, hour)})
 	}
 	open := func(c core.RuleConfig) *core.Rule {

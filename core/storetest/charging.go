@@ -59,7 +59,7 @@ func rejectionIsCountedWhereAsked(s *scene, x, y variant) {
 	s.unchanged("tight, decided and asked again", d, s.peek(tight, "alice", 1))
 	uncounted := s.take(plain, "alice", 1)
 	switch x.name {
-	case "token_bucket", "leaky_bucket", "sliding_window_log", "sliding_window_counter":
+	case "token_bucket", "leaky_bucket", "sliding_window_log", "sliding_window_counter", "sliding_window_segments":
 		if d.RetryAfter <= uncounted.RetryAfter {
 			s.t.Fatalf("retry after %d; want more than the %d of a rule without count_rejected", d.RetryAfter, uncounted.RetryAfter)
 		}

@@ -48,7 +48,7 @@ func (s *scene) slow(name string, period, longest int64) *core.Rule {
 // waiters returns the variants that on_limit delay can make requests wait for. (Requests in a leaky bucket wait anyway, and have
 // departures of their own: it is in the table.)
 func waiters() []variant {
-	return but(rate.LeakyBucket, rate.SlidingWindowCounter)
+	return but(rate.LeakyBucket, rate.SlidingWindowCounter, rate.SlidingWindowSegments)
 }
 
 // departures is a history of one key: requests, their times, and when they depart.

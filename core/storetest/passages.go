@@ -27,7 +27,7 @@ func (p *passages) add(t *testing.T, l *rate.Limit, capacity, at, cost int64) {
 		p.list[i-1] = passage{at, cost}
 	}
 	period := l.Period
-	sum, previous := int64(0), int64(0)
+	sum, previous, oldest := int64(0), int64(0), int64(0)
 	for i := len(p.list) - 1; i >= 0; i-- {
 		from := p.list[i].at
 		if from > at {
@@ -45,16 +45,30 @@ func (p *passages) add(t *testing.T, l *rate.Limit, capacity, at, cost int64) {
 				previous += p.list[i].cost
 			}
 			counted = from/period == at/period
+		case rate.SlidingWindowSegments:
+			before := at/l.Quantum - from/l.Quantum
+			if before == l.Window {
+				oldest += p.list[i].cost
+			}
+			counted = before < l.Window
 		default:
 			most += p.drained(l, from, at)
 		}
 		if counted {
 			sum += p.list[i].cost
 		}
-		if used := sum + previous*(period-at%period)/period; used > most {
+		if used := sum + previous*(period-at%period)/period + share(l, oldest, at); used > most {
 			t.Fatalf("%s allows %d at %d: with that it is %d since %d; %d is the most\nall: %v", l, cost, at, used, from, most, p.list)
 		}
 	}
+}
+
+// share returns what the oldest segment still weighs.
+func share(l *rate.Limit, units, at int64) int64 {
+	if units == 0 {
+		return 0
+	}
+	return units * (l.Quantum - at%l.Quantum) / l.Quantum
 }
 
 // drained returns the most that drains from a bucket between two times.

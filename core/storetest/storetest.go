@@ -122,13 +122,16 @@ type variant struct {
 	interval  bool
 }
 
-// variants returns all algorithms that a configuration may name.
+// variants returns all algorithms but that of requests in flight.
 func variants() []variant {
 	var list []variant
-	for i, name := range rate.AlgorithmNames {
-		list = append(list, variant{name, rate.Algorithm(i + 1), false})
-		if rate.Algorithm(i+1) == rate.TokenBucket {
-			list = append(list, variant{name + " interval", rate.TokenBucket, true})
+	for a := rate.TokenBucket; a.String() != ""; a++ {
+		if a == rate.InFlight {
+			continue
+		}
+		list = append(list, variant{a.Row().Name, a, false})
+		if a == rate.TokenBucket {
+			list = append(list, variant{a.String() + " interval", a, true})
 		}
 	}
 	return list
@@ -148,7 +151,11 @@ func (v variant) limit(t *testing.T, units, period int64) *rate.Limit {
 
 // config returns the common part of a variant's limits. The period is in microseconds.
 func (v variant) config(requests, period int64) rate.LimitConfig {
-	return rate.LimitConfig{Algorithm: v.algorithm, Interval: v.interval, Requests: requests, Period: time.Duration(period) * time.Microsecond}
+	c := rate.LimitConfig{Algorithm: v.algorithm, Interval: v.interval, Requests: requests, Period: time.Duration(period) * time.Microsecond}
+	if v.algorithm == rate.SlidingWindowSegments {
+		c.Segments = 6
+	}
+	return c
 }
 
 func limit(t *testing.T, c rate.LimitConfig) *rate.Limit {

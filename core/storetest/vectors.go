@@ -177,12 +177,14 @@ func (p *player) setLimit(said []string) error {
 			c.Interval = true
 		case word == "burst":
 			c.Burst, err = words.ParseCount(value, rate.MaxRequests)
+		case word == "segments":
+			c.Segments, err = words.ParseCount(value, rate.MostSegments)
 		case word == "max_delay":
 			c.MaxDelay, err = rate.ParsePeriod(value)
 		case word == "time_zone":
 			c.Location, err = time.LoadLocation(value)
 		default:
-			err = fmt.Errorf("want burst, refill interval, max_delay, time_zone, count_rejected, soft, penalty, count, on_limit delay or candidate, not %q", word)
+			err = fmt.Errorf("want burst, segments, refill interval, max_delay, time_zone, count_rejected, soft, penalty, count, on_limit delay or candidate, not %q", word)
 		}
 		if err != nil {
 			return err

@@ -66,7 +66,7 @@ func (w wayOfViewing) has(v variant) bool {
 	if v.algorithm == rate.LeakyBucket {
 		return !w.soft && !w.counts && !w.wait
 	}
-	return !w.wait || v.algorithm != rate.SlidingWindowCounter
+	return !w.wait || v.algorithm.Named() != rate.SlidingWindowCounter
 }
 
 // viewing is a history of one key under several limits.
@@ -234,7 +234,7 @@ func aLowerLimitForgetsNothing(s *scene, v variant) {
 	// What was rejected counts, but the limit of a bucket or a window was used up anyway, and a log keeps as many entries as it
 	// has.
 	left := int64(10)
-	if v.algorithm == rate.SlidingWindowCounter {
+	if v.algorithm.Named() == rate.SlidingWindowCounter {
 		left -= 3
 	}
 	s.no("more of 100 than is left, 90 being used", s.take(high, "alice", left+1), left)

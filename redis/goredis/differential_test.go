@@ -90,6 +90,7 @@ type variant struct {
 	algorithm rate.Algorithm
 	interval  bool
 	calendar  bool
+	segments  int64
 }
 
 var (
@@ -100,13 +101,14 @@ var (
 	calendar      = variant{algorithm: rate.FixedWindow, calendar: true}
 	slidingLog    = variant{algorithm: rate.SlidingWindowLog}
 	slidingCount  = variant{algorithm: rate.SlidingWindowCounter}
-	everyVariant  = []variant{tokenBucket, intervals, leakyBucket, fixedWindow, calendar, slidingLog, slidingCount}
+	segments      = variant{algorithm: rate.SlidingWindowCounter, segments: 5}
+	everyVariant  = []variant{tokenBucket, intervals, leakyBucket, fixedWindow, calendar, slidingLog, slidingCount, segments}
 	everyKind     = append(kindsOfOne(), kind{"several rules", everyVariant, 5, 3})
 	calendarZones = []string{"UTC", "Europe/Berlin", "America/Sao_Paulo", "Pacific/Apia", "Asia/Kathmandu", "Antarctica/Troll"}
 )
 
 func kindsOfOne() []kind {
-	names := []string{"token_bucket", "token_bucket interval", "leaky_bucket", "fixed_window", "calendar", "sliding_window_log", "sliding_window_counter"}
+	names := []string{"token_bucket", "token_bucket interval", "leaky_bucket", "fixed_window", "calendar", "sliding_window_log", "sliding_window_counter", "segments"}
 	var kinds []kind
 	for i, v := range everyVariant {
 		kinds = append(kinds, kind{names[i], []variant{v}, 1, 1})
@@ -590,7 +592,7 @@ const (
 //   - Redis has let the key expire, and the clock is set back to before that. (The memory forgets nothing: see begin.)
 //   - The limit was lowered after a bucket was charged: Redis lets its key expire when the former limit would have been
 //     whole, unless the lower one has rejected a request since.
-//   - A log was looked at and not charged. The memory keeps the time of the look, and the key's time does not go back before it. A look at a
+//   - A log, or a key with segments, was looked at and not charged. The memory keeps the time of the look, and the key's time does not go back before it. A look at a
 //     time so early that the log starts afresh empties the log. Redis writes only when it charges.
 type trail struct {
 	at      int64 // the time of the key's state, for buckets and logs: that of the last charge, or of the one before if the clock had stepped back
@@ -599,39 +601,44 @@ type trail struct {
 	expires int64 // when the key expires in Redis, in milliseconds
 	whole   int64 // when its state begins to make no difference
 	gone    bool  // it has expired
-	floor   int64 // for sliding_window_counter: the value of whole when the key had expired, while its window lasts
+	floor   int64 // for sliding_window_counter, also with segments: the value of whole when the key had expired, while its window lasts
 }
 
 // follow notes the effect of a decision on a key.
 func (c *contender) follow(client string, now int64, decision *rate.Decision, charged bool) {
-	k, p := c.trails[client], c.period()
+	k, p, at := c.trails[client], c.period(), now
+	begun := now - now%p // when the present window began, or the present segment
+	if n := c.variant.segments; n > 0 {
+		begun = now - now%((p+n-1)/n)
+		at = begun // the time of the state
+	}
 	if k == nil {
 		if !charged {
 			return
 		}
-		k = &trail{at: now, looked: now}
+		k = &trail{at: at, looked: at}
 		c.trails[client] = k
 	}
 	if !charged {
 		if k.looked-now > p {
-			k.looked = now
+			k.looked = at
 			k.emptied = true
 		} else {
-			k.looked = max(k.looked, now)
+			k.looked = max(k.looked, at)
 		}
 		return
 	}
 	if k.at < now || k.at-now > p {
-		k.at = now
+		k.at = at
 	}
-	k.looked = k.at
-	k.emptied = false
-	if k.gone && c.variant == slidingCount {
-		// Besides the count of this window the memory still has that of the one before. It makes no difference, unless the clock is set
+	if k.gone && c.variant == slidingCount || (k.gone || k.emptied) && c.variant == segments {
+		// Besides the count of this window one of the stores still has that of the one before. It makes no difference, unless the clock is set
 		// back.
 		k.floor = k.whole
 	}
-	if now-now%p > k.floor {
+	k.looked = k.at
+	k.emptied = false
+	if begun > k.floor {
 		k.floor = 0
 	}
 	k.whole = after(now, decision.ResetAfter)
@@ -660,7 +667,7 @@ func (c *contender) agree(k *trail, to int64) bool {
 		return false
 	}
 	p := c.period()
-	if c.variant.algorithm == rate.SlidingWindowLog {
+	if c.variant.algorithm == rate.SlidingWindowLog || c.variant.segments > 0 {
 		startsOver := to < k.at-p
 		if k.emptied {
 			return (to >= k.whole || startsOver) && (to >= k.looked || to < k.looked-p)
@@ -765,7 +772,7 @@ func (d *duel) cost(c *contender) int64 {
 // randomLimit returns a valid limit: a small one, an ordinary one, or an extreme one.
 func (d *duel) randomLimit(v variant) rate.LimitConfig {
 	for {
-		c := rate.LimitConfig{Algorithm: v.algorithm, Interval: v.interval}
+		c := rate.LimitConfig{Algorithm: v.algorithm, Interval: v.interval, Segments: v.segments}
 		if v.calendar {
 			c.Calendar = rate.Day + rate.Calendar(d.r.IntN(3))
 			location, err := time.LoadLocation(calendarZones[d.r.IntN(len(calendarZones))])
@@ -926,7 +933,7 @@ func TestOthersChargesAreNotGivenBack(t *testing.T) {
 			other := newStore(t, redis.Config{Prefix: prefix, WallClock: clock.Now}, goredis.Config{Addresses: []string{server.Addr()}})
 			memory := memory.New(memory.Config{Clock: clock.Now})
 			open := func(s core.Store, name string, requests int64) *core.Rule {
-				l := rate.LimitConfig{Algorithm: c.variant.algorithm, Interval: c.variant.interval, Requests: requests, Period: time.Minute}
+				l := rate.LimitConfig{Algorithm: c.variant.algorithm, Interval: c.variant.interval, Segments: c.variant.segments, Requests: requests, Period: time.Minute}
 				if c.variant.algorithm == rate.LeakyBucket {
 					l.MaxDelay = time.Hour
 				}

@@ -95,9 +95,12 @@ func (a *attacked) change() {
 
 // Whatever happens to connections, nodes and the limit, real nodes and a real Redis admit nothing beyond the limit that is in force.
 func TestNothingIsAdmittedBeyondALimitUnderAttack(t *testing.T) {
-	for i, algorithm := range []rate.Algorithm{rate.FixedWindow, rate.SlidingWindowCounter, rate.SlidingWindowLog, rate.TokenBucket} {
-		t.Run(algorithm.String(), func(t *testing.T) {
+	for i, algorithm := range []rate.Algorithm{rate.FixedWindow, rate.SlidingWindowCounter, rate.SlidingWindowLog, rate.TokenBucket, rate.SlidingWindowSegments} {
+		t.Run(algorithm.Row().Name, func(t *testing.T) {
 			limit := rate.LimitConfig{Algorithm: algorithm, Requests: 2000, Period: 20 * time.Second}
+			if algorithm == rate.SlidingWindowSegments {
+				limit.Segments = 10
+			}
 			a := &attacked{leasing: newLeasing(t, 0, core.RuleConfig{Name: "r"}, limit), random: rand.New(rand.NewPCG(uint64(i), 5)), limit: limit}
 			a.memory = memory.New(memory.Config{Clock: a.time.Load})
 			a.judge = []core.Check{{Rule: a.rule(a.memory, core.Strict), Key: "k"}}

@@ -17,6 +17,7 @@ import (
 var leasedLimits = map[string]rate.LimitConfig{
 	"fixed_window":           {Algorithm: rate.FixedWindow, Requests: 600, Period: 3 * time.Second},
 	"sliding_window_counter": {Algorithm: rate.SlidingWindowCounter, Requests: 500, Period: 2 * time.Second},
+	"segments":               {Algorithm: rate.SlidingWindowCounter, Requests: 500, Period: 2 * time.Second, Segments: 7},
 	"sliding_window_log":     {Algorithm: rate.SlidingWindowLog, Requests: 300, Period: 1500 * time.Millisecond},
 	"a long log":             {Algorithm: rate.SlidingWindowLog, Requests: 3000, Period: 5 * time.Second},
 	"token_bucket":           {Algorithm: rate.TokenBucket, Requests: 200, Burst: 400, Period: time.Second},

@@ -169,7 +169,7 @@ func (h *overflowHistory) make(name string, beside *rate.Limit) *policed {
 		}
 		b, _ := core.NewRule(config)
 		for _, r := range append([]*core.Rule{a}, a.Beside()...) {
-			h.logs = h.logs || r.Limit.Algorithm == rate.SlidingWindowLog
+			h.logs = h.logs || r.Limit.IsLog
 		}
 		c := &policed{
 			name:    config.Name,
@@ -194,6 +194,7 @@ func (h *overflowHistory) randomTwin(of *rate.Limit, delays bool) *rate.Limit {
 			Period:    time.Duration(of.Period) * time.Microsecond,
 			Delays:    delays,
 			Interval:  of.Interval(),
+			Segments:  of.Segments(),
 		}
 		if of.Algorithm <= rate.LeakyBucket {
 			c.Requests = of.Requests
@@ -258,6 +259,9 @@ func (h *overflowHistory) randomLimit(delays bool) *rate.Limit {
 		}
 		if h.r.IntN(3) == 0 {
 			c.Burst = 1 + h.r.Int64N(10)
+		}
+		if c.Algorithm == rate.SlidingWindowCounter && h.r.IntN(2) == 0 {
+			c.Segments = 2 + h.r.Int64N(9)
 		}
 		if delays || h.r.IntN(3) == 0 {
 			c.MaxDelay = h.randomSpan()

@@ -60,6 +60,9 @@ func randomTale(r *rand.Rand) tale {
 			s.config.Burst = int64(float64(s.config.Requests)*(0.3+r.Float64())) + 2
 		}
 	}
+	if s.config.Algorithm == rate.SlidingWindowCounter && r.IntN(2) == 0 {
+		s.config.Segments = 2 + r.Int64N(20)
+	}
 	if r.IntN(4) == 0 {
 		s.costs = 4
 	}
@@ -195,10 +198,13 @@ func TestTheExcessUnderCutsAgainAndAgain(t *testing.T) {
 func TestTheUsualExcessOfReplicas(t *testing.T) {
 	underrace.OneGoroutine(t)
 	server := redistest.Start(t, redistest.WithClock())
-	for _, algorithm := range []rate.Algorithm{rate.FixedWindow, rate.SlidingWindowCounter, rate.SlidingWindowLog, rate.TokenBucket} {
+	for _, algorithm := range []rate.Algorithm{rate.FixedWindow, rate.SlidingWindowCounter, rate.SlidingWindowLog, rate.TokenBucket, rate.SlidingWindowSegments} {
 		for _, nodes := range []int{3, 10, 30} {
 			r := rand.New(rand.NewPCG(uint64(nodes), 7))
 			s := tale{nodes: nodes, every: time.Second, trip: 1000, load: 2, costs: 1, config: rate.LimitConfig{Algorithm: algorithm, Period: time.Minute, Requests: int64(1000 * nodes)}}
+			if algorithm == rate.SlidingWindowSegments {
+				s.config.Segments = 12
+			}
 			stats := s.play(t, server, fmt.Sprint("usual ", nodes), 5, r)
 			per := 100 / float64(s.config.Requests)
 			t.Logf("%s, %d nodes: %.2f %% of the limit beyond it, of a bound of %.2f %%; %d calls that waited and %d others for %d requests; %d admitted", algorithm, nodes,

@@ -112,6 +112,10 @@ type Rule struct {
 	// Unix epoch.
 	Refill string `json:"refill,omitempty" yaml:"refill,omitempty"`
 
+	// In how many segments, 2 to 60, a sliding_window_counter counts a period, in place of two whole windows. The more there are, the nearer it is to a
+	// sliding_window_log; each takes 4 bytes a key. The default is two windows.
+	Segments string `json:"segments,omitempty" yaml:"segments,omitempty"`
+
 	// What one request counts for: a whole number, or the header:NAME, query:NAME or cookie:NAME that has the number. A value
 	// that is less than 1 or not a number counts as 1. The default is 1.
 	Cost string `json:"cost,omitempty" yaml:"cost,omitempty"`
