@@ -13,7 +13,6 @@ import (
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/metrics"
-	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/redis"
 	"go.uber.org/zap"
 )
@@ -22,7 +21,7 @@ import (
 // reloads.
 type adapting struct {
 	mu      sync.Mutex
-	app     *App
+	of      *advisedRules
 	board   *advice.Board  // of the last configuration with an advisor; nil: there was none
 	advised *front.Advised // nil: there is no advisor
 	poller  *advice.Poller // nil: there is no advisor but the builtin one
@@ -31,18 +30,25 @@ type adapting struct {
 	builtin builtin
 }
 
-// metrics returns the advice of an app, as metrics show it; none without an advisor, or before it begins.
-func (g *adapting) metrics(a *App) []metrics.Advice {
+// advisedRules are the rules of a configuration that an advisor advises on.
+type advisedRules struct {
+	*Advisor
+	redis *redis.Store // by which the nodes of a fleet agree on who polls; nil: each does
+	rules func() map[string]*front.AdaptedRule
+}
+
+// metrics returns the advice on the rules of a configuration, as metrics show it; none without an advisor, or before it begins.
+func (g *adapting) metrics(a *advisedRules) []metrics.Advice {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if a.Advisor == nil || g.app != a || g.board == nil {
+	if a == nil || g.of != a || g.board == nil {
 		return nil
 	}
 	polls := int64(0)
 	if g.poller != nil {
 		polls = g.poller.Health().Polls
 	}
-	return []metrics.Advice{{Board: g.board, Polls: polls, Applies: a.Advisor.Mode == "apply"}}
+	return []metrics.Advice{{Board: g.board, Polls: polls, Applies: a.applies()}}
 }
 
 // adviceClock is the time by which advice goes: microseconds since the Unix epoch, ticks of a second, and how a poller waits (nil: by itself). Tests
@@ -65,21 +71,21 @@ var adviceClock = struct {
 }
 
 // use has the advice of a configuration apply, and no other; nil: there is none.
-func (g *adapting) use(a *App) {
+func (g *adapting) use(a *advisedRules) {
 	g.end()
-	if a == nil || a.Advisor == nil {
+	if a == nil {
 		g.board, g.builtin = nil, builtin{}
 		return
 	}
 	g.mu.Lock()
-	g.app = a
-	g.advised = a.Advisor.advised()
-	if store := a.limiter.Redis; store != nil {
-		g.advised.Agree = redis.Agreeing(store, a.Advisor.fleet, a.Advisor.URL)
+	g.of = a
+	g.advised = a.advised()
+	if a.redis != nil {
+		g.advised.Agree = redis.Agreeing(a.redis, a.fleet, a.URL)
 	}
 	g.mu.Unlock()
 	g.refresh(a)
-	if a.Advisor.URL != front.BuiltinAdvisor {
+	if a.URL != front.BuiltinAdvisor {
 		g.poll(a.Advisor)
 	}
 	stop, ended := make(chan struct{}), make(chan struct{})
@@ -99,18 +105,12 @@ func (g *adapting) end() {
 	<-g.ended
 	g.advised.End()
 	g.mu.Lock()
-	g.app, g.advised, g.poller, g.stop = nil, nil, nil, nil
+	g.of, g.advised, g.poller, g.stop = nil, nil, nil, nil
 	g.mu.Unlock()
 }
 
-// placeOf returns the place where an adaptable rule of the handler decides.
-func (h *Handler) placeOf(r *ruleset.Rule) *front.Place {
-	a := h.app.Advisor
-	return &front.Place{Rule: r, Limiter: h.limiter.Limiter, Applies: a != nil && a.applies()}
-}
-
-// applies reports whether advice is carried out, and not only shown.
-func (a *Advisor) applies() bool { return a.Mode == "apply" }
+// applies reports whether advice is carried out, and not only shown. Nobody's is not.
+func (a *Advisor) applies() bool { return a != nil && a.Mode == "apply" }
 
 // tick carries advice out each second.
 func (g *adapting) tick(advised *front.Advised, stop, ended chan struct{}) {
@@ -133,25 +133,25 @@ func (g *adapting) tick(advised *front.Advised, stop, ended chan struct{}) {
 func (g *adapting) advise(now time.Time, advised *front.Advised) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.app != nil && g.app.Advisor.URL == front.BuiltinAdvisor {
+	if g.of != nil && g.of.URL == front.BuiltinAdvisor {
 		g.builtin.tick(now, advised)
 	}
 }
 
 // refresh takes over the rules of a configuration, which may have changed, and puts in force what advice had made of them.
-func (g *adapting) refresh(a *App) {
+func (g *adapting) refresh(a *advisedRules) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.app != a || g.advised == nil {
+	if a == nil || g.of != a {
 		return
 	}
-	rules := a.adaptedRules()
-	c := advice.BoardConfig{PublicKey: a.Advisor.key, Advisor: a.Advisor.URL + " " + a.Advisor.fleet, Applies: a.Advisor.applies()}
-	warmUp := cmp.Or(time.Duration(a.Advisor.WarmUp), front.DefaultAdvisorWarmUp).Microseconds()
-	c.Rules = front.SettingsOf(rules, a.Advisor.Gates, warmUp, func(label string, err error) {
+	rules := a.rules()
+	c := advice.BoardConfig{PublicKey: a.key, Advisor: a.URL + " " + a.fleet, Applies: a.applies()}
+	warmUp := cmp.Or(time.Duration(a.WarmUp), front.DefaultAdvisorWarmUp).Microseconds()
+	c.Rules = front.SettingsOf(rules, a.Gates, warmUp, func(label string, err error) {
 		a.logger.Error("advice cannot change the rule", zap.String("rule", label), zap.Error(err))
 	})
-	if a.Advisor.URL == front.BuiltinAdvisor {
+	if a.URL == front.BuiltinAdvisor {
 		g.builtin.use(rules, c.Rules, a.logger)
 	}
 	g.board = g.advised.Renew(c, rules, g.board, adviceClock.now(), guardNow())
@@ -171,7 +171,7 @@ func (g *adapting) poll(a *Advisor) {
 		Now: adviceClock.now, Wait: adviceClock.wait,
 	})
 	if err != nil { // the settings were checked
-		g.app.logger.Error("advice cannot be fetched", zap.Error(err))
+		a.logger.Error("advice cannot be fetched", zap.Error(err))
 		return
 	}
 	poller.Start()
@@ -192,48 +192,6 @@ func (a *Advisor) noteRefusal(refusal *advice.Refusal) *advice.Refusal {
 		a.refused = refusal.Reason
 	}
 	return refusal
-}
-
-// adaptedRules returns the adaptable rules of a configuration by label, with the guards of the handlers that they are in.
-func (a *App) adaptedRules() map[string]*front.AdaptedRule {
-	rules := make(map[string]*front.AdaptedRule)
-	add := func(h *Handler, p *front.Place, name string) {
-		if p == nil {
-			return
-		}
-		label := metrics.LabelOf(h.Namespace, name)
-		r := rules[label]
-		if r == nil {
-			r = new(front.AdaptedRule)
-			rules[label] = r
-		}
-		for _, other := range r.Places {
-			if other == p { // a set that several handlers share
-				return
-			}
-		}
-		r.Places = append(r.Places, p)
-		var watched front.Watched // of nobody
-		if state := h.guarded.state(); state != nil {
-			if of := state.tracked(label); of != nil {
-				watched = front.Watched{Guard: state.Guard, Rule: of}
-			}
-		}
-		r.Guards = append(r.Guards, watched)
-	}
-	a.files.mu.Lock()
-	defer a.files.mu.Unlock()
-	for _, h := range a.handlers {
-		for _, z := range h.zones {
-			add(h, z.place, z.Rule.Name)
-		}
-		if view := h.files.Load(); view != nil {
-			for i, p := range view.set.places {
-				add(h, p, view.set.Rules[i].Name)
-			}
-		}
-	}
-	return rules
 }
 
 // advised returns what carries the advisor's advice out.

@@ -68,8 +68,10 @@ func showHealth(a *App, r *http.Request) (any, error) {
 		age := float64(st.Age) / 1e6
 		answer.Stores = append(answer.Stores, storeAnswer{Store: "storage", Keys: &st.Keys, Storage: s.Name, Instances: &st.Instances, Damaged: &st.Damaged, Age: &age, Failing: st.Failing})
 	}
-	answer.Guards = a.guards()
-	answer.Advisor = a.memory.adapting.health(a)
+	for _, g := range a.guards() {
+		answer.Guards = append(answer.Guards, g.answer())
+	}
+	answer.Advisor = a.memory.adapting.health(a.advised)
 	for _, d := range a.queues() {
 		answer.Deferred = append(answer.Deferred, d.queueAnswer(d.worker.Sums()))
 	}

@@ -38,6 +38,7 @@ type App struct {
 	Advisor *Advisor `json:"advisor,omitempty"`
 
 	limiter   *stores.Limiter // over the default store
+	advised   *advisedRules   // nil: there is no advisor
 	memory    *sharedMemory
 	maxKeys   int
 	sweep     time.Duration
@@ -99,18 +100,22 @@ func (a *App) Provision(ctx caddy.Context) error {
 	}
 	a.line = new(line)
 	a.limiter = stores.NewLimiter(memory.store, stores.MemoryName)
-	if a.StoreRaw == nil {
-		return nil
+	if a.StoreRaw != nil {
+		mod, err := ctx.LoadModule(a, "StoreRaw")
+		if err != nil {
+			return fmt.Errorf("store: %w", err)
+		}
+		if m, ok := mod.(*stores.MemoryStore); ok {
+			a.maxKeys = m.MaxKeys
+		}
+		if a.limiter, err = stores.LimiterOver(mod, memory.store); err != nil {
+			return err
+		}
 	}
-	mod, err := ctx.LoadModule(a, "StoreRaw")
-	if err != nil {
-		return fmt.Errorf("store: %w", err)
+	if a.Advisor != nil {
+		a.advised = &advisedRules{a.Advisor, a.limiter.Redis, a.adaptedRules}
 	}
-	if m, ok := mod.(*stores.MemoryStore); ok {
-		a.maxKeys = m.MaxKeys
-	}
-	a.limiter, err = stores.LimiterOver(mod, memory.store)
-	return err
+	return nil
 }
 
 // register adds a zone to the registry. It returns an error if a zone, or a rule in a file, of the same name differs from it.
@@ -396,10 +401,11 @@ func (s *sharedMemory) leave(a *App) {
 func (s *sharedMemory) putInForce(a *App) {
 	before := s.inForce
 	s.inForce = a
-	s.adapting.use(a)
 	if a == nil {
+		s.adapting.use(nil)
 		return
 	}
+	s.adapting.use(a.advised)
 	for _, h := range a.handlers {
 		h.guarded.putInForce()
 	}
@@ -452,3 +458,16 @@ var (
 	_ caddy.CleanerUpper = (*App)(nil)
 	_ caddy.Destructor   = (*sharedMemory)(nil)
 )
+
+// guards returns the guards in force, each once.
+func (a *App) guards() []*guarded {
+	var list []*guarded
+	seen := make(map[*guardState]bool)
+	for _, h := range a.handlers {
+		if g := h.guarded; g != nil && !seen[g.guardState] {
+			seen[g.guardState] = true
+			list = append(list, g)
+		}
+	}
+	return list
+}

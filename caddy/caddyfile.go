@@ -273,7 +273,10 @@ func (h *Handler) settings() []syntax.Setting {
 		{Word: "log_key", To: &h.LogKey},
 		syntax.WordTo("log_level", &h.LogLevel, "debug", "info", "warn", "error", "off"),
 		syntax.DurationTo("log_interval", &h.LogInterval, "1s", "1h"),
-		{Word: "guard", To: h.guardBlock},
+		{Word: "guard", To: func(d *caddyfile.Dispenser) error {
+			h.Guard = new(Guard)
+			return h.Guard.read(d)
+		}},
 	}
 }
 

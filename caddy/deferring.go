@@ -57,21 +57,6 @@ const leastTimeout = 2 * time.Second
 // jobPause is the pause after the first attempt at a job; each further one is twice as long, up to deferral.MostPause.
 const jobPause = 5 * time.Second
 
-// provisionDeferring makes the handler ready to defer, if one of its zones does. All zones have been provisioned.
-func (h *Handler) provisionDeferring() error {
-	zone, name, err := syntax.DeferringZone(h.RateLimits)
-	if zone == nil || err != nil {
-		return err
-	}
-	of := h.zones[slices.IndexFunc(h.zones, func(z *openZone) bool { return z.Zone == zone })]
-	d := &deferring{h: h, zone: of, config: zone.Defer.WithDefaults(name), rules: make(map[string]*front.Rule), results: make(map[string]bool), ready: make(chan struct{})}
-	if err := d.provision(name); err != nil {
-		return fmt.Errorf("zone %q: %w", name, err)
-	}
-	h.deferring = d
-	return nil
-}
-
 // provision makes the queue ready. It does not wait for Redis.
 func (d *deferring) provision(name string) error {
 	h, c := d.h, d.config
@@ -271,7 +256,7 @@ func asSent(r *http.Request) *http.Request {
 // serveJob answers a request about a job.
 func (d *deferring) serveJob(w http.ResponseWriter, r *http.Request) error {
 	if r.TLS != nil && !r.TLS.HandshakeComplete { // anybody may have sent it once more
-		return d.h.refuse(w, http.StatusTooEarly, front.ErrEarly)
+		return d.h.errors.refuse(w, http.StatusTooEarly, front.ErrEarly)
 	}
 	d.desk.ServeHTTP(w, asSent(r))
 	return nil
@@ -373,9 +358,9 @@ func (d *deferring) accept(w http.ResponseWriter, r *http.Request, q *front.Inqu
 		d.worker.Wake()
 		return true, nil
 	case errors.Is(err, deferral.ErrBody):
-		return true, d.h.refuse(w, http.StatusBadRequest, err)
+		return true, d.h.errors.refuse(w, http.StatusBadRequest, err)
 	case errors.Is(err, deferral.ErrReused):
-		return true, d.h.refuse(w, http.StatusUnprocessableEntity, err)
+		return true, d.h.errors.refuse(w, http.StatusUnprocessableEntity, err)
 	case errors.As(err, new(*deferral.FullError)), errors.Is(err, deferral.ErrTooLate):
 	default:
 		d.h.limiter.Failed(err)

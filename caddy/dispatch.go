@@ -26,35 +26,6 @@ import (
 	"github.com/proxyweir/weir/deferral"
 )
 
-// dispatch is a deferred request that is being done. It is in the request's context, where no client can put it.
-type dispatch struct {
-	wait time.Duration // not 0: a handler behind has turned it away for so long
-}
-
-type dispatchKey struct{}
-
-// dispatchOf returns the dispatch of a request; nil: a client has sent it.
-func dispatchOf(r *http.Request) *dispatch {
-	d, _ := r.Context().Value(dispatchKey{}).(*dispatch)
-	return d
-}
-
-// turnAway has a deferred request wait for so many microseconds longer, rather than end with an answer of this program's. It reports whether it
-// is one.
-func (d *dispatch) turnAway(wait int64) bool {
-	if d == nil {
-		return false
-	}
-	if wait <= 0 { // rate.Never
-		wait = time.Minute.Microseconds()
-	}
-	d.wait = time.Duration(wait) * time.Microsecond
-	return true
-}
-
-// errTurnedAway ends a request that was turned away.
-var errTurnedAway = errors.New("the deferred request has to wait")
-
 // do does a job, if the limiter admits it now.
 func (d *deferring) do(a *deferral.Attempt) deferral.Outcome {
 	var k surroundings
@@ -186,7 +157,7 @@ func (d *deferring) call(w http.ResponseWriter, r *http.Request, of inquirer) (e
 			d.h.logger.Error("a deferred request has made a handler panic", zap.Any("error", cause), zap.ByteString("stack", debug.Stack()))
 		}
 	}()
-	return d.h.pass(w, r, d.behind, of)
+	return d.h.guarded.pass(w, r, d.behind, of)
 }
 
 // answerError answers a request that has failed, as its server does: by its error routes, if it has any.

@@ -44,7 +44,7 @@ func newFileSet(files []*ruleset.File, h *Handler, limiter *stores.Limiter, name
 		descriptors: make(map[*ruleset.Domain][]*reporter),
 	}
 	for _, r := range set.Rules {
-		rep := newReporter(h, namespace, r.Name, keyReader(r))
+		rep := h.newReporter(r.Name, keyReader(r))
 		for _, one := range r.Limits.Rules() {
 			one.Note(rep)
 		}
@@ -61,7 +61,7 @@ func newFileSet(files []*ruleset.File, h *Handler, limiter *stores.Limiter, name
 	for _, d := range set.Domains {
 		reporters := make([]*reporter, 0, len(d.Rules()))
 		for _, r := range d.Rules() {
-			rep := newReporter(h, namespace, r.Name(), nil)
+			rep := h.newReporter(r.Name(), nil)
 			r.Note(rep)
 			reporters = append(reporters, rep)
 			s.shadows = s.shadows || r.Shadow

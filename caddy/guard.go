@@ -78,19 +78,18 @@ func (g *Guard) priority(d *caddyfile.Dispenser) error {
 	return syntax.NoBlock(d, "guard: ", "priority")
 }
 
-// guardBlock reads guard [<name>] [{ ... }].
-func (h *Handler) guardBlock(d *caddyfile.Dispenser) error {
-	h.Guard = new(Guard)
+// read reads guard [<name>] [{ ... }].
+func (g *Guard) read(d *caddyfile.Dispenser) error {
 	line := d.Token()
 	if args := d.RemainingArgs(); len(args) > 1 {
 		return d.Errf("guard: takes one name, not %q", args)
 	} else if len(args) == 1 {
-		h.Guard.Name = args[0]
+		g.Name = args[0]
 	}
-	if _, err := syntax.ReadBlock(d, "guard", h.Guard.settings(), nil); err != nil {
+	if _, err := syntax.ReadBlock(d, "guard", g.settings(), nil); err != nil {
 		return err
 	}
-	if err := h.Guard.check(); err != nil {
+	if err := g.check(); err != nil {
 		return syntax.ErrorAt(line, err)
 	}
 	return nil
@@ -144,7 +143,10 @@ type guarded struct {
 	id       string
 	priority *syntax.Template // nil: no request has priority
 	values   map[string]bool
-	h        *Handler
+	config   guard.Config
+	jitter   float64 // of the waits of those who are turned away
+	errors   *errorRoutes
+	logger   *zap.Logger
 }
 
 // guardState is what survives reloads.
@@ -224,6 +226,14 @@ func (s *guardState) addMetrics(p *metrics.Page) {
 	})
 }
 
+// addGuards adds what all guards are at.
+func addGuards(p *metrics.Page) {
+	guards.Range(func(_, value any) bool {
+		value.(*guardState).addMetrics(p)
+		return true
+	})
+}
+
 // Destruct implements caddy.Destructor.
 func (s *guardState) Destruct() error {
 	return nil
@@ -235,47 +245,28 @@ var (
 	guardNow   = func() int64 { return time.Since(guardBegun).Microseconds() }
 )
 
-// provisionGuard makes the handler's guard ready.
-func (h *Handler) provisionGuard() error {
-	g := h.Guard
-	if g == nil {
-		return nil
-	}
-	if err := g.check(); err != nil {
-		return err
-	}
-	for _, other := range h.app.handlers {
-		if other.Guard != nil && other.Guard.Name == g.Name && other.Namespace == h.Namespace && !g.alike(other.Guard) {
-			return fmt.Errorf("guard %q: two handlers define it differently; handlers with guards of one name share it, so define it alike, or give one of them another name", g.Name)
-		}
-	}
-	for _, other := range h.app.handlers {
-		if g.Name == "" && other.Guard != nil && other.Guard.Name == "" && other.Namespace == h.Namespace {
-			h.logger.Warn("several handlers share the guard that has no name; where they stand before different services, name each: guard <name>")
-			break
-		}
-	}
+// newGuarded makes a guard ready, whose settings were checked.
+func newGuarded(g *Guard, namespace string, jitter float64, errors *errorRoutes, logger *zap.Logger) (*guarded, error) {
 	label := g.Name
-	if h.Namespace != "" {
-		label = h.Namespace + "/" + g.Name
+	if namespace != "" {
+		label = namespace + "/" + g.Name
 	}
 	value, _, err := guards.LoadOrNew(label, func() (caddy.Destructor, error) {
 		return newGuardState(label, g.config()), nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s := value.(*guardState)
-	h.guarded = &guarded{guardState: s, id: label, h: h}
+	made := &guarded{guardState: value.(*guardState), id: label, config: g.config(), jitter: jitter, errors: errors, logger: logger}
 	if p := g.Priority; p != nil {
-		h.guarded.priority, _ = syntax.NewTemplate(p.Source)
-		h.guarded.values = make(map[string]bool, len(p.Values))
+		made.priority, _ = syntax.NewTemplate(p.Source)
+		made.values = make(map[string]bool, len(p.Values))
 		for _, v := range p.Values {
-			spelt, _ := h.guarded.priority.Source().Spell(v) // which validate has checked
-			h.guarded.values[spelt] = true
+			spelt, _ := made.priority.Source().Spell(v) // which check has checked
+			made.values[spelt] = true
 		}
 	}
-	return nil
+	return made, nil
 }
 
 // state returns what survives reloads; nil: there is no guard.
@@ -286,10 +277,18 @@ func (g *guarded) state() *guardState {
 	return g.guardState
 }
 
+// learn has the guard learn the demand of a reporter's rule, until that is closed.
+func (g *guarded) learn(r *reporter) {
+	if g != nil {
+		r.tracked = g.track(r.stats.Label)
+		r.untrack = func() { g.untrack(r.stats.Label) }
+	}
+}
+
 // putInForce has the bounds of the configuration hold, which others share until then: one that is refused changes nothing.
 func (g *guarded) putInForce() {
 	if g != nil {
-		config := g.h.Guard.config()
+		config := g.config
 		config.Tell = g.tell
 		guard.Bound(g.Guard, config)
 	}
@@ -297,14 +296,14 @@ func (g *guarded) putInForce() {
 
 // tell logs that the guard begins to limit requests, or stops.
 func (g *guarded) tell(c guard.Change) {
-	log, message := g.h.logger.Warn, "the guard begins to limit requests"
+	log, message := g.logger.Warn, "the guard begins to limit requests"
 	if !c.Begins {
-		log, message = g.h.logger.Info, "the guard stops limiting requests"
+		log, message = g.logger.Info, "the guard stops limiting requests"
 	}
 	log(message, zap.String("guard", g.label), zap.String("why", front.GuardChange(c)), zap.Int64("limit", c.Limit), zap.Int64("under_way", c.UnderWay), zap.Bool("shadow", c.Shadow))
 }
 
-// leave undoes provisionGuard.
+// leave undoes newGuarded.
 func (g *guarded) leave() {
 	if g != nil {
 		_, _ = guards.Delete(g.id)
@@ -353,8 +352,7 @@ var overloaded = caddyhttp.HandlerError{StatusCode: http.StatusServiceUnavailabl
 
 // turnAway answers a request that the guard does not let through, or returns the error for the site's error routes.
 func (g *guarded) turnAway(w http.ResponseWriter, r *http.Request, why int64) error {
-	h := g.h
-	after := front.GuardWait(why, h.Jitter)
+	after := front.GuardWait(why, g.jitter)
 	if dispatchOf(r).turnAway(after) {
 		return errTurnedAway
 	}
@@ -369,7 +367,7 @@ func (g *guarded) turnAway(w http.ResponseWriter, r *http.Request, why int64) er
 			extra.Set(zap.String("rate_limit_guard", front.GuardReason(why)))
 		}
 	}
-	if h.leaveToErrorRoutes(r, server, overloaded) {
+	if g.errors.take(r, server, overloaded) {
 		return overloaded
 	}
 	front.Overloaded(w, r, after)

@@ -132,7 +132,7 @@ type Handler struct {
 	events      *caddyevents.App
 	ctx         caddy.Context
 	logger      *zap.Logger
-	enclosed    bool            // a subroute around this handler has error routes of its own
+	errors      errorRoutes     // who answers what is refused
 	untrusting  bool            // its server has no trusted_proxies
 	exempted    map[string]bool // the zones and rules that were already warned of for that
 	guarded     *guarded        // nil: there is no guard
@@ -182,6 +182,7 @@ func (h *Handler) provision(ctx caddy.Context) error {
 	}
 	h.events = events.(*caddyevents.App)
 	h.fields, _ = answer.ParseFields(h.Headers)
+	h.errors.response = h.Response
 	if err := h.provisionGuard(); err != nil {
 		return err
 	}
@@ -290,7 +291,7 @@ func (h *Handler) provisionSurroundings(ctx caddy.Context) {
 	for _, mod := range ctx.Modules() {
 		switch mod := mod.(type) {
 		case *caddyhttp.Subroute:
-			h.enclosed = h.enclosed || mod.Errors != nil
+			h.errors.enclosed = h.errors.enclosed || mod.Errors != nil
 		case *caddyhttp.App:
 			h.http = mod
 			for _, server := range mod.Servers {
@@ -355,7 +356,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if len(q.Checks) == 0 {
 		of := h.guarded.inquire(q, r, false)
 		front.Free(q)
-		return h.pass(w, r, next, of)
+		return h.guarded.pass(w, r, next, of)
 	}
 	asked, held := h.deferring.ask(q, r)
 	if held {
@@ -390,7 +391,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return nil
 	}
 	if shadows {
-		h.reportShadows(r, q)
+		reportShadows(r, q.Checks)
 	}
 	if v.Outcome == core.Reject {
 		err := h.reject(w, r, q)
@@ -401,7 +402,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		err = h.serveUnderWay(w, r, next, q, of)
 	} else {
 		front.Free(q)
-		err = h.pass(w, r, next, of)
+		err = h.guarded.pass(w, r, next, of)
 	}
 	h.noteDoubled(w)
 	return err
@@ -424,14 +425,6 @@ func (h *Handler) writeFields(w http.ResponseWriter, q *front.Inquiry) {
 		v.RetryAfter = front.Jittered(v.RetryAfter, h.Jitter)
 	}
 	answer.WriteHeaders(w.Header(), h.fields, q.Checks, v)
-}
-
-// pass passes a request on, through the guard if there is one, which knows that of it.
-func (h *Handler) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, of inquirer) error {
-	if h.guarded != nil {
-		return h.guarded.pass(w, r, next, of)
-	}
-	return next.ServeHTTP(w, r)
 }
 
 // assemble fills in the checks of a request, and reports whether any rule of the handler is a shadow or has a candidate.
@@ -475,4 +468,51 @@ func (h *Handler) distribute() error {
 		stores.StorageStore
 	}{"storage", stores.StorageStore{ReadInterval: h.Distributed.ReadInterval, WriteInterval: h.Distributed.WriteInterval, PurgeAge: h.Distributed.PurgeAge, StorageRaw: h.StorageRaw}})
 	return err
+}
+
+// provisionGuard makes the handler's guard ready.
+func (h *Handler) provisionGuard() error {
+	g := h.Guard
+	if g == nil {
+		return nil
+	}
+	if err := g.check(); err != nil {
+		return err
+	}
+	for _, other := range h.app.handlers {
+		if other.Guard != nil && other.Guard.Name == g.Name && other.Namespace == h.Namespace && !g.alike(other.Guard) {
+			return fmt.Errorf("guard %q: two handlers define it differently; handlers with guards of one name share it, so define it alike, or give one of them another name", g.Name)
+		}
+	}
+	for _, other := range h.app.handlers {
+		if g.Name == "" && other.Guard != nil && other.Guard.Name == "" && other.Namespace == h.Namespace {
+			h.logger.Warn("several handlers share the guard that has no name; where they stand before different services, name each: guard <name>")
+			break
+		}
+	}
+	var err error
+	h.guarded, err = newGuarded(g, h.Namespace, h.Jitter, &h.errors, h.logger)
+	return err
+}
+
+// newReporter returns a reporter of one of the handler's rules, which the guard learns of. The caller must close it.
+func (h *Handler) newReporter(name string, key func(*http.Request) string) *reporter {
+	r := newReporter(reports{h.logger, h.LogLevel, time.Duration(h.LogInterval), h.LogKey}, h.Namespace, name, key)
+	h.guarded.learn(r)
+	return r
+}
+
+// provisionDeferring makes the handler ready to defer, if one of its zones does. All zones have been provisioned.
+func (h *Handler) provisionDeferring() error {
+	zone, name, err := syntax.DeferringZone(h.RateLimits)
+	if zone == nil || err != nil {
+		return err
+	}
+	of := h.zones[slices.IndexFunc(h.zones, func(z *openZone) bool { return z.Zone == zone })]
+	d := &deferring{h: h, zone: of, config: zone.Defer.WithDefaults(name), rules: make(map[string]*front.Rule), results: make(map[string]bool), ready: make(chan struct{})}
+	if err := d.provision(name); err != nil {
+		return fmt.Errorf("zone %q: %w", name, err)
+	}
+	h.deferring = d
+	return nil
 }

@@ -8,8 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/proxyweir/weir/caddy/stores"
-	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/metrics"
 )
 
@@ -88,35 +86,7 @@ var (
 // addProcess adds what belongs to no configuration.
 func addProcess(p *metrics.Page) {
 	stores.AddDecisions(p)
-	guards.Range(func(_, value any) bool {
-		value.(*guardState).addMetrics(p)
-		return true
-	})
-}
-
-// count counts the outcome of a request in each of its rules, at a time in seconds since the Unix epoch. failed says that the store
-// has failed, so that the rules' on_error decided.
-func count(q *front.Inquiry, at int64, failed bool) {
-	if len(q.Checks) == 1 && q.Checks[0].Candidate == nil && q.Verdict.Outcome == core.Allow && !failed && !q.Verdict.Soft && !q.Checks[0].Rule.Shadow { // the most common case
-		stats := reporterOf(&q.Checks[0]).stats
-		atomic.AddInt64(stats.Allowed, 1)
-		stats.requests.add(q.Checks[0].Key, at)
-		return
-	}
-	var part front.Part
-	for i := range q.Checks {
-		stats := reporterOf(&q.Checks[i]).stats
-		front.PartOf(&q.Checks[i], &q.Verdict, failed, &part)
-		metrics.CountPart(stats.Meter, &part)
-		if part.Outcome == front.NotCounted {
-			continue
-		}
-		c := part.Check
-		stats.requests.add(c.Key, at)
-		if part.Outcome == front.Rejected || part.Outcome == front.ShadowRejected {
-			stats.rejections.add(c.Key, at)
-		}
-	}
+	addGuards(p)
 }
 
 // noteRulesStarted records that a configuration came into force with its rule files.

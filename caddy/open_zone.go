@@ -11,6 +11,7 @@ import (
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/ruleset"
 	"go.uber.org/zap"
 )
 
@@ -53,7 +54,7 @@ func (z *openZone) provision(ctx caddy.Context, h *Handler) error {
 	if r.Adapt != nil {
 		z.place = h.placeOf(r)
 	}
-	z.reporter = newReporter(h, h.Namespace, r.Name, z.readable())
+	z.reporter = h.newReporter(r.Name, z.readable())
 	for _, one := range z.opened {
 		one.Note(z.reporter)
 	}
@@ -98,4 +99,9 @@ func (z *openZone) close(l *stores.Limiter) {
 	}
 	z.opened = nil
 	z.reporter.close()
+}
+
+// placeOf returns the place where an adaptable rule of the handler decides.
+func (h *Handler) placeOf(r *ruleset.Rule) *front.Place {
+	return &front.Place{Rule: r, Limiter: h.limiter.Limiter, Applies: h.app.Advisor.applies()}
 }

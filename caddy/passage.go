@@ -35,8 +35,11 @@ const (
 
 var passages = sync.Pool{New: func() any { return &passage{ResponseWriterWrapper: new(caddyhttp.ResponseWriterWrapper)} }}
 
-// pass passes a request on to what the guard protects, if that has room for it.
+// pass passes a request on to what the guard protects, if that has room for it. A guard that is nil passes all on.
 func (g *guarded) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, i inquirer) error {
+	if g == nil {
+		return next.ServeHTTP(w, r)
+	}
 	now := i.at
 	if now == 0 {
 		now = guardNow()
@@ -234,4 +237,10 @@ func (b *guardedBody) Read(to []byte) (int, error) {
 		b.p.resume()
 	}
 	return n, err
+}
+
+// isFinal reports whether a status ends the header of a response. The other 1xx inform a client that waits for it, and any number of them may
+// precede it; after 101 the connection is no longer HTTP's.
+func isFinal(status int) bool {
+	return status >= http.StatusOK || status == http.StatusSwitchingProtocols
 }

@@ -21,7 +21,7 @@ type passing struct {
 }
 
 func newPassing(t *testing.T, c guard.Config) *passing {
-	return &passing{t: t, g: &guarded{guardState: newGuardState(t.Name(), c), h: new(Handler)}}
+	return &passing{t: t, g: &guarded{guardState: newGuardState(t.Name(), c), errors: new(errorRoutes)}}
 }
 
 // underWay checks how many requests are under way.

@@ -6,7 +6,6 @@ import (
 	"html"
 	"io"
 	"net/http"
-	"net/url"
 	"reflect"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/rate"
 )
 
@@ -52,7 +52,7 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquir
 	}
 	h.report(r, q)
 
-	if h.leaveToErrorRoutes(r, server, tooMany) {
+	if h.errors.take(r, server, tooMany) {
 		return tooMany
 	}
 	front.Reject(w, r, q, h.Message, func(text string) string { return fillMessage(repl, text) })
@@ -73,105 +73,6 @@ func fillMessage(repl *caddy.Replacer, text string) string {
 	return page
 }
 
-// leaveToErrorRoutes reports whether to return a rejection as an error, for error routes to answer.
-func (h *Handler) leaveToErrorRoutes(r *http.Request, server *caddyhttp.Server, failure caddyhttp.HandlerError) bool {
-	if h.Response == "direct" || r.Context().Value(caddyhttp.ErrorCtxKey) != nil {
-		return false // no other error route follows a handler in an error route
-	}
-	if h.enclosed {
-		// The routes of an enclosing subroute would get the error first. If none of them answered it, Caddy would go on behind the
-		// subroute as if there were no error, to what the limit protects.
-		return false
-	}
-	if h.Response == "error_routes" {
-		return true
-	}
-	if answer.IsGRPC(r) || server == nil || server.Errors == nil {
-		return false // a gRPC client cannot read a page
-	}
-	probe := errorProbe{request: r, failure: failure, restores: true}
-	taken := probe.taken(server.Errors.Routes)
-	if !taken {
-		probe.forget()
-	}
-	return taken
-}
-
-// errorProbe finds out whether error routes would handle a request that failed.
-type errorProbe struct {
-	request  *http.Request
-	failure  caddyhttp.HandlerError
-	restores bool // the server undoes rewrites of the request before its error routes
-	failed   bool // the request has the placeholders of the error, as error routes get it
-}
-
-// taken reports whether any of the routes would handle the request: one that matches and has a handler, directly or in its
-// subroutes.
-func (p *errorProbe) taken(routes caddyhttp.RouteList) bool {
-	var satisfied map[string]bool // groups with a route that has matched
-	for i := range routes {
-		route := &routes[i]
-		if route.Group != "" && satisfied[route.Group] || !p.matches(route.MatcherSets) {
-			continue
-		}
-		if route.Group != "" {
-			if satisfied == nil {
-				satisfied = make(map[string]bool)
-			}
-			satisfied[route.Group] = true
-		}
-		for _, handler := range route.Handlers {
-			sub, ok := handler.(*caddyhttp.Subroute)
-			if !ok || p.taken(sub.Routes) {
-				return true
-			}
-		}
-		if route.Terminal {
-			return false
-		}
-	}
-	return false
-}
-
-// matches evaluates the matchers of a route. Only matchers that look at more than the host may need the error's placeholders or the
-// original URI. Those are costly to set, so matches sets them only then.
-func (p *errorProbe) matches(sets caddyhttp.MatcherSets) bool {
-	for _, set := range sets {
-		for _, matcher := range set {
-			if _, host := matcher.(*caddyhttp.MatchHost); !host && !p.failed {
-				p.fail()
-			}
-		}
-	}
-	matches, err := sets.AnyMatchWithError(p.request)
-	return matches && err == nil
-}
-
-// fail gives the request the state in which error routes would get it.
-func (p *errorProbe) fail() {
-	p.failed = true
-	original, ok := p.request.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
-	p.request = (*caddyhttp.HTTPErrorConfig)(nil).WithError(p.request, p.failure) // a copy
-	if ok && p.restores {
-		p.request.Method = original.Method
-		p.request.RemoteAddr = original.RemoteAddr
-		p.request.RequestURI = original.RequestURI
-		p.request.URL = new(url.URL)
-		*p.request.URL = *original.URL
-	}
-}
-
-// forget removes the error's placeholders, since no error is returned.
-func (p *errorProbe) forget() {
-	if !p.failed {
-		return
-	}
-	repl := p.request.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	for _, name := range []string{"", ".status_code", ".status_text", ".id", ".trace", ".message"} {
-		repl.Delete("http.error" + name)
-	}
-}
-
 // fail answers a request for which no one can say whether it is covered.
 func (h *Handler) fail(w http.ResponseWriter, err error) error {
 	failed := caddyhttp.HandlerError{StatusCode: http.StatusInternalServerError, Err: err}
@@ -180,17 +81,7 @@ func (h *Handler) fail(w http.ResponseWriter, err error) error {
 	} else {
 		errors.As(err, &failed)
 	}
-	return h.refuse(w, failed.StatusCode, failed.Err)
-}
-
-// refuse answers a request that is refused for another reason than a limit. It returns an error for Caddy to handle, or answers
-// itself if an enclosing subroute would get the error.
-func (h *Handler) refuse(w http.ResponseWriter, status int, err error) error {
-	if !h.enclosed {
-		return caddyhttp.HandlerError{StatusCode: status, Err: err}
-	}
-	w.WriteHeader(status)
-	return nil
+	return h.errors.refuse(w, failed.StatusCode, failed.Err)
 }
 
 // wait waits until a request's reservation is due, and reports whether it is. If not, wait has answered the request, or returns the
@@ -205,7 +96,7 @@ func (h *Handler) wait(w http.ResponseWriter, r *http.Request, delay time.Durati
 	case <-timer.C:
 		return true, nil
 	case <-r.Context().Done():
-		return false, h.refuse(w, front.StatusClientClosedRequest, r.Context().Err())
+		return false, h.errors.refuse(w, front.StatusClientClosedRequest, r.Context().Err())
 	case <-h.stopping:
 	case <-h.ctx.Done():
 	}
@@ -260,4 +151,21 @@ func readAhead(r *http.Request) *front.Ahead {
 	r.Body = same.Body
 	r.Trailer = same.Trailer
 	return ahead
+}
+
+// report logs a rejection and emits its event.
+func (h *Handler) report(r *http.Request, q *front.Inquiry) {
+	v := &q.Verdict
+	c := core.Reported(q.Checks, v)
+	rule := reporterOf(c)
+	wait := time.Duration(max(v.RetryAfter, 0)) * time.Microsecond // zero for rate.Never
+	rule.rejected(r, c.Key, wait)
+	if h.events.ShouldEmit("rate_limit_exceeded") {
+		h.events.Emit(h.ctx, "rate_limit_exceeded", map[string]any{
+			"zone":      rule.name,
+			"wait":      wait,
+			"remote_ip": match.HostOf(r.RemoteAddr),
+			"client_ip": syntax.ClientAddress(r),
+		})
+	}
 }

@@ -37,12 +37,12 @@ const mostLogged = 50
 const defaultLogInterval = time.Minute
 
 // begin prepares the log of a handler's rule.
-func (l *rejectionLog) begin(h *Handler, zone string) {
-	level, err := zapcore.ParseLevel(h.LogLevel) // "" is info
-	l.level, l.off = level, err != nil           // "off" is no level of zapcore
-	l.interval = cmp.Or(time.Duration(h.LogInterval), defaultLogInterval)
+func (l *rejectionLog) begin(how reports, zone string) {
+	level, err := zapcore.ParseLevel(how.level) // "" is info
+	l.level, l.off = level, err != nil          // "off" is no level of zapcore
+	l.interval = cmp.Or(how.interval, defaultLogInterval)
 	l.zone = zone
-	l.logger = h.logger
+	l.logger = how.logger
 	l.after = time.AfterFunc
 	l.now = time.Now
 }

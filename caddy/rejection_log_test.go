@@ -15,7 +15,7 @@ import (
 func newRejectionLog() (*rejectionLog, *observer.ObservedLogs) {
 	core, lines := observer.New(zapcore.InfoLevel)
 	l := new(rejectionLog)
-	l.begin(&Handler{logger: zap.New(core)}, "z")
+	l.begin(reports{logger: zap.New(core)}, "z")
 	l.after = func(time.Duration, func()) *time.Timer { return time.NewTimer(time.Hour) }
 	return l, lines
 }

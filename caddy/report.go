@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -15,33 +16,37 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
-	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/metrics"
 )
 
 // reporter reports on the requests of one rule: it has its counts, and its log.
 type reporter struct {
+	reports
 	name   string
-	logger *zap.Logger
 	key    func(*http.Request) string // see newReporter
 	stats  *ruleStats
 	log    rejectionLog
 	delays rejectionLog // of a shadow
 	closed sync.Once
 
-	guarded *guarded    // the handler's guard; nil: there is none
-	tracked *guard.Rule // what it knows of the rule
+	tracked *guard.Rule // what the handler's guard knows of the rule; nil: there is no guard
+	untrack func()      // tells the guard that the reporter has ended
+}
+
+// reports is how a handler reports on its rules.
+type reports struct {
+	logger   *zap.Logger
+	level    string
+	interval time.Duration
+	logKey   bool
 }
 
 // newReporter returns a reporter of a rule. The caller must close it. key returns a request's key in readable form; nil: as it is.
-func newReporter(h *Handler, namespace, name string, key func(*http.Request) string) *reporter {
-	r := &reporter{name: name, logger: h.logger, key: key, stats: acquireStats(metrics.LabelOf(namespace, name))}
-	r.log.begin(h, name)
-	r.delays.begin(h, name)
+func newReporter(how reports, namespace, name string, key func(*http.Request) string) *reporter {
+	r := &reporter{reports: how, name: name, key: key, stats: acquireStats(metrics.LabelOf(namespace, name))}
+	r.log.begin(how, name)
+	r.delays.begin(how, name)
 	r.delays.delays = true
-	if r.guarded = h.guarded; r.guarded != nil {
-		r.tracked = r.guarded.track(r.stats.Label)
-	}
 	return r
 }
 
@@ -56,49 +61,37 @@ func (r *reporter) close() {
 	r.closed.Do(func() {
 		r.log.end()
 		r.delays.end()
-		if r.guarded != nil {
-			r.guarded.untrack(r.stats.Label)
+		if r.untrack != nil {
+			r.untrack()
 		}
 		r.stats.release()
 	})
 }
 
-// report logs a rejection and emits its event.
-func (h *Handler) report(r *http.Request, q *front.Inquiry) {
-	v := &q.Verdict
-	c := core.Reported(q.Checks, v)
-	rule := reporterOf(c)
-	wait := time.Duration(max(v.RetryAfter, 0)) * time.Microsecond // zero for rate.Never
-	h.log(r, rule, &rule.log, c.Key, errExceeded.Error(), wait)
-	if h.events.ShouldEmit("rate_limit_exceeded") {
-		h.events.Emit(h.ctx, "rate_limit_exceeded", map[string]any{
-			"zone":      rule.name,
-			"wait":      wait,
-			"remote_ip": match.HostOf(r.RemoteAddr),
-			"client_ip": syntax.ClientAddress(r),
-		})
-	}
+// rejected logs that a request of a key is rejected, with the wait.
+func (rule *reporter) rejected(r *http.Request, key string, wait time.Duration) {
+	rule.write(r, &rule.log, key, "rate limit exceeded", wait)
 }
 
 // reportShadows logs what shadow rules would have rejected.
-func (h *Handler) reportShadows(r *http.Request, q *front.Inquiry) {
-	for i := range q.Checks {
-		d := &q.Checks[i].Decision
-		if !q.Checks[i].Rule.Shadow {
+func reportShadows(r *http.Request, checks []core.Check) {
+	for i := range checks {
+		c := &checks[i]
+		if !c.Rule.Shadow {
 			continue
 		}
-		rule := reporterOf(&q.Checks[i])
-		if !d.Allowed {
-			h.log(r, rule, &rule.log, q.Checks[i].Key, "rate limit exceeded in shadow", time.Duration(max(d.RetryAfter, 0))*time.Microsecond)
-		} else if d.Delay > 0 {
-			h.log(r, rule, &rule.delays, q.Checks[i].Key, "request delayed in shadow", time.Duration(d.Delay)*time.Microsecond)
+		rule := reporterOf(c)
+		if !c.Decision.Allowed {
+			rule.write(r, &rule.log, c.Key, "rate limit exceeded in shadow", time.Duration(max(c.Decision.RetryAfter, 0))*time.Microsecond)
+		} else if c.Decision.Delay > 0 {
+			rule.write(r, &rule.delays, c.Key, "request delayed in shadow", time.Duration(c.Decision.Delay)*time.Microsecond)
 		}
 	}
 }
 
-// log writes a line on a request that is over a rule's limit, if that sample of the rule's takes it. It leaves out the query of the URI, which may
+// write writes a line on a request that is over the rule's limit, if that sample of the rule's takes it. It leaves out the query of the URI, which may
 // have secrets, or the key.
-func (h *Handler) log(r *http.Request, rule *reporter, sample *rejectionLog, key, message string, wait time.Duration) {
+func (rule *reporter) write(r *http.Request, sample *rejectionLog, key, message string, wait time.Duration) {
 	if !sample.admit(key) {
 		return
 	}
@@ -120,7 +113,7 @@ func (h *Handler) log(r *http.Request, rule *reporter, sample *rejectionLog, key
 	if trace, ok := caddyhttp.GetVar(r.Context(), "trace_id").(string); ok {
 		fields = append(fields, zap.String("trace_id", trace))
 	}
-	if h.LogKey {
+	if rule.logKey {
 		if rule.key != nil {
 			key = rule.key(r)
 		}
@@ -142,4 +135,29 @@ func cut(key string) string {
 		end--
 	}
 	return fmt.Sprintf("%s… (of %d bytes)", key[:end], len(key))
+}
+
+// count counts the outcome of a request in each of its rules, at a time in seconds since the Unix epoch. failed says that the store
+// has failed, so that the rules' on_error decided.
+func count(q *front.Inquiry, at int64, failed bool) {
+	if len(q.Checks) == 1 && q.Checks[0].Candidate == nil && q.Verdict.Outcome == core.Allow && !failed && !q.Verdict.Soft && !q.Checks[0].Rule.Shadow { // the most common case
+		stats := reporterOf(&q.Checks[0]).stats
+		atomic.AddInt64(stats.Allowed, 1)
+		stats.requests.add(q.Checks[0].Key, at)
+		return
+	}
+	var part front.Part
+	for i := range q.Checks {
+		stats := reporterOf(&q.Checks[i]).stats
+		front.PartOf(&q.Checks[i], &q.Verdict, failed, &part)
+		metrics.CountPart(stats.Meter, &part)
+		if part.Outcome == front.NotCounted {
+			continue
+		}
+		c := part.Check
+		stats.requests.add(c.Key, at)
+		if part.Outcome == front.Rejected || part.Outcome == front.ShadowRejected {
+			stats.rejections.add(c.Key, at)
+		}
+	}
 }

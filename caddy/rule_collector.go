@@ -60,7 +60,7 @@ func (a *App) addMetrics(p *metrics.Page) {
 		metrics.Add(p, metrics.RulesLoaded, float64(rulesLoaded.Load())/1e6)
 		metrics.Each(p, metrics.RulesReloads, metrics.Read(rulesReloads))
 	}
-	metrics.AddAdvice(p, a.memory.adapting.metrics(a), adviceClock.now())
+	metrics.AddAdvice(p, a.memory.adapting.metrics(a.advised), adviceClock.now())
 }
 
 func oneIf(is bool) float64 {
@@ -68,17 +68,6 @@ func oneIf(is bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// inMemory returns the limits of a rule that are counted in memory.
-func (s *subject) inMemory() []*core.Rule {
-	var rules []*core.Rule
-	for _, one := range append([]*subject{s}, s.also...) {
-		if one.limiter.Store == stores.MemoryName {
-			rules = append(rules, one.rules...)
-		}
-	}
-	return rules
 }
 
 // keysOf returns how many keys of rules are in memory. Rules with the same name, algorithm and period have the same keys.
@@ -92,31 +81,6 @@ func (a *App) keysOf(rules []*core.Rule) int64 {
 		}
 	}
 	return keys
-}
-
-func (s *subject) hasCandidate() bool {
-	return slices.ContainsFunc(s.rules, func(r *core.Rule) bool { return slices.ContainsFunc(r.Beside(), (*core.Rule).IsCandidate) })
-}
-
-func (s *subject) hasPenalty() bool {
-	return slices.ContainsFunc(s.rules, func(r *core.Rule) bool {
-		t, ok := r.Terms()
-		return ok && len(t.Penalties) > 0
-	})
-}
-
-// waiting returns how many requests wait for the rule. In one handler, all limits of a rule share that count.
-func (s *subject) waiting() int64 {
-	if len(s.rules) == 0 {
-		return 0
-	}
-	n := s.rules[0].Waiting()
-	for _, other := range s.also {
-		if len(other.rules) > 0 && other.rules[0] != s.rules[0] {
-			n += other.rules[0].Waiting()
-		}
-	}
-	return n
 }
 
 // storages returns the stores over storages in which handlers count, each once.

@@ -313,7 +313,7 @@ func (h *Handler) checkNames(s *fileSet) error {
 func (f *ruleFiles) replace(c *ruleset.Contents) error {
 	err := f.replaceAll(c)
 	if err == nil && f.app.memory != nil {
-		f.app.memory.adapting.refresh(f.app)
+		f.app.memory.adapting.refresh(f.app.advised)
 	}
 	return err
 }

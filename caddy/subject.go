@@ -14,7 +14,6 @@ import (
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
-	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/redis"
@@ -55,39 +54,6 @@ type namedLimit struct {
 // tierOf returns the name of a tier's limit.
 func tierOf(value string) string { return "tier " + value }
 
-// subjects returns the rules of the configuration, each once: those of zones, rule files and descriptors.
-func (a *App) subjects() []*subject {
-	a.files.mu.Lock() // so that the views of all handlers belong to the same files
-	defer a.files.mu.Unlock()
-	var list []*subject
-	first := make(map[string]*subject)
-	add := func(s *subject) {
-		s.label = metrics.LabelOf(s.namespace, s.name)
-		if before := first[s.label]; before != nil {
-			before.also = append(before.also, s)
-			return
-		}
-		first[s.label] = s
-		list = append(list, s)
-	}
-	sets := make(map[*fileSet]bool)
-	for _, h := range a.handlers {
-		for _, z := range h.zones {
-			add(h.subjectOfZone(z))
-		}
-		view := h.files.Load()
-		if view == nil || sets[view.set] && view.domain == nil {
-			continue
-		}
-		if !sets[view.set] {
-			sets[view.set] = true
-			h.subjectsOfFiles(view.set, add)
-		}
-		h.subjectsOfDomain(view, add)
-	}
-	return list
-}
-
 // labelsOf returns the labels of rules.
 func labelsOf(list []*subject) []string {
 	labels := make([]string, 0, len(list))
@@ -95,13 +61,6 @@ func labelsOf(list []*subject) []string {
 		labels = append(labels, s.label)
 	}
 	return labels
-}
-
-func (h *Handler) subjectOfZone(z *openZone) *subject {
-	s := subjectOf(z.Rule, z.Text)
-	s.namespace, s.limiter, s.stats, s.source = h.Namespace, h.limiter, z.reporter.stats, "zone"
-	s.notes = append(s.notes, h.expected.notes(z)...)
-	return s
 }
 
 // subjectOf returns the description of a rule, from its compiled form and its text.
@@ -127,39 +86,6 @@ func enforcementOf(written string) string {
 		return "hard"
 	}
 	return written
-}
-
-// subjectsOfFiles adds the rules of a set, in the order of their files.
-func (h *Handler) subjectsOfFiles(set *fileSet, add func(*subject)) {
-	i := 0
-	for _, file := range set.Files {
-		for _, text := range file.Rules {
-			s := subjectOf(set.Rules[i], &text.RuleText)
-			s.namespace, s.limiter, s.stats, s.source = set.namespace, set.limiter, set.reporters[i].stats, fmt.Sprintf("%s:%d", file.Name, text.Line)
-			add(s)
-			i++
-		}
-	}
-}
-
-// subjectsOfDomain adds the limits of a handler's descriptors.
-func (h *Handler) subjectsOfDomain(view *inForce, add func(*subject)) {
-	if view.domain == nil {
-		return
-	}
-	secret := false
-	for _, other := range h.app.handlers { // any of them may make keys of the same descriptors
-		for _, d := range other.descriptors {
-			for i := range d {
-				secret = secret || slices.ContainsFunc(d[i].value.Sources, isSecret)
-			}
-		}
-	}
-	for i, r := range view.domain.Rules() {
-		add(&subject{namespace: view.set.namespace, name: r.Name(), enforcement: enforcementOf(map[bool]string{true: "shadow"}[r.Shadow]), limiter: view.set.limiter, stats: view.reporters[i].stats,
-			desc: r, all: view.domain.Limits()[i], source: "domain " + view.domain.Name(), own: r, rules: []*core.Rule{r}, shadow: r.Shadow,
-			keys: keyForm{names: []string{"descriptor"}, secret: []bool{secret}, free: true}})
-	}
 }
 
 // keyForm describes the parts of a rule's keys.
@@ -325,4 +251,40 @@ func (s *subject) leased(stats *redis.LeaseStats) *int64 {
 		return &units
 	}
 	return nil
+}
+
+// inMemory returns the limits of a rule that are counted in memory.
+func (s *subject) inMemory() []*core.Rule {
+	var rules []*core.Rule
+	for _, one := range append([]*subject{s}, s.also...) {
+		if one.limiter.Store == stores.MemoryName {
+			rules = append(rules, one.rules...)
+		}
+	}
+	return rules
+}
+
+func (s *subject) hasCandidate() bool {
+	return slices.ContainsFunc(s.rules, func(r *core.Rule) bool { return slices.ContainsFunc(r.Beside(), (*core.Rule).IsCandidate) })
+}
+
+func (s *subject) hasPenalty() bool {
+	return slices.ContainsFunc(s.rules, func(r *core.Rule) bool {
+		t, ok := r.Terms()
+		return ok && len(t.Penalties) > 0
+	})
+}
+
+// waiting returns how many requests wait for the rule. In one handler, all limits of a rule share that count.
+func (s *subject) waiting() int64 {
+	if len(s.rules) == 0 {
+		return 0
+	}
+	n := s.rules[0].Waiting()
+	for _, other := range s.also {
+		if len(other.rules) > 0 && other.rules[0] != s.rules[0] {
+			n += other.rules[0].Waiting()
+		}
+	}
+	return n
 }

@@ -1,7 +1,10 @@
 package ratelimit
 
 import (
+	"bufio"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"time"
 
@@ -33,12 +36,12 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 		of.at = 0
 	}
 	if !core.UnderWay(reservations) {
-		return h.pass(w, r, next, of)
+		return h.guarded.pass(w, r, next, of)
 	}
 	status := http.StatusInternalServerError // for a handler that panics
 	defer func() { h.limiter.Settle(reservations, status) }()
 	if !core.ByStatus(reservations) {
-		return h.pass(w, r, next, of)
+		return h.guarded.pass(w, r, next, of)
 	}
 	written := &statusWriter{ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w}}
 	defer func() {
@@ -46,7 +49,7 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 			status = written.status
 		}
 	}()
-	err := h.pass(written, r, next, of)
+	err := h.guarded.pass(written, r, next, of)
 	status = statusOf(err)
 	return err
 }
@@ -62,4 +65,50 @@ func statusOf(err error) int {
 		return failed.StatusCode
 	}
 	return http.StatusInternalServerError
+}
+
+// statusWriter is the response writer of a request whose rule counts by status.
+type statusWriter struct {
+	*caddyhttp.ResponseWriterWrapper
+	status int // the first final one; 0: the client has got none yet
+}
+
+// wrote notes that a status was written.
+func (w *statusWriter) wrote(status int) {
+	if w.status == 0 && isFinal(status) {
+		w.status = status
+	}
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *statusWriter) WriteHeader(status int) {
+	w.wrote(status)
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *statusWriter) Write(b []byte) (int, error) {
+	w.wrote(http.StatusOK)
+	return w.ResponseWriter.Write(b)
+}
+
+// ReadFrom implements io.ReaderFrom.
+func (w *statusWriter) ReadFrom(r io.Reader) (int64, error) {
+	w.wrote(http.StatusOK)
+	return w.ResponseWriterWrapper.ReadFrom(r)
+}
+
+// Hijack implements http.Hijacker. Who takes the connection without a status writes one himself, and that is of an upgrade.
+func (w *statusWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil {
+		w.wrote(http.StatusSwitchingProtocols)
+	}
+	return conn, buffered, err
+}
+
+// FlushError is what http.ResponseController calls. It begins the response.
+func (w *statusWriter) FlushError() error {
+	w.wrote(http.StatusOK)
+	return http.NewResponseController(w.ResponseWriter).Flush()
 }

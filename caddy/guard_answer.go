@@ -50,16 +50,3 @@ func (g *guarded) answer() guardAnswer {
 	})
 	return a
 }
-
-// guards returns the states of the guards in force, each once.
-func (a *App) guards() []guardAnswer {
-	var list []guardAnswer
-	seen := make(map[*guardState]bool)
-	for _, h := range a.handlers {
-		if g := h.guarded; g != nil && !seen[g.guardState] {
-			seen[g.guardState] = true
-			list = append(list, g.answer())
-		}
-	}
-	return list
-}

@@ -1,0 +1,61 @@
+package ratelimit
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/ruleset"
+)
+
+// overflowNotes describes a rule's overflow policy, other than rejecting, which requests it counts, and how nodes share its limit.
+func overflowNotes(text *ruleset.RuleText) []string {
+	var notes []string
+	if words := strings.Fields(text.Texts["enforcement"]); len(words) > 0 && words[0] == "soft" {
+		notes = append(notes, strings.Join(words, " "))
+	}
+	if word := text.Texts["consistency"]; word != "" {
+		notes = append(notes, "consistency "+word)
+	}
+	for _, list := range []struct{ field, says string }{{"count", "counts "}, {"penalty", "penalty "}} {
+		if words := text.Lists[list.field]; len(words) > 0 {
+			notes = append(notes, list.says+strings.Join(ruleset.SplitWords(words), " "))
+		}
+	}
+	return notes
+}
+
+// limitNotes describes what a limit has besides its numbers.
+func limitNotes(r *core.Rule) []string {
+	var notes []string
+	if zone := r.Limit.TimeZone(); zone != "" {
+		notes = append(notes, "time_zone "+zone)
+	}
+	if l := r.Limit; l.Delays {
+		notes = append(notes, fmt.Sprintf("delays up to %s", time.Duration(l.MaxDelay)*time.Microsecond))
+	}
+	for _, beside := range r.Beside() {
+		if beside.IsCandidate() {
+			notes = append(notes, "candidate "+beside.Limit.String())
+		} else {
+			notes = append(notes, beside.Limit.String()) // for example concurrency 5
+		}
+	}
+	return notes
+}
+
+// writtenLimit returns a limit as it is written, and its algorithm; nil is unlimited.
+func writtenLimit(r *core.Rule) (limit, algorithm string) {
+	if r == nil {
+		return ruleset.Unlimited, ""
+	}
+	limit, algorithm, _ = strings.Cut(r.Limit.String(), " ")
+	if r.Blocks() {
+		limit = "0" + strings.TrimPrefix(limit, "1")
+	}
+	if l := r.Limit; l.InFlight {
+		return fmt.Sprint(l.Requests), l.Algorithm.String()
+	}
+	return limit, algorithm
+}
