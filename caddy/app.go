@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -470,4 +471,18 @@ func (a *App) guards() []*guarded {
 		}
 	}
 	return list
+}
+
+// placeholders returns those that the configuration's handlers name, if any of them defers. It must be called before raw is dropped.
+func (a *App) placeholders() []string {
+	if !slices.ContainsFunc(a.handlers, func(h *Handler) bool { return h.deferring != nil }) {
+		return nil
+	}
+	var names []string
+	for _, raw := range a.raw {
+		for _, handler := range raw.List {
+			names = append(names, placeholdersIn(handler)...)
+		}
+	}
+	return names
 }

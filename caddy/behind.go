@@ -19,11 +19,11 @@ import (
 
 // findBehind finds the server of the handler, what comes behind the handler there, and which of the named placeholders are to be stored.
 func (d *deferring) findBehind(named []string) error {
-	if d.h.http == nil {
+	if d.http == nil {
 		return errors.New("the handler is not in the HTTP app")
 	}
-	for _, server := range d.h.http.Servers {
-		s := search{handler: d.h, server: server, path: d.config.Path}
+	for _, server := range d.http.Servers {
+		s := search{handler: d.self, server: server, path: d.config.Path}
 		if err := s.through(server.Routes, endOfChain); err != nil {
 			return err
 		}
@@ -68,26 +68,12 @@ func placeholdersIn(text []byte) []string {
 	return names
 }
 
-// placeholders returns those that the configuration's handlers name, if any of them defers. It must be called before raw is dropped.
-func (a *App) placeholders() []string {
-	if !slices.ContainsFunc(a.handlers, func(h *Handler) bool { return h.deferring != nil }) {
-		return nil
-	}
-	var names []string
-	for _, raw := range a.raw {
-		for _, handler := range raw.List {
-			names = append(names, placeholdersIn(handler)...)
-		}
-	}
-	return names
-}
-
 // endOfChain is behind the last route.
 var endOfChain caddyhttp.Handler = caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil })
 
 // search looks for a handler in the routes of a server.
 type search struct {
-	handler *Handler
+	handler caddyhttp.MiddlewareHandler
 	server  *caddyhttp.Server
 	path    string            // of jobs
 	behind  caddyhttp.Handler // nil: not found yet
@@ -99,7 +85,7 @@ func (s *search) through(routes caddyhttp.RouteList, end caddyhttp.Handler) erro
 		route := &routes[i]
 		for j, handler := range route.Handlers {
 			sub, nested := handler.(*caddyhttp.Subroute)
-			if handler != caddyhttp.MiddlewareHandler(s.handler) && !nested {
+			if handler != s.handler && !nested {
 				continue
 			}
 			rest := chain(route.Handlers[j+1:], afterRoute(routes, i, end))

@@ -8,7 +8,7 @@ import (
 )
 
 // countRefused counts that a request could not be deferred.
-func (s *ruleStats) countRefused(err error) {
+func countRefused(s *ruleStats, err error) {
 	reason := "store"
 	full := new(deferral.FullError)
 	switch {
@@ -23,12 +23,16 @@ func (s *ruleStats) countRefused(err error) {
 // addMetrics adds what the queue is at. While Redis does not answer, its numbers are missing.
 func (d *deferring) addMetrics(p *metrics.Page) {
 	rule := d.label()
-	metrics.Each(p, metrics.DeferredRefused, metrics.Read(d.zone.reporter.stats.refused), rule)
+	metrics.Each(p, metrics.DeferredRefused, metrics.Read(d.stats.refused), rule)
 	metrics.Add(p, metrics.DeferredMaxWait, d.desk.MaxWait.Seconds(), rule)
 	metrics.Add(p, metrics.DeferredMaxJobs, float64(d.config.MaxJobs), rule)
 	metrics.Add(p, metrics.DeferredMaxBytes, float64(d.config.MaxBytes), rule)
 	sums := d.worker.Sums()
-	metrics.Add(p, metrics.DeferredAccepting, oneIf(sums != nil && !sums.Draining && d.worker.Obstacle() == ""), rule)
+	accepting := 0.0
+	if sums != nil && !sums.Draining && d.worker.Obstacle() == "" {
+		accepting = 1
+	}
+	metrics.Add(p, metrics.DeferredAccepting, accepting, rule)
 	if sums == nil {
 		return
 	}
@@ -41,4 +45,4 @@ func (d *deferring) addMetrics(p *metrics.Page) {
 }
 
 // label returns the name of the zone in metrics and in the admin API.
-func (d *deferring) label() string { return metrics.LabelOf(d.h.Namespace, d.zone.Rule.Name) }
+func (d *deferring) label() string { return metrics.LabelOf(d.namespace, d.zone.Rule.Name) }

@@ -28,8 +28,7 @@ import (
 // deferring is what a handler has whose zone defers: the clients' side and the worker of its queue. Package deferral says what becomes of a
 // request.
 type deferring struct {
-	h       *Handler
-	zone    *openZone
+	deferringHandler
 	config  *syntax.Defer // with defaults
 	desk    *deferral.Desk
 	worker  *deferral.Worker
@@ -48,6 +47,26 @@ type deferring struct {
 	accessLog *zap.Logger // of all servers
 }
 
+// deferringHandler is what a handler is to its deferral.
+type deferringHandler struct {
+	self      caddyhttp.MiddlewareHandler
+	namespace string
+	zone      *syntax.CompiledZone // that defers
+	zones     []*front.Rule        // all of the handler
+	stats     *ruleStats           // of that zone
+	limiter   *stores.Limiter
+	guarded   *guarded
+	errors    *errorRoutes
+	jitter    float64
+	http      *caddyhttp.App // around it; nil: there is none
+	stopping  chan struct{}
+	ctx       caddy.Context
+	logger    *zap.Logger
+
+	// reject answers a request that its checks' verdict rejects, or returns the error for the site's error routes.
+	reject func(w http.ResponseWriter, r *http.Request, q *front.Inquiry) error
+}
+
 // jobLease is how long a job of a node that has died waits for another node.
 const jobLease = 20 * time.Second
 
@@ -57,68 +76,63 @@ const leastTimeout = 2 * time.Second
 // jobPause is the pause after the first attempt at a job; each further one is twice as long, up to deferral.MostPause.
 const jobPause = 5 * time.Second
 
-// provision makes the queue ready. It does not wait for Redis.
-func (d *deferring) provision(name string) error {
-	h, c := d.h, d.config
-	settings := h.limiter.Settings
-	switch {
-	case settings == nil:
-		return errors.New("on_limit defer: needs a store in Redis, which keeps the requests; write store redis and its address")
-	case len(h.RulesFiles) > 0 || len(h.Descriptors) > 0:
-		return errors.New("on_limit defer: the handler cannot have rules_file and descriptor, too; write those into another rate_limit")
-	}
-	for _, rule := range h.rules {
+// newDeferring makes the queue of a handler ready. It does not wait for Redis.
+func newDeferring(h deferringHandler) (*deferring, error) {
+	name := h.zone.Rule.Name
+	d := &deferring{deferringHandler: h, config: h.zone.Defer.WithDefaults(name), rules: make(map[string]*front.Rule), results: make(map[string]bool), ready: make(chan struct{})}
+	c, settings := d.config, h.limiter.Settings
+	for _, rule := range h.zones {
 		d.rules[rule.Ruled.Name] = rule
 		for _, limit := range rule.Ruled.Limits.Rules() {
 			if limit.Limit.Waits() {
-				return fmt.Errorf("on_limit defer: the zone %q of its handler makes requests wait; write that into another rate_limit, behind this one", rule.Ruled.Name)
+				return nil, fmt.Errorf("on_limit defer: the zone %q of its handler makes requests wait; write that into another rate_limit, behind this one", rule.Ruled.Name)
 			}
 		}
 	}
 	for _, other := range h.zones {
-		if err := other.CheckStoredKey(c); err != nil {
-			return fmt.Errorf("zone %q of its handler: %w", other.Rule.Name, err)
+		if err := syntax.CheckStoredKey(other.Ruled, c); err != nil {
+			return nil, fmt.Errorf("zone %q of its handler: %w", other.Ruled.Name, err)
 		}
 	}
 	keys, err := c.Keys()
 	if err != nil {
-		return fmt.Errorf("on_limit defer: %w", err)
+		return nil, fmt.Errorf("on_limit defer: %w", err)
 	}
 	headers, err := deferral.CheckHeaders(c.Headers, keys.Encrypt())
 	if err != nil {
-		return err // not reached: compile has reported it
+		return nil, err // not reached: compile has reported it
 	}
 	kept, err := deferral.CheckHeaders(c.ResultHeaders, keys.Encrypt())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, field := range append(kept, resultHeaders...) {
 		d.results[field] = true
 	}
 	timeout := max(leastTimeout, time.Duration(settings.Client.ReadTimeout))
 	if d.redis, err = goredis.NewUniversal(settings.Client, timeout); err != nil {
-		return err
+		return nil, err
 	}
 	prefix := settings.Store.Prefix
 	if prefix == "" {
 		prefix = redis.DefaultPrefix
 	}
 	queue := deferral.NewQueue(deferral.Config{
-		Client: d.redis, Prefix: prefix, Name: syntax.ZoneID(h.Namespace, name), KeySecret: settings.Store.KeySecret, Keys: keys,
+		Client: d.redis, Prefix: prefix, Name: syntax.ZoneID(h.namespace, name), KeySecret: settings.Store.KeySecret, Keys: keys,
 		MaxJobs: c.MaxJobs, MaxKeyJobs: c.MaxJobsPerKey, MaxBytes: c.MaxBytes, Keep: time.Duration(c.Keep), KeepDead: time.Duration(c.KeepDead),
 		Lease: jobLease, Timeout: timeout, Replicas: int(c.Replicas),
 	})
 	d.known = fmt.Sprintf("%q %q %q", settings.Client.Addresses, prefix, queue.Name)
 	known, _, err := knownQueues.LoadOrNew(d.known, func() (caddy.Destructor, error) { return new(knownQueue), nil })
 	if err != nil {
-		return err // not reached
+		return nil, err // not reached
 	}
 	at := &known.(*knownQueue).Known
 	d.desk = &deferral.Desk{Queue: queue, Known: at, Path: c.Path, Always: c.Accept == "always", MaxBody: c.MaxBody, Headers: headers, MaxWait: time.Duration(c.MaxWait),
 		Pace: d.pace, Stopping: h.stopping, Report: d.report, Doubt: longestSettling}
 	d.worker = &deferral.Worker{Queue: queue, Known: at, Do: d.do, MostRunning: int(c.MaxRunning), Attempts: int(c.MaxAttempts), Time: time.Duration(c.GiveUpAfter), Pause: jobPause, Report: d.report,
 		Unsafe: c.Durability == "best_effort"}
-	return nil
+	return d, nil
 }
 
 // pace returns the time in which the zone's limit admits one more request of a key that has used it up.
@@ -132,7 +146,7 @@ func (d *deferring) start(named []string) error {
 	if err := d.findBehind(named); err != nil {
 		return fmt.Errorf("zone %q: on_limit defer: %w", d.zone.Rule.Name, err)
 	}
-	d.accessLog = d.h.ctx.Logger(d.h.http).Named("log.access")
+	d.accessLog = d.ctx.Logger(d.http).Named("log.access")
 	d.worker.Start()
 	d.started = true
 	close(d.ready)
@@ -204,7 +218,7 @@ func (*knownQueue) Destruct() error { return nil }
 
 // report logs what an operator should know. It names no more of a request than its job's id.
 func (d *deferring) report(e deferral.Event) {
-	log := d.h.logger.With(zap.String("zone", d.zone.Rule.Name))
+	log := d.logger.With(zap.String("zone", d.zone.Rule.Name))
 	if e.ID != "" {
 		log = log.With(zap.String("job", e.ID), zap.Int("attempts", e.Attempts))
 	}
@@ -256,7 +270,7 @@ func asSent(r *http.Request) *http.Request {
 // serveJob answers a request about a job.
 func (d *deferring) serveJob(w http.ResponseWriter, r *http.Request) error {
 	if r.TLS != nil && !r.TLS.HandshakeComplete { // anybody may have sent it once more
-		return d.h.errors.refuse(w, http.StatusTooEarly, front.ErrEarly)
+		return d.errors.refuse(w, http.StatusTooEarly, front.ErrEarly)
 	}
 	d.desk.ServeHTTP(w, asSent(r))
 	return nil
@@ -288,10 +302,10 @@ func (d *deferring) ask(q *front.Inquiry, r *http.Request) (asked *deferral.Defe
 		return asked, false
 	}
 	if r.Context().Err() == nil { // else the client has left
-		d.h.limiter.Failed(err)
+		d.limiter.Failed(err)
 	}
 	if held = errors.Is(err, deferral.ErrHeld); held {
-		d.zone.reporter.stats.countRefused(err)
+		countRefused(d.stats, err)
 	}
 	return nil, held
 }
@@ -358,14 +372,14 @@ func (d *deferring) accept(w http.ResponseWriter, r *http.Request, q *front.Inqu
 		d.worker.Wake()
 		return true, nil
 	case errors.Is(err, deferral.ErrBody):
-		return true, d.h.errors.refuse(w, http.StatusBadRequest, err)
+		return true, d.errors.refuse(w, http.StatusBadRequest, err)
 	case errors.Is(err, deferral.ErrReused):
-		return true, d.h.errors.refuse(w, http.StatusUnprocessableEntity, err)
+		return true, d.errors.refuse(w, http.StatusUnprocessableEntity, err)
 	case errors.As(err, new(*deferral.FullError)), errors.Is(err, deferral.ErrTooLate):
 	default:
-		d.h.limiter.Failed(err)
+		d.limiter.Failed(err)
 	}
-	d.zone.reporter.stats.countRefused(err)
+	countRefused(d.stats, err)
 	return false, nil
 }
 
@@ -374,10 +388,10 @@ func (d *deferring) queue(w http.ResponseWriter, r *http.Request, q *front.Inqui
 	if answered, err := d.accept(w, r, q, asked, 0); answered {
 		return err
 	}
-	h, v := d.h, &q.Verdict
-	if err := h.limiter.Look(q.Checks, v); err != nil {
-		h.limiter.Failed(err)
-		front.Unavailable(w, r, front.Jittered(int64(time.Second/time.Microsecond), h.Jitter), front.CannotCheck)
+	v := &q.Verdict
+	if err := d.limiter.Look(q.Checks, v); err != nil {
+		d.limiter.Failed(err)
+		front.Unavailable(w, r, front.Jittered(int64(time.Second/time.Microsecond), d.jitter), front.CannotCheck)
 		return nil
 	}
 	if v.Outcome != core.Reject {
@@ -387,10 +401,7 @@ func (d *deferring) queue(w http.ResponseWriter, r *http.Request, q *front.Inqui
 		q.Checks[at].Decision.RetryAfter = wait
 		*v = core.Verdict{Outcome: core.Reject, Reported: at, RetryAfter: wait}
 	}
-	h.writeFields(w, q)
-	count(q, time.Now().Unix(), false)
-	h.guarded.inquire(q, r, false)
-	return h.reject(w, r, q)
+	return d.reject(w, r, q)
 }
 
 // surroundings is what is stored with a request, besides what package deferral stores.

@@ -32,7 +32,6 @@ func (d *deferring) do(a *deferral.Attempt) deferral.Outcome {
 	if err := json.Unmarshal(a.Request.Extra, &k); err != nil {
 		return deferral.Outcome{Wait: time.Minute} // not reached: deferral has authenticated or parsed it
 	}
-	h := d.h
 	q := front.Inquiries.Get().(*front.Inquiry)
 	defer front.Free(q)
 	for _, c := range a.Request.Checks {
@@ -41,7 +40,7 @@ func (d *deferring) do(a *deferral.Attempt) deferral.Outcome {
 		}
 	}
 	v := &q.Verdict
-	at, failure := h.limiter.Charge(q.Checks, v)
+	at, failure := d.limiter.Charge(q.Checks, v)
 	if failure != nil {
 		return deferral.Outcome{Wait: time.Second}
 	}
@@ -50,7 +49,7 @@ func (d *deferring) do(a *deferral.Attempt) deferral.Outcome {
 	}
 	reservations := core.AppendReservations(nil, q.Checks)
 	if a.Begin() != nil {
-		h.limiter.TakeBack(reservations)
+		d.limiter.TakeBack(reservations)
 		return deferral.Outcome{Wait: time.Second}
 	}
 	if v.Outcome == core.Reject {
@@ -62,13 +61,13 @@ func (d *deferring) do(a *deferral.Attempt) deferral.Outcome {
 	if err != nil {
 		return deferral.Outcome{Failed: true, Unsent: true, Hopeless: true, Reason: "it cannot be made from what is stored"}
 	}
-	of := h.guarded.inquire(q, r, false)
+	of := d.guarded.inquire(q, r, false)
 	o, status := d.pass(r, a.Job, &k, of)
 	if m.wait > 0 {
-		h.limiter.TakeBack(reservations)
+		d.limiter.TakeBack(reservations)
 		return deferral.Outcome{Wait: m.wait}
 	}
-	h.limiter.Settle(reservations, status)
+	d.limiter.Settle(reservations, status)
 	o.Next = d.next(q)
 	return o
 }
@@ -154,10 +153,10 @@ func (d *deferring) call(w http.ResponseWriter, r *http.Request, of inquirer) (e
 		}
 		err = errAborted
 		if cause != http.ErrAbortHandler {
-			d.h.logger.Error("a deferred request has made a handler panic", zap.Any("error", cause), zap.ByteString("stack", debug.Stack()))
+			d.logger.Error("a deferred request has made a handler panic", zap.Any("error", cause), zap.ByteString("stack", debug.Stack()))
 		}
 	}()
-	return d.h.guarded.pass(w, r, d.behind, of)
+	return d.guarded.pass(w, r, d.behind, of)
 }
 
 // answerError answers a request that has failed, as its server does: by its error routes, if it has any.

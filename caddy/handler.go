@@ -504,15 +504,30 @@ func (h *Handler) newReporter(name string, key func(*http.Request) string) *repo
 
 // provisionDeferring makes the handler ready to defer, if one of its zones does. All zones have been provisioned.
 func (h *Handler) provisionDeferring() error {
-	zone, name, err := syntax.DeferringZone(h.RateLimits)
-	if zone == nil || err != nil {
+	defers, name, err := syntax.DeferringZone(h.RateLimits)
+	if defers == nil || err != nil {
 		return err
 	}
-	of := h.zones[slices.IndexFunc(h.zones, func(z *openZone) bool { return z.Zone == zone })]
-	d := &deferring{h: h, zone: of, config: zone.Defer.WithDefaults(name), rules: make(map[string]*front.Rule), results: make(map[string]bool), ready: make(chan struct{})}
-	if err := d.provision(name); err != nil {
+	zone := h.zones[slices.IndexFunc(h.zones, func(z *openZone) bool { return z.Zone == defers })]
+	switch {
+	case h.limiter.Settings == nil:
+		err = errors.New("on_limit defer: needs a store in Redis, which keeps the requests; write store redis and its address")
+	case len(h.RulesFiles) > 0 || len(h.Descriptors) > 0:
+		err = errors.New("on_limit defer: the handler cannot have rules_file and descriptor, too; write those into another rate_limit")
+	default:
+		h.deferring, err = newDeferring(deferringHandler{self: h, namespace: h.Namespace, zone: zone.CompiledZone, zones: h.rules, stats: zone.reporter.stats,
+			limiter: h.limiter, guarded: h.guarded, errors: &h.errors, jitter: h.Jitter, http: h.http, stopping: h.stopping, ctx: h.ctx, logger: h.logger, reject: h.rejectDecided})
+	}
+	if err != nil {
 		return fmt.Errorf("zone %q: %w", name, err)
 	}
-	h.deferring = d
 	return nil
+}
+
+// rejectDecided rejects a request by the verdict on its checks, and counts it.
+func (h *Handler) rejectDecided(w http.ResponseWriter, r *http.Request, q *front.Inquiry) error {
+	h.writeFields(w, q)
+	count(q, time.Now().Unix(), false)
+	h.guarded.inquire(q, r, false)
+	return h.reject(w, r, q)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/deferral"
 )
@@ -260,15 +261,15 @@ func (z *CompiledZone) checkDefer() error {
 	if len(z.Rule.Limits.Rules()) == 0 {
 		return wrongDefer("", words.Wrong("", "", "has no effect on a zone without any limit; write a limit, or leave it out"))
 	}
-	return z.CheckStoredKey(z.Defer)
+	return CheckStoredKey(z.Rule, z.Defer)
 }
 
 // CheckStoredKey refuses a zone whose key has credentials, if keys are stored by d and d does not encrypt.
-func (z *CompiledZone) CheckStoredKey(d *Defer) error {
+func CheckStoredKey(r *ruleset.Rule, d *Defer) error {
 	if len(d.Encrypt) > 0 {
 		return nil
 	}
-	for _, part := range z.Rule.Parts {
+	for _, part := range r.Parts {
 		if name := credentialsIn(part.Source); name != "" {
 			return words.Wrong("key", name, "is a secret, and a deferred request stores its keys; write encrypt with a key into on_limit defer, or take another key")
 		}
