@@ -15,6 +15,7 @@ import (
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -49,11 +50,30 @@ func (Admin) Routes() []caddy.AdminRoute {
 // adminPath begins the paths of the API.
 const adminPath = "/rate_limit/"
 
+// view is a configuration in force, as the API sees it.
+type view struct {
+	rules    func() []*subject
+	limiters []*stores.Limiter // of the handlers
+	guards   []*guarded        // each once
+	queues   []*deferring
+	memory   *memory.Store
+	adapting *adapting
+	advised  *advisedRules // nil: there is no advisor
+	files    *filesAnswer  // nil: there are no rule files
+	ctx      caddy.Context
+}
+
+// current returns the configuration in force; nil: it has no rate_limit. Who has the configurations sets it.
+var current func() *view
+
+// showInForce has the API show what f returns.
+func showInForce(f func() *view) { current = f }
+
 // endpoint is one endpoint of the API. Its answer is sent as JSON.
 type endpoint struct {
 	name    string
 	methods []string // accepted
-	answer  func(a *App, r *http.Request) (any, error)
+	answer  func(a *view, r *http.Request) (any, error)
 }
 
 var (
@@ -107,7 +127,7 @@ func (e endpoint) serve(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodPost && !isJSON(r.Header.Get("Content-Type")) {
 		return adminError(http.StatusUnsupportedMediaType, "Content-Type %q: must be application/json", r.Header.Get("Content-Type"))
 	}
-	a := appInForce()
+	a := current()
 	if a == nil {
 		return adminError(http.StatusNotFound, "the configuration in force has no rate_limit")
 	}
@@ -147,12 +167,12 @@ func readBody(r *http.Request, into any) error {
 	return nil
 }
 
-// subjectOf returns the rule that a request names.
-func (a *App) subjectOf(label string) (*subject, error) {
+// ruleNamed returns the rule that a request names.
+func ruleNamed(a *view, label string) (*subject, error) {
 	if label == "" {
 		return nil, adminError(http.StatusBadRequest, "rule: is missing; write a name that /rate_limit/rules has")
 	}
-	subjects := a.subjects()
+	subjects := a.rules()
 	i := slices.IndexFunc(subjects, func(s *subject) bool { return s.label == label })
 	if i >= 0 {
 		return subjects[i], nil
@@ -165,7 +185,7 @@ func (a *App) subjectOf(label string) (*subject, error) {
 }
 
 // keyOf returns the key that a request names, either by its parts or by the id that a list of top keys has for it.
-func (s *subject) keyOf(parts []string, id string) (string, error) {
+func keyOf(s *subject, parts []string, id string) (string, error) {
 	if id == "" {
 		key, err := s.keys.of(parts)
 		if err != nil {

@@ -11,11 +11,11 @@ import (
 )
 
 // showAdvice answers with what is advised, and what has become of it.
-func showAdvice(a *App, r *http.Request) (any, error) {
+func showAdvice(a *view, r *http.Request) (any, error) {
 	if err := checkQuery(r); err != nil {
 		return nil, err
 	}
-	if answer := a.memory.adapting.answer(a.advised); answer != nil {
+	if answer := a.adapting.answer(a.advised); answer != nil {
 		return answer, nil
 	}
 	return nil, errNoAdvisor()
@@ -33,15 +33,15 @@ type movedLimit struct {
 }
 
 // movedLimit returns what is to be said of a limit of a rule that decides now.
-func (a *App) movedLimit(s *subject, now *core.Rule) movedLimit {
+func movedLimitOf(a *view, s *subject, now *core.Rule) movedLimit {
 	var moved movedLimit
 	for _, one := range append([]*subject{s}, s.also...) {
 		if one.rule == nil || one.rule.Adapt == nil || now != one.own { // it is of a tier or of a single key, which advice does not move
 			continue
 		}
 		if configured := one.rule.Limits.Own().Limit.String(); configured != now.Limit.String() {
-			moved = movedLimit{Configured: configured, Advice: a.memory.adapting.movedBy(a.advised, s.label)}
-		} else if by := a.memory.adapting.movedBy(a.advised, s.label); by != nil && by.Why == advice.Abstains && by.Reason != "" {
+			moved = movedLimit{Configured: configured, Advice: a.adapting.movedBy(a.advised, s.label)}
+		} else if by := a.adapting.movedBy(a.advised, s.label); by != nil && by.Why == advice.Abstains && by.Reason != "" {
 			moved.Advice = by
 		}
 	}
@@ -52,7 +52,7 @@ func (a *App) movedLimit(s *subject, now *core.Rule) movedLimit {
 const longestFreeze = 30 * 24 * time.Hour
 
 // freeze keeps a rule's limit as it is, until a time or until it is unfrozen.
-func freeze(a *App, r *http.Request) (any, error) {
+func freeze(a *view, r *http.Request) (any, error) {
 	var body struct {
 		Rule string `json:"rule"`
 		For  string `json:"for"`
@@ -74,7 +74,7 @@ func freeze(a *App, r *http.Request) (any, error) {
 }
 
 // revert puts the configured limit of a rule in force, and has all advice so far ignored.
-func revert(a *App, r *http.Request) (any, error) {
+func revert(a *view, r *http.Request) (any, error) {
 	var body struct {
 		Rule string `json:"rule"`
 	}
@@ -85,15 +85,15 @@ func revert(a *App, r *http.Request) (any, error) {
 }
 
 // byHand does to a rule what an operator asks for, and answers with what the rule is then.
-func byHand(a *App, label, what string, do func(b *advice.Board, now int64)) (any, error) {
-	rule, advises := a.memory.adapting.byHand(a.advised, label, what, do)
+func byHand(a *view, label, what string, do func(b *advice.Board, now int64)) (any, error) {
+	rule, advises := a.adapting.byHand(a.advised, label, what, do)
 	switch {
 	case !advises:
 		return nil, errNoAdvisor()
 	case rule != nil:
 		return rule, nil
 	}
-	if _, err := a.subjectOf(label); err != nil {
+	if _, err := ruleNamed(a, label); err != nil {
 		return nil, err
 	}
 	return nil, adminError(http.StatusNotFound, "rule %q: has no adapt, so advice never touches it", label)

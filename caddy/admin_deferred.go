@@ -16,20 +16,9 @@ import (
 	"github.com/proxyweir/weir/deferral"
 )
 
-// queues returns the zones that defer, in the order of the handlers.
-func (a *App) queues() []*deferring {
-	var list []*deferring
-	for _, h := range a.handlers {
-		if h.deferring != nil {
-			list = append(list, h.deferring)
-		}
-	}
-	return list
-}
-
 // queueOf returns the queue of the zone that a request names; the only one if it names none.
-func (a *App) queueOf(label string) (*deferring, error) {
-	list := a.queues()
+func queueOf(a *view, label string) (*deferring, error) {
+	list := a.queues
 	labels := make([]string, len(list))
 	for i, d := range list {
 		if labels[i] = d.label(); labels[i] == label {
@@ -77,18 +66,18 @@ type queueAnswer struct {
 }
 
 // describe asks Redis for the numbers of the queue.
-func (d *deferring) describe(ctx context.Context) queueAnswer {
+func describe(d *deferring, ctx context.Context) queueAnswer {
 	sums, err := d.desk.Queue.Sums(ctx)
 	if err != nil {
-		q := d.queueAnswer(nil)
+		q := queueAnswerOf(d, nil)
 		q.Error = err.Error()
 		return q
 	}
-	return d.queueAnswer(&sums)
+	return queueAnswerOf(d, &sums)
 }
 
 // queueAnswer describes the queue with these numbers; nil: Redis does not answer.
-func (d *deferring) queueAnswer(sums *deferral.Sums) queueAnswer {
+func queueAnswerOf(d *deferring, sums *deferral.Sums) queueAnswer {
 	q := queueAnswer{Rule: d.label(), Path: d.desk.Path, MaxWait: d.desk.MaxWait.Seconds(), MaxJobs: d.config.MaxJobs, MaxBytes: d.config.MaxBytes}
 	if sums == nil {
 		q.Why = "Redis does not answer"
@@ -160,7 +149,7 @@ func jobOf(j *deferral.Job) jobAnswer {
 }
 
 // read adds to an answer what is stored of its request; with contents, all of it and of the response.
-func (d *deferring) read(ctx context.Context, one *jobAnswer, contents bool) error {
+func readRequest(d *deferring, ctx context.Context, one *jobAnswer, contents bool) error {
 	_, request, err := d.desk.Queue.RequestOf(ctx, one.ID)
 	if errors.Is(err, deferral.ErrUnreadable) {
 		one.Error = err.Error()
@@ -288,7 +277,7 @@ func (asked *jobsAsked) most() (int, error) {
 }
 
 // listDeferred answers with the queues; or with jobs of one, if the request says of which.
-func listDeferred(a *App, r *http.Request) (any, error) {
+func listDeferred(a *view, r *http.Request) (any, error) {
 	if err := checkQuery(r, "rule", "status", "key", "after", "limit"); err != nil {
 		return nil, err
 	}
@@ -296,8 +285,8 @@ func listDeferred(a *App, r *http.Request) (any, error) {
 		answer := struct {
 			Queues []queueAnswer `json:"queues"`
 		}{[]queueAnswer{}}
-		for _, d := range a.queues() {
-			answer.Queues = append(answer.Queues, d.describe(r.Context()))
+		for _, d := range a.queues {
+			answer.Queues = append(answer.Queues, describe(d, r.Context()))
 		}
 		return answer, nil
 	}
@@ -305,11 +294,11 @@ func listDeferred(a *App, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := a.queueOf(asked.Rule)
+	d, err := queueOf(a, asked.Rule)
 	if err != nil {
 		return nil, err
 	}
-	jobs, next, err := d.list(r.Context(), &asked)
+	jobs, next, err := listJobs(d, r.Context(), &asked)
 	if err != nil {
 		return nil, err
 	}
@@ -321,7 +310,7 @@ func listDeferred(a *App, r *http.Request) (any, error) {
 }
 
 // list returns the jobs that are asked for, and the place behind the last if there may be more.
-func (d *deferring) list(ctx context.Context, asked *jobsAsked) (jobs []*deferral.Job, next deferral.Mark, err error) {
+func listJobs(d *deferring, ctx context.Context, asked *jobsAsked) (jobs []*deferral.Job, next deferral.Mark, err error) {
 	most, err := asked.most()
 	if err != nil {
 		return nil, next, err
@@ -363,11 +352,11 @@ func keyDigest(d *deferring, parts []string) (string, error) {
 }
 
 // showJob answers with what an operator may see of a job: not its body, its header or its query.
-func showJob(a *App, r *http.Request) (any, error) {
+func showJob(a *view, r *http.Request) (any, error) {
 	if err := checkQuery(r, "rule", "id"); err != nil {
 		return nil, err
 	}
-	d, err := a.queueOf(r.URL.Query().Get("rule"))
+	d, err := queueOf(a, r.URL.Query().Get("rule"))
 	if err != nil {
 		return nil, err
 	}
@@ -377,14 +366,14 @@ func showJob(a *App, r *http.Request) (any, error) {
 		return nil, jobError(id, err)
 	}
 	one := jobOf(j)
-	if err := d.read(r.Context(), &one, false); err != nil {
+	if err := readRequest(d, r.Context(), &one, false); err != nil {
 		return nil, err
 	}
 	return one, nil
 }
 
 // retryJobs puts a dead job, or all of them, into the queue again.
-func retryJobs(a *App, r *http.Request) (any, error) {
+func retryJobs(a *view, r *http.Request) (any, error) {
 	var asked struct {
 		Rule string `json:"rule"`
 		ID   string `json:"id"`
@@ -396,7 +385,7 @@ func retryJobs(a *App, r *http.Request) (any, error) {
 	if (asked.ID == "") != asked.All {
 		return nil, adminError(http.StatusBadRequest, `id, or all: one of them is wanted: "id": "<job>", or "all": true`)
 	}
-	d, err := a.queueOf(asked.Rule)
+	d, err := queueOf(a, asked.Rule)
 	if err != nil {
 		return nil, err
 	}
@@ -441,7 +430,7 @@ func retryJobs(a *App, r *http.Request) (any, error) {
 }
 
 // cancelJobs removes a job that does not run, or all jobs of a key that wait.
-func cancelJobs(a *App, r *http.Request) (any, error) {
+func cancelJobs(a *view, r *http.Request) (any, error) {
 	var asked struct {
 		Rule string   `json:"rule"`
 		ID   string   `json:"id"`
@@ -453,7 +442,7 @@ func cancelJobs(a *App, r *http.Request) (any, error) {
 	if (asked.ID == "") == (len(asked.Key) == 0) {
 		return nil, adminError(http.StatusBadRequest, `id, or key: one of them is wanted: "id": "<job>", or the parts of a key: "key": ["ann"]`)
 	}
-	d, err := a.queueOf(asked.Rule)
+	d, err := queueOf(a, asked.Rule)
 	if err != nil {
 		return nil, err
 	}
@@ -483,7 +472,7 @@ func cancelJobs(a *App, r *http.Request) (any, error) {
 }
 
 // drain ends or begins the acceptance of jobs, on all nodes. Jobs that wait are done as ever.
-func drain(a *App, r *http.Request) (any, error) {
+func drain(a *view, r *http.Request) (any, error) {
 	var asked struct {
 		Rule  string `json:"rule"`
 		Drain *bool  `json:"drain"`
@@ -494,7 +483,7 @@ func drain(a *App, r *http.Request) (any, error) {
 	if asked.Drain == nil {
 		return nil, adminError(http.StatusBadRequest, "drain: is missing; write true to accept no more requests, or false to accept them again")
 	}
-	d, err := a.queueOf(asked.Rule)
+	d, err := queueOf(a, asked.Rule)
 	if err != nil {
 		return nil, err
 	}
@@ -505,7 +494,7 @@ func drain(a *App, r *http.Request) (any, error) {
 }
 
 // purgeJobs removes jobs that have ended, at most 1000: the oldest first.
-func purgeJobs(a *App, r *http.Request) (any, error) {
+func purgeJobs(a *view, r *http.Request) (any, error) {
 	var asked struct {
 		Rule      string `json:"rule"`
 		Status    string `json:"status"`
@@ -523,7 +512,7 @@ func purgeJobs(a *App, r *http.Request) (any, error) {
 	if err != nil || age < 0 {
 		return nil, adminError(http.StatusBadRequest, "older_than %q: must be a duration such as 24h; 0s is all of them", asked.OlderThan)
 	}
-	d, err := a.queueOf(asked.Rule)
+	d, err := queueOf(a, asked.Rule)
 	if err != nil {
 		return nil, err
 	}
@@ -545,7 +534,7 @@ const (
 
 // exportJobs answers with a page of jobs and what is stored of their requests: with contents also header, query, body and response, if they can be
 // read. The request is a POST, so that no web page can make it.
-func exportJobs(a *App, r *http.Request) (any, error) {
+func exportJobs(a *view, r *http.Request) (any, error) {
 	var asked struct {
 		Rule     string `json:"rule"`
 		Status   string `json:"status"`
@@ -563,7 +552,7 @@ func exportJobs(a *App, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := a.queueOf(asked.Rule)
+	d, err := queueOf(a, asked.Rule)
 	if err != nil {
 		return nil, err
 	}
@@ -579,7 +568,7 @@ func exportJobs(a *App, r *http.Request) (any, error) {
 			break
 		}
 		one := jobOf(j)
-		if err := d.read(r.Context(), &one, asked.Contents); err != nil {
+		if err := readRequest(d, r.Context(), &one, asked.Contents); err != nil {
 			if api := new(caddy.APIError); errors.As(err, api) && api.HTTPStatus == http.StatusNotFound {
 				continue // it has gone meanwhile
 			}

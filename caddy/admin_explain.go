@@ -64,12 +64,12 @@ type ruleCoverage struct {
 }
 
 // explain answers with what would become of a request. The request is not charged.
-func explain(a *App, r *http.Request) (any, error) {
+func explain(a *view, r *http.Request) (any, error) {
 	var given explainRequest
 	if err := readBody(r, &given); err != nil {
 		return nil, err
 	}
-	made, server, err := a.makeUp(&given)
+	made, server, err := makeUp(a, &given)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func explain(a *App, r *http.Request) (any, error) {
 }
 
 // makeUp returns the request as handlers would get it, and the server that would receive it.
-func (a *App) makeUp(given *explainRequest) (*http.Request, *caddyhttp.Server, error) {
+func makeUp(a *view, given *explainRequest) (*http.Request, *caddyhttp.Server, error) {
 	bad := func(format string, v ...any) (*http.Request, *caddyhttp.Server, error) {
 		return nil, nil, adminError(http.StatusBadRequest, format, v...)
 	}
@@ -99,7 +99,7 @@ func (a *App) makeUp(given *explainRequest) (*http.Request, *caddyhttp.Server, e
 	if u.Path == "" {
 		u.Path = "/"
 	}
-	server, err := a.serverFor(given.Server, u)
+	server, err := serverFor(a, given.Server, u)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -134,7 +134,7 @@ func (a *App) makeUp(given *explainRequest) (*http.Request, *caddyhttp.Server, e
 }
 
 // serverFor returns the server of a name, or the one that listens at a URL's port.
-func (a *App) serverFor(name string, u *url.URL) (*caddyhttp.Server, error) {
+func serverFor(a *view, name string, u *url.URL) (*caddyhttp.Server, error) {
 	mod, err := a.ctx.AppIfConfigured("http")
 	if err != nil {
 		return nil, adminError(http.StatusNotFound, "the configuration in force has no HTTP server")
@@ -179,7 +179,7 @@ func contains(address caddy.NetworkAddress, port string) bool {
 
 // walk follows a request through a server's routes. It runs only the handlers that rate limits may depend on, and answers nothing.
 type walk struct {
-	app    *App
+	app    *view
 	server *caddyhttp.Server
 	groups map[string]bool // groups of which a route was taken
 	answer explainAnswer
@@ -241,7 +241,7 @@ func (w *walk) routes(list caddyhttp.RouteList, r *http.Request) (ended bool, er
 // handler evaluates one handler, and reports whether the request ended there.
 func (w *walk) handler(handler caddyhttp.MiddlewareHandler, r *http.Request) (ended bool, err error) {
 	switch h := handler.(type) {
-	case *Handler:
+	case explainer:
 		return w.rateLimit(h, r)
 	case *caddyhttp.Subroute:
 		return w.routes(h.Routes, r)
@@ -288,22 +288,33 @@ func (w *walk) note(text string) {
 	}
 }
 
+// explained is what a rate_limit handler would decide on a request.
+type explained struct {
+	*front.Inquiry
+	failure   error    // of the store
+	uncovered []string // the labels of zones that do not cover the request
+	missing   []string // values that the request does not have
+	limiter   *stores.Limiter
+	guarded   *guarded
+}
+
+// explainer is a rate_limit handler. It decides on a request without charging it.
+type explainer interface {
+	explain(r *http.Request) (*explained, error)
+}
+
 // rateLimit adds the decision of a rate_limit handler to the answer, and reports whether it would end the request.
-func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
-	q := new(front.Inquiry)
-	if _, err := h.assemble(q, r); err != nil {
+func (w *walk) rateLimit(h explainer, r *http.Request) (ended bool, err error) {
+	q, err := h.explain(r)
+	if err != nil {
 		return true, err
 	}
-	failure := error(nil)
-	if len(q.Checks) > 0 {
-		failure = h.limiter.Decide(q.Checks, true, &q.Verdict)
-	}
-	if failure != nil {
-		w.note("the store has failed, and the rules' on_error has decided: " + failure.Error())
+	if q.failure != nil {
+		w.note("the store has failed, and the rules' on_error has decided: " + q.failure.Error())
 	}
 	answer := handlerAnswer{Verdict: q.Verdict.Outcome.String(), Delay: stores.Seconds(q.Verdict.Delay), Rules: []ruleCoverage{}}
 	subjects := make(map[string]*subject)
-	for _, s := range w.app.subjects() {
+	for _, s := range w.app.rules() {
 		subjects[s.label] = s
 	}
 	var rows []core.Check
@@ -319,22 +330,20 @@ func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
 		if d.Allowed && q.Verdict.Outcome != core.Reject && d.Delay == 0 && !c.Uncounted { // Remaining is as if the request had been charged
 			one.Remaining += c.Cost
 		}
-		one.InFleet = h.limiter.Stands(c.Rule, c.Key)
+		one.InFleet = q.limiter.Stands(c.Rule, c.Key)
 		if !one.Candidate && !one.Former {
-			one.movedLimit = w.app.movedLimit(subjects[label], c.Rule)
+			one.movedLimit = movedLimitOf(w.app, subjects[label], c.Rule)
 		}
 		answer.Rules = append(answer.Rules, one)
 	}
-	for _, zone := range h.zones {
-		if !slices.ContainsFunc(q.Checks, func(c core.Check) bool { return reporterOf(&c) == zone.reporter }) {
-			answer.Rules = append(answer.Rules, ruleCoverage{Rule: zone.reporter.stats.Label, Allowed: true})
-		}
+	for _, label := range q.uncovered {
+		answer.Rules = append(answer.Rules, ruleCoverage{Rule: label, Allowed: true})
 	}
-	for _, text := range h.expected.missing(r) {
+	for _, text := range q.missing {
 		w.note(text)
 	}
-	if h.guarded != nil {
-		state := h.guarded.answer()
+	if q.guarded != nil {
+		state := guardAnswerOf(q.guarded)
 		answer.Guard = &state
 		if state.UnderWay >= state.Limit {
 			w.note("the guard's limit is used: if the request came now, it would be turned away with status 503")

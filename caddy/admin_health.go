@@ -6,7 +6,6 @@ import (
 
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/core/metrics"
-	"github.com/proxyweir/weir/redis"
 )
 
 // healthAnswer is the answer of /rate_limit/health.
@@ -45,16 +44,16 @@ type filesAnswer struct {
 }
 
 // showHealth answers with the state of the stores and of the rule files.
-func showHealth(a *App, r *http.Request) (any, error) {
+func showHealth(a *view, r *http.Request) (any, error) {
 	if err := checkQuery(r); err != nil {
 		return nil, err
 	}
-	stats := a.memory.store.Stats()
+	stats := a.memory.Stats()
 	answer := healthAnswer{
 		Stores:      []storeAnswer{{Store: stores.MemoryName, Keys: &stats.Keys, MaxKeys: stats.MaxKeys, LogBytes: &stats.LogBytes, Evictions: &stats.Evictions}},
 		StoreErrors: metrics.ByValue(metrics.StoreErrors, metrics.Read(stores.StoreErrors)),
 	}
-	for _, store := range a.redisStores() {
+	for _, store := range stores.InRedis(a.limiters) {
 		for _, server := range store.Servers() {
 			breaker := "closed"
 			if server.Open {
@@ -63,33 +62,18 @@ func showHealth(a *App, r *http.Request) (any, error) {
 			answer.Stores = append(answer.Stores, storeAnswer{Store: "redis", Server: server.Name, Breaker: breaker})
 		}
 	}
-	for _, s := range a.storages() {
+	for _, s := range stores.Storages(a.limiters) {
 		st := s.Store.Stats()
 		age := float64(st.Age) / 1e6
 		answer.Stores = append(answer.Stores, storeAnswer{Store: "storage", Keys: &st.Keys, Storage: s.Name, Instances: &st.Instances, Damaged: &st.Damaged, Age: &age, Failing: st.Failing})
 	}
-	for _, g := range a.guards() {
-		answer.Guards = append(answer.Guards, g.answer())
+	for _, g := range a.guards {
+		answer.Guards = append(answer.Guards, guardAnswerOf(g))
 	}
-	answer.Advisor = a.memory.adapting.health(a.advised)
-	for _, d := range a.queues() {
-		answer.Deferred = append(answer.Deferred, d.queueAnswer(d.worker.Sums()))
+	answer.Advisor = a.adapting.health(a.advised)
+	for _, d := range a.queues {
+		answer.Deferred = append(answer.Deferred, queueAnswerOf(d, d.worker.Sums()))
 	}
-	if len(a.files.inUse()) > 0 {
-		answer.RuleFiles = &filesAnswer{!rulesRefused.Load(), time.UnixMilli(rulesLoaded.Load() / 1000).UTC()}
-	}
+	answer.RuleFiles = a.files
 	return answer, nil
-}
-
-// redisStores returns the Redis stores in which handlers count, each once.
-func (a *App) redisStores() []*redis.Store {
-	var list []*redis.Store
-	seen := make(map[*redis.Store]bool)
-	for _, h := range a.handlers {
-		if store := h.limiter.Redis; store != nil && !seen[store] {
-			seen[store] = true
-			list = append(list, store)
-		}
-	}
-	return list
 }

@@ -35,14 +35,14 @@ type standingAnswer struct {
 }
 
 // hasUnlimited reports whether the rule may cover requests of a key without any limit for them.
-func (s *subject) hasUnlimited(key string) bool {
-	return slices.ContainsFunc(s.limitsOf(key), func(l namedLimit) bool { return l.limit == nil })
+func hasUnlimited(s *subject, key string) bool {
+	return slices.ContainsFunc(limitsOf(s, key), func(l namedLimit) bool { return l.limit == nil })
 }
 
 // showKey answers with the state of a key in one rule, or in every rule whose keys have the same number of parts.
 //
 // Caddy logs the URIs of requests to its admin endpoint. A key that must not be logged is sent in the body of a POST.
-func showKey(a *App, r *http.Request) (any, error) {
+func showKey(a *view, r *http.Request) (any, error) {
 	if err := checkQuery(r, "rule", "key", "id"); err != nil {
 		return nil, err
 	}
@@ -60,17 +60,17 @@ func showKey(a *App, r *http.Request) (any, error) {
 		return nil, adminError(http.StatusBadRequest, "id: names a key of one rule; write rule=<name> beside it")
 	}
 	if asked.Rule != "" {
-		s, key, err := a.named(asked)
+		s, key, err := named(a, asked)
 		if err != nil {
 			return nil, err
 		}
-		return keyAnswer{Key: s.keys.show(key), Rules: s.standings(key)}, nil
+		return keyAnswer{Key: s.keys.show(key), Rules: standings(s, key)}, nil
 	}
 	answer := keyAnswer{Key: asked.Key, Rules: []standingAnswer{}}
-	for _, s := range a.subjects() {
+	for _, s := range a.rules() {
 		key, err := s.keys.of(asked.Key)
 		if err == nil && len(s.keys.names) > 0 && !s.keys.free {
-			answer.Rules = append(answer.Rules, s.standings(key)...)
+			answer.Rules = append(answer.Rules, standings(s, key)...)
 		}
 	}
 	return answer, nil
@@ -78,16 +78,16 @@ func showKey(a *App, r *http.Request) (any, error) {
 
 // standings returns the state of a key under each limit that its requests may have: its override if there is one, else the rule's
 // own limit and those of all tiers.
-func (s *subject) standings(key string) []standingAnswer {
+func standings(s *subject, key string) []standingAnswer {
 	list := []standingAnswer{}
-	for _, l := range s.limitsOf(key) {
-		list = append(list, s.standing(l, key))
+	for _, l := range limitsOf(s, key) {
+		list = append(list, standing(s, l, key))
 	}
 	return list
 }
 
 // standing returns the state of a key under one limit.
-func (s *subject) standing(l namedLimit, key string) standingAnswer {
+func standing(s *subject, l namedLimit, key string) standingAnswer {
 	one := standingAnswer{Rule: s.label, For: l.of}
 	if l.limit == nil {
 		one.LimitText = "unlimited"
@@ -112,7 +112,7 @@ func (s *subject) standing(l namedLimit, key string) standingAnswer {
 }
 
 // limitsOf returns the limits that requests of a key may have. A nil limit means unlimited.
-func (s *subject) limitsOf(key string) []namedLimit {
+func limitsOf(s *subject, key string) []namedLimit {
 	if s.desc != nil {
 		return []namedLimit{{limit: s.desc}}
 	}
@@ -138,14 +138,14 @@ type keyRequest struct {
 
 // eachPlace calls f once for each place where a key has counters: for the rules of all tiers, so that a client cannot escape by
 // changing its tier, and in all stores, if handlers keep the rule in several.
-func (s *subject) eachPlace(f func(*stores.Limiter, *core.Rule) error) error {
+func eachPlace(s *subject, f func(*stores.Limiter, *core.Rule) error) error {
 	type place struct {
 		limiter  *stores.Limiter
 		identity string
 	}
 	seen := make(map[place]bool)
 	for _, one := range append([]*subject{s}, s.also...) {
-		for _, r := range one.places() {
+		for _, r := range rulesCounting(one) {
 			here := place{one.limiter, r.Identity}
 			if seen[here] {
 				continue
@@ -159,9 +159,9 @@ func (s *subject) eachPlace(f func(*stores.Limiter, *core.Rule) error) error {
 	return nil
 }
 
-// places returns the rules under which keys are counted or blocked: those in force, and before them the former limits that requests must
+// rulesCounting returns the rules under which keys are counted or blocked: those in force, and before them the former limits that requests must
 // pass, too, which come first as core.Limits.FormerRules says.
-func (s *subject) places() []*core.Rule {
+func rulesCounting(s *subject) []*core.Rule {
 	var list []*core.Rule
 	for _, former := range s.all.FormerRules() {
 		if !slices.ContainsFunc(s.rules, func(r *core.Rule) bool { return r.Identity == former.Identity }) {
@@ -177,18 +177,18 @@ type keysAnswer struct {
 }
 
 // onKey returns an endpoint's function that calls act for the key that the request names, in every place where the key is counted.
-func onKey(act func(l *stores.Limiter, r *core.Rule, key string) error) func(*App, *http.Request) (any, error) {
-	return func(a *App, r *http.Request) (any, error) {
+func onKey(act func(l *stores.Limiter, r *core.Rule, key string) error) func(*view, *http.Request) (any, error) {
+	return func(a *view, r *http.Request) (any, error) {
 		var request keyRequest
 		if err := readBody(r, &request); err != nil {
 			return nil, err
 		}
-		s, key, err := a.named(request)
+		s, key, err := named(a, request)
 		if err != nil {
 			return nil, err
 		}
 		var answer keysAnswer
-		return &answer, s.eachPlace(func(l *stores.Limiter, r *core.Rule) error {
+		return &answer, eachPlace(s, func(l *stores.Limiter, r *core.Rule) error {
 			before, err := l.Standing(r, key)
 			if err == nil {
 				err = act(l, r, key)
@@ -206,7 +206,7 @@ func onKey(act func(l *stores.Limiter, r *core.Rule, key string) error) func(*Ap
 }
 
 // blockKey blocks a key in a rule for a given time.
-func blockKey(a *App, r *http.Request) (any, error) {
+func blockKey(a *view, r *http.Request) (any, error) {
 	var request struct {
 		keyRequest
 		For string `json:"for"`
@@ -214,7 +214,7 @@ func blockKey(a *App, r *http.Request) (any, error) {
 	if err := readBody(r, &request); err != nil {
 		return nil, err
 	}
-	s, key, err := a.named(request.keyRequest)
+	s, key, err := named(a, request.keyRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -225,28 +225,28 @@ func blockKey(a *App, r *http.Request) (any, error) {
 	if s.shadow {
 		return nil, adminError(http.StatusConflict, "rule %q: is a shadow, and blocks nobody", s.label)
 	}
-	if s.hasUnlimited(key) {
+	if hasUnlimited(s, key) {
 		return nil, adminError(http.StatusConflict, "rule %q: has no limit for some or all requests of this key, which are not counted and would pass all the same. Write a limit in place of unlimited, if it is a high one", s.label)
 	}
-	if why := s.passes(key); why != "" {
+	if why := passes(s, key); why != "" {
 		return nil, adminError(http.StatusConflict, "rule %q: %s", s.label, why)
 	}
-	return struct{}{}, s.eachPlace(func(l *stores.Limiter, r *core.Rule) error { return l.Block(r, key, duration.Microseconds()) })
+	return struct{}{}, eachPlace(s, func(l *stores.Limiter, r *core.Rule) error { return l.Block(r, key, duration.Microseconds()) })
 }
 
 // passes says why no handler counts requests of the key under the rule, so that they pass whatever is done to the key; "" if any
 // handler counts them.
-func (s *subject) passes(key string) string {
+func passes(s *subject, key string) string {
 	why := ""
 	for _, one := range append([]*subject{s}, s.also...) {
-		if why = one.passesHere(key); why == "" {
+		if why = passesHere(one, key); why == "" {
 			return ""
 		}
 	}
 	return why
 }
 
-func (s *subject) passesHere(key string) string {
+func passesHere(s *subject, key string) string {
 	var except *match.Matcher
 	skips := false
 	if s.rule != nil {
@@ -271,11 +271,11 @@ func (s *subject) passesHere(key string) string {
 }
 
 // named returns the rule and the key that a request names.
-func (a *App) named(k keyRequest) (*subject, string, error) {
-	s, err := a.subjectOf(k.Rule)
+func named(a *view, k keyRequest) (*subject, string, error) {
+	s, err := ruleNamed(a, k.Rule)
 	if err != nil {
 		return nil, "", err
 	}
-	key, err := s.keyOf(k.Key, k.ID)
+	key, err := keyOf(s, k.Key, k.ID)
 	return s, key, err
 }

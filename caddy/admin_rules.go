@@ -55,22 +55,22 @@ type limitAnswer struct {
 }
 
 // listRules answers with the rules in force.
-func listRules(a *App, r *http.Request) (any, error) {
+func listRules(a *view, r *http.Request) (any, error) {
 	if err := checkQuery(r); err != nil {
 		return nil, err
 	}
 	now := time.Now().UTC()
 	answer := rulesAnswer{Time: now, Started: started, Rules: []ruleAnswer{}}
 	lent := stores.Leases.Stats()
-	for _, s := range a.subjects() {
-		one := a.ruleAnswer(s, now)
+	for _, s := range a.rules() {
+		one := ruleAnswerOf(a, s, now)
 		one.Held = s.leased(&lent)
 		answer.Rules = append(answer.Rules, one)
 	}
 	return answer, nil
 }
 
-func (a *App) ruleAnswer(s *subject, now time.Time) ruleAnswer {
+func ruleAnswerOf(a *view, s *subject, now time.Time) ruleAnswer {
 	answer := ruleAnswer{
 		ID: s.label, Namespace: s.namespace, Name: s.name, Key: s.keys.names, Enforce: s.enforcement, Store: s.limiter.Store,
 		Source: s.source, Notes: s.notes, Waiting: s.waiting(), Outcomes: make(map[string]int64), Penalties: atomic.LoadInt64(&s.stats.Penalties),
@@ -86,7 +86,7 @@ func (a *App) ruleAnswer(s *subject, now time.Time) ruleAnswer {
 			answer.Burst = l.Quota
 		}
 		answer.Notes = append(answer.Notes, limitNotes(s.own)...)
-		answer.movedLimit = a.movedLimit(s, s.own)
+		answer.movedLimit = movedLimitOf(a, s, s.own)
 	}
 	for _, l := range s.limits {
 		written, _ := writtenLimit(l.limit)
@@ -96,7 +96,7 @@ func (a *App) ruleAnswer(s *subject, now time.Time) ruleAnswer {
 		answer.Notes = append(answer.Notes, "eventual: counts of other instances are up to "+over.Store.Delay().String()+" old")
 	}
 	if rules := s.inMemory(); len(rules) > 0 {
-		keys := a.keysOf(rules)
+		keys := keysIn(a.memory, rules)
 		answer.Keys = &keys
 	}
 	requests, compared := metrics.Read(s.stats.Requests), metrics.Read(s.stats.Compared)
@@ -130,12 +130,12 @@ type topKeyAnswer struct {
 }
 
 // listTopKeys answers with the keys of a rule that have sent the most requests, or had the most rejected.
-func listTopKeys(a *App, r *http.Request) (any, error) {
+func listTopKeys(a *view, r *http.Request) (any, error) {
 	if err := checkQuery(r, "rule", "by", "n"); err != nil {
 		return nil, err
 	}
 	query := r.URL.Query()
-	s, err := a.subjectOf(query.Get("rule"))
+	s, err := ruleNamed(a, query.Get("rule"))
 	if err != nil {
 		return nil, err
 	}

@@ -486,3 +486,23 @@ func (a *App) placeholders() []string {
 	}
 	return names
 }
+
+// queues returns the zones that defer, in the order of the handlers.
+func (a *App) queues() []*deferring {
+	var list []*deferring
+	for _, h := range a.handlers {
+		if h.deferring != nil {
+			list = append(list, h.deferring)
+		}
+	}
+	return list
+}
+
+// limiters returns those of the handlers.
+func (a *App) limiters() []*stores.Limiter {
+	list := make([]*stores.Limiter, 0, len(a.handlers))
+	for _, h := range a.handlers {
+		list = append(list, h.limiter)
+	}
+	return list
+}

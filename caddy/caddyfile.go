@@ -28,12 +28,9 @@ func init() {
 	httpcaddyfile.RegisterGlobalOption("rate_limit", parseGlobalOption)
 	httpcaddyfile.RegisterDirective("rate_limit", parseDirective)
 	httpcaddyfile.RegisterHandlerDirective("rate_limit_status", parseStatus)
-	httpcaddyfile.RegisterHandlerDirective("rate_limit_page", parsePage)
 	// In this order the first runs before the second.
 	httpcaddyfile.RegisterDirectiveOrder("rate_limit_status", httpcaddyfile.Before, "basic_auth")
 	httpcaddyfile.RegisterDirectiveOrder("rate_limit", httpcaddyfile.Before, "basic_auth")
-	// Behind what keeps clients out: basic_auth, forward_auth, abort, error and respond.
-	httpcaddyfile.RegisterDirectiveOrder("rate_limit_page", httpcaddyfile.Before, "reverse_proxy")
 }
 
 // parseDirective reads a rate_limit directive of a site.

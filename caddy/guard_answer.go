@@ -29,8 +29,8 @@ type tightenedRule struct {
 	Limit float64 `json:"limit"` // that such a key gets in 10 s
 }
 
-// answer returns the state of the guard.
-func (g *guarded) answer() guardAnswer {
+// guardAnswerOf returns the state of the guard.
+func guardAnswerOf(g *guarded) guardAnswer {
 	at, now := guard.Look(g.Guard), guardNow()
 	a := guardAnswer{
 		Name: g.label, UnderWay: at.UnderWay, Limit: at.Limit, Max: at.Max, Min: at.Min, Baseline: float64(at.Baseline) / 1e6,

@@ -15,6 +15,9 @@ import (
 
 func init() {
 	caddy.RegisterModule(new(Page))
+	httpcaddyfile.RegisterHandlerDirective("rate_limit_page", parsePage)
+	// Behind what keeps clients out: basic_auth, forward_auth, abort, error and respond.
+	httpcaddyfile.RegisterDirectiveOrder("rate_limit_page", httpcaddyfile.Before, "reverse_proxy")
 }
 
 // Page serves the page with the rules in force, at `/rate_limit/` of a site, and those endpoints of the admin API that only read:

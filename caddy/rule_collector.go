@@ -1,12 +1,9 @@
 package ratelimit
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/proxyweir/weir/caddy/stores"
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/redis"
 )
@@ -22,7 +19,7 @@ func (a *App) addMetrics(p *metrics.Page) {
 			r.Waiting = s.waiting()
 		}
 		if rules := s.inMemory(); len(rules) > 0 {
-			r.Keys = a.keysOf(rules)
+			r.Keys = keysIn(a.memory.store, rules)
 		}
 		if units := s.leased(&lent); units != nil {
 			r.Units = *units
@@ -37,10 +34,10 @@ func (a *App) addMetrics(p *metrics.Page) {
 	for _, d := range a.queues() {
 		d.addMetrics(p)
 	}
-	stores.AddStorages(p, a.storages())
+	stores.AddStorages(p, stores.Storages(a.limiters()))
 	servers := make(map[string]bool)
 	var syncs redis.SyncStats
-	for _, store := range a.redisStores() {
+	for _, store := range stores.InRedis(a.limiters()) {
 		syncs.Add(store.SyncStats())
 		for _, server := range store.Servers() {
 			servers[server.Name] = servers[server.Name] || server.Open
@@ -68,29 +65,4 @@ func oneIf(is bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// keysOf returns how many keys of rules are in memory. Rules with the same name, algorithm and period have the same keys.
-func (a *App) keysOf(rules []*core.Rule) int64 {
-	keys := int64(0)
-	counted := make(map[string]bool)
-	for _, r := range rules {
-		if !counted[r.Identity] {
-			counted[r.Identity] = true
-			keys += a.memory.store.Keys(r)
-		}
-	}
-	return keys
-}
-
-// storages returns the stores over storages in which handlers count, each once.
-func (a *App) storages() []*stores.SharedStorage {
-	var list []*stores.SharedStorage
-	for _, h := range a.handlers {
-		if s := h.limiter.Storage; s != nil && !slices.Contains(list, s) {
-			list = append(list, s)
-		}
-	}
-	slices.SortFunc(list, func(a, b *stores.SharedStorage) int { return cmp.Compare(a.Name, b.Name) })
-	return list
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/redis"
@@ -287,4 +288,17 @@ func (s *subject) waiting() int64 {
 		}
 	}
 	return n
+}
+
+// keysIn returns how many keys of rules are in memory. Rules with the same name, algorithm and period have the same keys.
+func keysIn(m *memory.Store, rules []*core.Rule) int64 {
+	keys := int64(0)
+	counted := make(map[string]bool)
+	for _, r := range rules {
+		if !counted[r.Identity] {
+			counted[r.Identity] = true
+			keys += m.Keys(r)
+		}
+	}
+	return keys
 }

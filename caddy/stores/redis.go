@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -398,6 +399,17 @@ type clientLogger struct{}
 func (clientLogger) Printf(_ context.Context, format string, v ...any) {
 	text, _, _ := strings.Cut(fmt.Sprintf(format, v...), ", with args beginning with")
 	redisLog().Debug(text)
+}
+
+// InRedis returns the stores in Redis in which limiters count, each once.
+func InRedis(limiters []*Limiter) []*redis.Store {
+	var list []*redis.Store
+	for _, l := range limiters {
+		if l.Redis != nil && !slices.Contains(list, l.Redis) {
+			list = append(list, l.Redis)
+		}
+	}
+	return list
 }
 
 // Interface guards

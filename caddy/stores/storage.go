@@ -315,6 +315,18 @@ func AddStorages(p *metrics.Page, stores []*SharedStorage) {
 	}
 }
 
+// Storages returns the stores over storages in which limiters count, each once.
+func Storages(limiters []*Limiter) []*SharedStorage {
+	var list []*SharedStorage
+	for _, l := range limiters {
+		if l.Storage != nil && !slices.Contains(list, l.Storage) {
+			list = append(list, l.Storage)
+		}
+	}
+	slices.SortFunc(list, func(a, b *SharedStorage) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
 // Interface guards
 var (
 	_ StoreModule        = (*StorageStore)(nil)
