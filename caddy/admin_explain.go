@@ -300,12 +300,12 @@ type explained struct {
 
 // explainer is a rate_limit handler. It decides on a request without charging it.
 type explainer interface {
-	explain(r *http.Request) (*explained, error)
+	Explain(r *http.Request) (*explained, error)
 }
 
 // rateLimit adds the decision of a rate_limit handler to the answer, and reports whether it would end the request.
 func (w *walk) rateLimit(h explainer, r *http.Request) (ended bool, err error) {
-	q, err := h.explain(r)
+	q, err := h.Explain(r)
 	if err != nil {
 		return true, err
 	}

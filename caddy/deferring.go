@@ -29,20 +29,20 @@ import (
 // request.
 type deferring struct {
 	deferringHandler
-	config  *syntax.Defer // with defaults
-	desk    *deferral.Desk
-	worker  *deferral.Worker
-	redis   client.UniversalClient
-	rules   map[string]*front.Rule // of the handler, by name
-	results map[string]bool        // the header fields of responses that are kept
-	behind  caddyhttp.Handler      // what comes behind the handler
-	server  *caddyhttp.Server      // in which it is
-	named   []string               // the placeholders that are stored with a request
-	known   string                 // the key in knownQueues
-	started bool
-	ready   chan struct{} // closed when it has started, or will not: Caddy may serve requests before
-	grace   time.Duration // of stop
-	stopped chan struct{} // closed when the worker has stopped; nil: stop was not called
+	config     *syntax.Defer // with defaults
+	desk       *deferral.Desk
+	worker     *deferral.Worker
+	redis      client.UniversalClient
+	rules      map[string]*front.Rule // of the handler, by name
+	results    map[string]bool        // the header fields of responses that are kept
+	downstream caddyhttp.Handler      // what comes behind the handler
+	server     *caddyhttp.Server      // in which it is
+	named      []string               // the placeholders that are stored with a request
+	known      string                 // the key in knownQueues
+	started    bool
+	ready      chan struct{} // closed when it has started, or will not: Caddy may serve requests before
+	grace      time.Duration // of stop
+	stopped    chan struct{} // closed when the worker has stopped; nil: stop was not called
 
 	accessLog *zap.Logger // of all servers
 }
@@ -143,7 +143,7 @@ func (d *deferring) pace() time.Duration {
 
 // start starts the worker. named are the placeholders that the configuration names. An error says why the configuration cannot be used.
 func (d *deferring) start(named []string) error {
-	if err := d.findBehind(named); err != nil {
+	if err := d.findDownstream(named); err != nil {
 		return fmt.Errorf("zone %q: on_limit defer: %w", d.zone.Rule.Name, err)
 	}
 	d.accessLog = d.ctx.Logger(d.http).Named("log.access")

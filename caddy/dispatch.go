@@ -156,7 +156,7 @@ func (d *deferring) call(w http.ResponseWriter, r *http.Request, of inquirer) (e
 			d.logger.Error("a deferred request has made a handler panic", zap.Any("error", cause), zap.ByteString("stack", debug.Stack()))
 		}
 	}()
-	return d.guarded.pass(w, r, d.behind, of)
+	return d.guarded.pass(w, r, d.downstream, of)
 }
 
 // answerError answers a request that has failed, as its server does: by its error routes, if it has any.

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 
@@ -123,4 +124,17 @@ func (e *errorRoutes) refuse(w http.ResponseWriter, status int, err error) error
 	}
 	w.WriteHeader(status)
 	return nil
+}
+
+// statusOf returns the response's status for a handler that has written nothing: that of the returned error, or 200 if there is
+// none.
+func statusOf(err error) int {
+	if err == nil {
+		return http.StatusOK
+	}
+	var failed caddyhttp.HandlerError
+	if errors.As(err, &failed) && failed.StatusCode != 0 {
+		return failed.StatusCode
+	}
+	return http.StatusInternalServerError
 }

@@ -25,8 +25,8 @@ func init() {
 	})
 }
 
-// explain decides on a request without charging it.
-func (h *Handler) explain(r *http.Request) (*explained, error) {
+// Explain decides on a request without charging it.
+func (h *Handler) Explain(r *http.Request) (*explained, error) {
 	of := &explained{Inquiry: new(front.Inquiry), limiter: h.limiter, guarded: h.guarded, missing: h.expected.missing(r)}
 	if _, err := h.assemble(of.Inquiry, r); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
@@ -58,4 +59,12 @@ func writtenLimit(r *core.Rule) (limit, algorithm string) {
 		return fmt.Sprint(l.Requests), l.Algorithm.String()
 	}
 	return limit, algorithm
+}
+
+// limitOf returns the limit that a rule's message names: its own, or if it has none, any other.
+func limitOf(l *core.Limits) *rate.Limit {
+	if own := l.Own(); own != nil {
+		return own.Limit
+	}
+	return l.Rules()[0].Limit
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
-	"github.com/proxyweir/weir/core/rate"
 )
 
 // ruling are limits of a configuration, with the limiter that has opened them.
@@ -101,14 +100,6 @@ func (a *App) reportSuccession(r ruling, before *core.Limits) {
 		a.logger.Info("the zone starts counting afresh, since its algorithm, period or key has changed; keys that were blocked in it are unblocked",
 			zap.String("zone", r.name), zap.Stringer("limit", in.Own().Limit))
 	}
-}
-
-// limitOf returns the limit that a rule's message names: its own, or if it has none, any other.
-func limitOf(l *core.Limits) *rate.Limit {
-	if own := l.Own(); own != nil {
-		return own.Limit
-	}
-	return l.Rules()[0].Limit
 }
 
 // predecessors returns the limits of the configuration that is in force while this one is loaded. They are looked up once, for all

@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"bufio"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -52,19 +51,6 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 	err := h.guarded.pass(written, r, next, of)
 	status = statusOf(err)
 	return err
-}
-
-// statusOf returns the response's status for a handler that has written nothing: that of the returned error, or 200 if there is
-// none.
-func statusOf(err error) int {
-	if err == nil {
-		return http.StatusOK
-	}
-	var failed caddyhttp.HandlerError
-	if errors.As(err, &failed) && failed.StatusCode != 0 {
-		return failed.StatusCode
-	}
-	return http.StatusInternalServerError
 }
 
 // statusWriter is the response writer of a request whose rule counts by status.

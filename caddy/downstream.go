@@ -17,8 +17,8 @@ import (
 // Caddy gives a handler what comes behind it with each request. A deferred request may be done after a restart, when no other request has
 // come yet. So what comes behind is looked up in the configuration.
 
-// findBehind finds the server of the handler, what comes behind the handler there, and which of the named placeholders are to be stored.
-func (d *deferring) findBehind(named []string) error {
+// findDownstream finds the server of the handler, what comes behind the handler there, and which of the named placeholders are to be stored.
+func (d *deferring) findDownstream(named []string) error {
 	if d.http == nil {
 		return errors.New("the handler is not in the HTTP app")
 	}
@@ -27,8 +27,8 @@ func (d *deferring) findBehind(named []string) error {
 		if err := s.through(server.Routes, endOfChain); err != nil {
 			return err
 		}
-		if s.behind != nil {
-			d.server, d.behind = server, s.behind
+		if s.downstream != nil {
+			d.server, d.downstream = server, s.downstream
 			d.named = slices.Clone(named)
 			for _, route := range server.Routes {
 				text, _ := json.Marshal(route.MatcherSets) // a matcher that cannot be written as JSON names nothing
@@ -73,10 +73,10 @@ var endOfChain caddyhttp.Handler = caddyhttp.HandlerFunc(func(http.ResponseWrite
 
 // search looks for a handler in the routes of a server.
 type search struct {
-	handler caddyhttp.MiddlewareHandler
-	server  *caddyhttp.Server
-	path    string            // of jobs
-	behind  caddyhttp.Handler // nil: not found yet
+	handler    caddyhttp.MiddlewareHandler
+	server     *caddyhttp.Server
+	path       string            // of jobs
+	downstream caddyhttp.Handler // nil: not found yet
 }
 
 // through looks for the handler in a list of routes. end is what comes behind the list.
@@ -90,11 +90,11 @@ func (s *search) through(routes caddyhttp.RouteList, end caddyhttp.Handler) erro
 			}
 			rest := chain(route.Handlers[j+1:], afterRoute(routes, i, end))
 			if !nested {
-				s.behind = rest
+				s.downstream = rest
 			} else if err := s.through(sub.Routes, rest); err != nil {
 				return err
 			}
-			if s.behind != nil {
+			if s.downstream != nil {
 				return s.check(routes, i)
 			}
 		}

@@ -13,27 +13,27 @@ import (
 	"github.com/proxyweir/weir/core/guard"
 )
 
-// passage is a request that the guard has let through. It is the response writer of what comes behind, and sees its first byte.
-type passage struct {
+// inflight is a request that the guard has let through. It is the response writer of what comes behind, and sees its first byte.
+type inflight struct {
 	begun, under int64 // atomic; first, where 64 bits are aligned on every machine
 
 	*caddyhttp.ResponseWriterWrapper
 	g     *guarded
 	rule  *guard.Rule
-	state int32 // passageUnderWay, and so on; atomic
+	state int32 // inflightUnderWay, and so on; atomic
 	body  guardedBody
 	timer *time.Timer // pauses an upload; nil: there is none
 }
 
-// The states of a passage.
+// The states of a request in flight.
 const (
-	passageUnderWay int32 = iota
-	passageUploads        // the body has not come yet; the service may work on the request nevertheless
-	passageWaits          // the same, for longer than the service usually takes: it waits for the body
-	passageOver
+	inflightUnderWay int32 = iota
+	inflightUploads        // the body has not come yet; the service may work on the request nevertheless
+	inflightWaits          // the same, for longer than the service usually takes: it waits for the body
+	inflightOver
 )
 
-var passages = sync.Pool{New: func() any { return &passage{ResponseWriterWrapper: new(caddyhttp.ResponseWriterWrapper)} }}
+var inflights = sync.Pool{New: func() any { return &inflight{ResponseWriterWrapper: new(caddyhttp.ResponseWriterWrapper)} }}
 
 // pass passes a request on to what the guard protects, if that has room for it. A guard that is nil passes all on.
 func (g *guarded) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, i inquirer) error {
@@ -55,8 +55,8 @@ func (g *guarded) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 		guard.Reject(g.Guard, i.rule, i.key, now)
 		return g.turnAway(w, r, under)
 	}
-	p := passages.Get().(*passage)
-	p.ResponseWriter, p.g, p.rule, p.begun, p.under, p.state = w, g, i.rule, now, under, passageUnderWay
+	p := inflights.Get().(*inflight)
+	p.ResponseWriter, p.g, p.rule, p.begun, p.under, p.state = w, g, i.rule, now, under, inflightUnderWay
 	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
 		body := r.Body
 		p.uploads(r)
@@ -81,7 +81,7 @@ func (g *guarded) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 	if p.body.p == nil { // nobody else has it
 		*p.ResponseWriterWrapper = caddyhttp.ResponseWriterWrapper{}
 		p.g, p.rule = nil, nil
-		passages.Put(p)
+		inflights.Put(p)
 	}
 	return err
 }
@@ -89,7 +89,7 @@ func (g *guarded) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 // encloses reports whether a request, with that response writer, has passed the same guard already: in a handler around this one.
 func (g *guarded) encloses(w http.ResponseWriter) bool {
 	for {
-		if p, ok := w.(*passage); ok && p.g.guardState == g.guardState {
+		if p, ok := w.(*inflight); ok && p.g.guardState == g.guardState {
 			return true
 		}
 		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
@@ -102,40 +102,40 @@ func (g *guarded) encloses(w http.ResponseWriter) bool {
 
 // uploads sees to a request with a body. While the service waits for that, a slow client keeps it from nothing, and holds no place. But what a
 // service does before it has read the body nobody sees. So the request holds its place for as long as an answer usually takes.
-func (p *passage) uploads(r *http.Request) {
+func (p *inflight) uploads(r *http.Request) {
 	p.body = guardedBody{ReadCloser: r.Body, p: p}
 	r.Body = &p.body
 	usual := guard.Usual(p.g.Guard)
 	if usual <= 0 {
-		p.state = passageWaits
+		p.state = inflightWaits
 		guard.Pause(p.g.Guard)
 		return
 	}
-	p.state = passageUploads
+	p.state = inflightUploads
 	p.timer = time.AfterFunc(time.Duration(usual)*time.Microsecond, func() {
-		if atomic.CompareAndSwapInt32(&p.state, passageUploads, passageWaits) {
+		if atomic.CompareAndSwapInt32(&p.state, inflightUploads, inflightWaits) {
 			guard.Pause(p.g.Guard)
 		}
 	})
 }
 
-// What a passage ends with.
+// What a request in flight ends with.
 const (
 	endAnswered = iota
 	endFailed   // its time says nothing of how the service keeps up
 	endLeft     // its client has left before the answer began
 )
 
-// end ends the passage, if it has not ended before.
-func (p *passage) end(with int) {
-	state := atomic.SwapInt32(&p.state, passageOver)
-	if state == passageOver {
+// end ends the request, if it has not ended before.
+func (p *inflight) end(with int) {
+	state := atomic.SwapInt32(&p.state, inflightOver)
+	if state == inflightOver {
 		return
 	}
 	if p.timer != nil {
 		p.timer.Stop()
 	}
-	if state == passageWaits {
+	if state == inflightWaits {
 		guard.Abandon(p.g.Guard)
 		return
 	}
@@ -143,7 +143,7 @@ func (p *passage) end(with int) {
 	switch {
 	case with == endLeft:
 		waited := took
-		if state == passageUploads {
+		if state == inflightUploads {
 			waited = 0 // for the service
 		}
 		if rest := guard.Usual(g) - took; rest > 0 {
@@ -151,7 +151,7 @@ func (p *passage) end(with int) {
 			return
 		}
 		guard.Leave(g, under, waited)
-	case with == endFailed || state == passageUploads:
+	case with == endFailed || state == inflightUploads:
 		guard.End(g, under, -1)
 	default:
 		guard.Took(p.rule, took)
@@ -160,21 +160,21 @@ func (p *passage) end(with int) {
 }
 
 // resume has the request be under way, since its body has come.
-func (p *passage) resume() {
+func (p *inflight) resume() {
 	state := atomic.LoadInt32(&p.state)
-	if state != passageUploads && state != passageWaits {
+	if state != inflightUploads && state != inflightWaits {
 		return
 	}
 	if p.timer != nil {
 		p.timer.Stop()
 	}
 	atomic.StoreInt64(&p.begun, guardNow())
-	if atomic.CompareAndSwapInt32(&p.state, passageUploads, passageUnderWay) {
+	if atomic.CompareAndSwapInt32(&p.state, inflightUploads, inflightUnderWay) {
 		return
 	}
 	under := guard.Resume(p.g.Guard)
 	atomic.StoreInt64(&p.under, under)
-	if !atomic.CompareAndSwapInt32(&p.state, passageWaits, passageUnderWay) {
+	if !atomic.CompareAndSwapInt32(&p.state, inflightWaits, inflightUnderWay) {
 		guard.Pause(p.g.Guard) // it has been answered meanwhile
 	}
 }
@@ -183,7 +183,7 @@ func (p *passage) resume() {
 const statusLeft = 499
 
 // WriteHeader implements http.ResponseWriter.
-func (p *passage) WriteHeader(status int) {
+func (p *inflight) WriteHeader(status int) {
 	if isFinal(status) {
 		switch {
 		case status == statusLeft:
@@ -198,19 +198,19 @@ func (p *passage) WriteHeader(status int) {
 }
 
 // Write implements http.ResponseWriter.
-func (p *passage) Write(b []byte) (int, error) {
+func (p *inflight) Write(b []byte) (int, error) {
 	p.end(endAnswered)
 	return p.ResponseWriter.Write(b)
 }
 
 // ReadFrom implements io.ReaderFrom.
-func (p *passage) ReadFrom(r io.Reader) (int64, error) {
+func (p *inflight) ReadFrom(r io.Reader) (int64, error) {
 	p.end(endAnswered)
 	return p.ResponseWriterWrapper.ReadFrom(r)
 }
 
 // Hijack implements http.Hijacker.
-func (p *passage) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (p *inflight) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(p.ResponseWriter).Hijack()
 	if err == nil {
 		p.end(endAnswered)
@@ -219,7 +219,7 @@ func (p *passage) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // FlushError is what http.ResponseController calls. It begins the answer, if nothing has been written.
-func (p *passage) FlushError() error {
+func (p *inflight) FlushError() error {
 	p.end(endAnswered)
 	return http.NewResponseController(p.ResponseWriter).Flush()
 }
@@ -227,7 +227,7 @@ func (p *passage) FlushError() error {
 // guardedBody is the body of a request, whose end it sees.
 type guardedBody struct {
 	io.ReadCloser
-	p *passage
+	p *inflight
 }
 
 // Read implements io.Reader.

@@ -179,7 +179,7 @@ func TestAClientOfManyAddressesIsOneKey(t *testing.T) {
 // TestNumbersOfPassagesThatAreAtomicComeFirst since on machines with 32 bits those of 64 are aligned only there.
 func TestNumbersOfPassagesThatAreAtomicComeFirst(t *testing.T) {
 	for i, name := range []string{"begun", "under"} {
-		if f := reflect.TypeOf(passage{}).Field(i); f.Name != name {
+		if f := reflect.TypeOf(inflight{}).Field(i); f.Name != name {
 			t.Errorf("%s has the place of %s", f.Name, name)
 		}
 	}
