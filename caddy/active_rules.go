@@ -4,24 +4,25 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/metrics"
 )
 
 // subjects returns the rules of the configuration, each once: those of zones, rule files and descriptors.
-func (a *App) subjects() []*subject {
+func (a *App) subjects() []*report.ActiveRule {
 	a.files.mu.Lock() // so that the views of all handlers belong to the same files
 	defer a.files.mu.Unlock()
-	var list []*subject
-	first := make(map[string]*subject)
-	add := func(s *subject) {
-		s.label = metrics.LabelOf(s.namespace, s.name)
-		if before := first[s.label]; before != nil {
-			before.also = append(before.also, s)
+	var list []*report.ActiveRule
+	first := make(map[string]*report.ActiveRule)
+	add := func(s *report.ActiveRule) {
+		s.Label = metrics.LabelOf(s.Namespace, s.Name)
+		if before := first[s.Label]; before != nil {
+			before.Also = append(before.Also, s)
 			return
 		}
-		first[s.label] = s
+		first[s.Label] = s
 		list = append(list, s)
 	}
 	sets := make(map[*fileSet]bool)
@@ -42,20 +43,20 @@ func (a *App) subjects() []*subject {
 	return list
 }
 
-func (h *Handler) subjectOfZone(z *openZone) *subject {
-	s := subjectOf(z.Rule, z.Text)
-	s.namespace, s.limiter, s.stats, s.source = h.Namespace, h.limiter, z.reporter.stats, "zone"
-	s.notes = append(s.notes, h.expected.notes(z)...)
+func (h *Handler) subjectOfZone(z *openZone) *report.ActiveRule {
+	s := report.ActiveRuleOf(z.Rule, z.Text)
+	s.Namespace, s.Limiter, s.Stats, s.Source = h.Namespace, h.limiter, z.reporter.Stats, "zone"
+	s.Notes = append(s.Notes, h.expected.notes(z)...)
 	return s
 }
 
 // subjectsOfFiles adds the rules of a set, in the order of their files.
-func (h *Handler) subjectsOfFiles(set *fileSet, add func(*subject)) {
+func (h *Handler) subjectsOfFiles(set *fileSet, add func(*report.ActiveRule)) {
 	i := 0
 	for _, file := range set.Files {
 		for _, text := range file.Rules {
-			s := subjectOf(set.Rules[i], &text.RuleText)
-			s.namespace, s.limiter, s.stats, s.source = set.namespace, set.limiter, set.reporters[i].stats, fmt.Sprintf("%s:%d", file.Name, text.Line)
+			s := report.ActiveRuleOf(set.Rules[i], &text.RuleText)
+			s.Namespace, s.Limiter, s.Stats, s.Source = set.namespace, set.limiter, set.reporters[i].Stats, fmt.Sprintf("%s:%d", file.Name, text.Line)
 			add(s)
 			i++
 		}
@@ -63,7 +64,7 @@ func (h *Handler) subjectsOfFiles(set *fileSet, add func(*subject)) {
 }
 
 // subjectsOfDomain adds the limits of a handler's descriptors.
-func (h *Handler) subjectsOfDomain(view *inForce, add func(*subject)) {
+func (h *Handler) subjectsOfDomain(view *inForce, add func(*report.ActiveRule)) {
 	if view.domain == nil {
 		return
 	}
@@ -71,14 +72,14 @@ func (h *Handler) subjectsOfDomain(view *inForce, add func(*subject)) {
 	for _, other := range h.app.handlers { // any of them may make keys of the same descriptors
 		for _, d := range other.descriptors {
 			for i := range d {
-				secret = secret || slices.ContainsFunc(d[i].value.Sources, isSecret)
+				secret = secret || slices.ContainsFunc(d[i].value.Sources, report.IsSecret)
 			}
 		}
 	}
 	for i, r := range view.domain.Rules() {
-		add(&subject{namespace: view.set.namespace, name: r.Name(), enforcement: enforcementOf(map[bool]string{true: "shadow"}[r.Shadow]), limiter: view.set.limiter, stats: view.reporters[i].stats,
-			desc: r, all: view.domain.Limits()[i], source: "domain " + view.domain.Name(), own: r, rules: []*core.Rule{r}, shadow: r.Shadow,
-			keys: keyForm{names: []string{"descriptor"}, secret: []bool{secret}, free: true}})
+		add(&report.ActiveRule{Namespace: view.set.namespace, Name: r.Name(), Enforcement: report.EnforcementOf(map[bool]string{true: "shadow"}[r.Shadow]), Limiter: view.set.limiter, Stats: view.reporters[i].Stats,
+			Desc: r, All: view.domain.Limits()[i], Source: "domain " + view.domain.Name(), Own: r, Rules: []*core.Rule{r}, Shadow: r.Shadow,
+			Keys: report.KeyForm{Names: []string{"descriptor"}, Secret: []bool{secret}, Free: true}})
 	}
 }
 
@@ -102,8 +103,8 @@ func (a *App) adaptedRules() map[string]*front.AdaptedRule {
 		}
 		r.Places = append(r.Places, p)
 		var watched front.Watched // of nobody
-		if state := h.guarded.state(); state != nil {
-			if of := state.tracked(label); of != nil {
+		if state := h.guarded.State(); state != nil {
+			if of := state.Tracked(label); of != nil {
 				watched = front.Watched{Guard: state.Guard, Rule: of}
 			}
 		}

@@ -11,6 +11,10 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/adapt"
+	"github.com/proxyweir/weir/caddy/deferred"
+	"github.com/proxyweir/weir/caddy/protect"
+	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
@@ -36,10 +40,10 @@ type App struct {
 	RulesInterval caddy.Duration `json:"rules_interval,omitempty"`
 
 	// Who gives advice on the limits of zones and rules that have `adapt`. The default is nobody.
-	Advisor *Advisor `json:"advisor,omitempty"`
+	Advisor *adapt.Advisor `json:"advisor,omitempty"`
 
 	limiter   *stores.Limiter // over the default store
-	advised   *advisedRules   // nil: there is no advisor
+	advised   *adapt.Source   // nil: there is no advisor
 	memory    *sharedMemory
 	maxKeys   int
 	sweep     time.Duration
@@ -95,7 +99,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	if a.Advisor != nil {
-		if err := a.Advisor.provision(ctx); err != nil {
+		if err := a.Advisor.Provision(ctx); err != nil {
 			return err
 		}
 	}
@@ -114,7 +118,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		}
 	}
 	if a.Advisor != nil {
-		a.advised = &advisedRules{a.Advisor, a.limiter.Redis, a.adaptedRules}
+		a.advised = &adapt.Source{Advisor: a.Advisor, Redis: a.limiter.Redis, Rules: a.adaptedRules}
 	}
 	return nil
 }
@@ -280,9 +284,9 @@ func (a *App) Start() error {
 		if h.deferring == nil {
 			continue
 		}
-		if err := h.deferring.start(named); err != nil {
+		if err := h.deferring.Start(named); err != nil {
 			for _, before := range a.handlers[:i] {
-				before.deferring.stop(0, false)
+				before.deferring.Stop(0, false)
 			}
 			return err
 		}
@@ -310,7 +314,7 @@ func (a *App) Stop() error {
 	}
 	for _, h := range a.handlers {
 		if h.deferring != nil {
-			h.deferring.stop(time.Duration(h.http.GracePeriod), caddy.Exiting())
+			h.deferring.Stop(time.Duration(h.http.GracePeriod), caddy.Exiting())
 		}
 	}
 	a.memory.leave(a)
@@ -338,7 +342,7 @@ type sharedMemory struct {
 	sweeps *time.Ticker
 	stop   chan struct{}
 
-	adapting adapting
+	adapting adapt.Controller
 
 	mu            sync.Mutex
 	inForce, next *App // the app that has started, and the one that has started to replace it
@@ -403,12 +407,12 @@ func (s *sharedMemory) putInForce(a *App) {
 	before := s.inForce
 	s.inForce = a
 	if a == nil {
-		s.adapting.use(nil)
+		s.adapting.Use(nil)
 		return
 	}
-	s.adapting.use(a.advised)
+	s.adapting.Use(a.advised)
 	for _, h := range a.handlers {
-		h.guarded.putInForce()
+		h.guarded.PutInForce()
 	}
 	s.store.SetMaxKeys(a.maxKeys)
 	s.sweeps.Reset(cmp.Or(a.sweep, defaultSweepInterval))
@@ -445,7 +449,7 @@ func (s *sharedMemory) sweeper() {
 		select {
 		case <-s.sweeps.C:
 			s.store.Sweep()
-			sweepTopKeys()
+			report.SweepTopKeys()
 		case <-s.stop:
 			return
 		}
@@ -461,12 +465,12 @@ var (
 )
 
 // guards returns the guards in force, each once.
-func (a *App) guards() []*guarded {
-	var list []*guarded
-	seen := make(map[*guardState]bool)
+func (a *App) guards() []*protect.Guarded {
+	var list []*protect.Guarded
+	seen := make(map[*protect.GuardState]bool)
 	for _, h := range a.handlers {
-		if g := h.guarded; g != nil && !seen[g.guardState] {
-			seen[g.guardState] = true
+		if g := h.guarded; g != nil && !seen[g.GuardState] {
+			seen[g.GuardState] = true
 			list = append(list, g)
 		}
 	}
@@ -481,15 +485,15 @@ func (a *App) placeholders() []string {
 	var names []string
 	for _, raw := range a.raw {
 		for _, handler := range raw.List {
-			names = append(names, placeholdersIn(handler)...)
+			names = append(names, deferred.PlaceholdersIn(handler)...)
 		}
 	}
 	return names
 }
 
 // queues returns the zones that defer, in the order of the handlers.
-func (a *App) queues() []*deferring {
-	var list []*deferring
+func (a *App) queues() []*deferred.Deferral {
+	var list []*deferred.Deferral
 	for _, h := range a.handlers {
 		if h.deferring != nil {
 			list = append(list, h.deferring)

@@ -15,6 +15,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 
+	"github.com/proxyweir/weir/caddy/adapt"
+	"github.com/proxyweir/weir/caddy/protect"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
@@ -271,8 +273,8 @@ func (h *Handler) settings() []syntax.Setting {
 		syntax.WordTo("log_level", &h.LogLevel, "debug", "info", "warn", "error", "off"),
 		syntax.DurationTo("log_interval", &h.LogInterval, "1s", "1h"),
 		{Word: "guard", To: func(d *caddyfile.Dispenser) error {
-			h.Guard = new(Guard)
-			return h.Guard.read(d)
+			h.Guard = new(protect.Guard)
+			return h.Guard.Read(d)
 		}},
 	}
 }
@@ -430,8 +432,8 @@ func (a *App) settings() []syntax.Setting {
 		{Word: "rules_file", To: rulesFiles(&a.RulesFiles), Often: true},
 		syntax.DurationTo("rules_interval", &a.RulesInterval, "1s", "1h"),
 		{Word: "advisor", To: func(d *caddyfile.Dispenser) error {
-			a.Advisor = new(Advisor)
-			return a.Advisor.read(d)
+			a.Advisor = new(adapt.Advisor)
+			return a.Advisor.Read(d)
 		}},
 	}
 }

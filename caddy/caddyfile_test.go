@@ -63,7 +63,7 @@ func readGolden(t testing.TB) []golden {
 }
 
 // adapt turns a Caddyfile into JSON as `caddy adapt` does.
-func adapt(config string) ([]byte, []caddyconfig.Warning, error) {
+func adaptText(config string) ([]byte, []caddyconfig.Warning, error) {
 	return caddyconfig.GetAdapter("caddyfile").Adapt([]byte(config), nil)
 }
 
@@ -72,7 +72,7 @@ func TestCaddyfileComesToItsGoldenJSONOrError(t *testing.T) {
 	underrace.OneGoroutine(t)
 	for _, g := range readGolden(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(g.path), ".caddyfiletest"), func(t *testing.T) {
-			adapted, _, err := adapt(g.caddyfile)
+			adapted, _, err := adaptText(g.caddyfile)
 			got := ""
 			if err != nil {
 				got = err.Error()
@@ -110,7 +110,7 @@ func TestCaddyfileErrorNamesFileLineAndZone(t *testing.T) {
 				t.Fatalf("exactly one line must be marked with %q", markOfError)
 			}
 			line := strings.Count(before, "\n") + 1
-			_, _, err := adapt(g.caddyfile)
+			_, _, err := adaptText(g.caddyfile)
 			if err == nil {
 				t.Fatal("there is no error")
 			}
@@ -155,7 +155,7 @@ func TestGoldenCaddyfilesAreFormatted(t *testing.T) {
 		if g.isError() {
 			continue
 		}
-		if _, warnings, err := adapt(g.caddyfile); err != nil || len(warnings) > 0 {
+		if _, warnings, err := adaptText(g.caddyfile); err != nil || len(warnings) > 0 {
 			t.Errorf("%s: %v %v", g.path, warnings, err)
 		}
 	}
@@ -167,7 +167,7 @@ func TestGoldenCaddyfilesProvision(t *testing.T) {
 		if g.isError() {
 			continue
 		}
-		adapted, _, err := adapt(g.caddyfile)
+		adapted, _, err := adaptText(g.caddyfile)
 		if err != nil {
 			t.Errorf("%s: %v", g.path, err)
 			continue

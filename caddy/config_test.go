@@ -262,7 +262,7 @@ func TestKeyOfTheUserBeforeAuthenticationIsWarnedOf(t *testing.T) {
 	const account = "\n\tbasic_auth {\n\t\tbob $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n\t}\n"
 	const limit = "\n\trate_limit 100/1m {http.auth.user.id}\n"
 	caddyfile := func(config string) string {
-		adapted, _, err := adapt(config)
+		adapted, _, err := adaptText(config)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -102,7 +102,7 @@ func TestDialectKeepsTheModulesName(t *testing.T) {
 
 // TestDialectsCaddyfileComesToTheDialectsJSON compares field by field, and provisions.
 func TestDialectsCaddyfileComesToTheDialectsJSON(t *testing.T) {
-	adapted, warnings, err := adapt(dialectCaddyfile)
+	adapted, warnings, err := adaptText(dialectCaddyfile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestDialectWithoutBracesAndWithItsOwnOrder(t *testing.T) {
 	var first string
 	for _, order := range []string{"order rate_limit before basic_auth", "order rate_limit before basicauth", ""} {
 		config := strings.Replace(dialectCaddyfile, "\torder rate_limit before basic_auth", "\t"+order, 1)
-		adapted, _, err := adapt(config)
+		adapted, _, err := adaptText(config)
 		if err != nil {
 			t.Errorf("%q: %v", order, err)
 			continue
@@ -149,7 +149,7 @@ func TestDialectWithoutBracesAndWithItsOwnOrder(t *testing.T) {
 
 // TestRateLimitIsOrderedBeforeBasicAuth: a flood of wrong passwords costs no hashing.
 func TestRateLimitIsOrderedBeforeBasicAuth(t *testing.T) {
-	adapted, _, err := adapt(":8080 {\nrespond ok\nbasic_auth {\nbob $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n}\nrate_limit 100/1m\nheader X-Site 1\n}")
+	adapted, _, err := adaptText(":8080 {\nrespond ok\nbasic_auth {\nbob $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n}\nrate_limit 100/1m\nheader X-Site 1\n}")
 	if err != nil {
 		t.Fatal(err)
 	}

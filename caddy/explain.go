@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/proxyweir/weir/caddy/admin"
+	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 )
@@ -12,31 +14,31 @@ import (
 // This file has what the admin API reads of a configuration.
 
 func init() {
-	showInForce(func() *view {
+	admin.Show(func() *admin.View {
 		a := appInForce()
 		if a == nil {
 			return nil
 		}
-		v := &view{rules: a.subjects, limiters: a.limiters(), guards: a.guards(), queues: a.queues(), memory: a.memory.store, adapting: &a.memory.adapting, advised: a.advised, ctx: a.ctx}
+		v := &admin.View{Rules: a.subjects, Limiters: a.limiters(), Guards: a.guards(), Queues: a.queues(), Memory: a.memory.store, Adapting: &a.memory.adapting, Advised: a.advised, Ctx: a.ctx}
 		if len(a.files.inUse()) > 0 {
-			v.files = &filesAnswer{!rulesRefused.Load(), time.UnixMilli(rulesLoaded.Load() / 1000).UTC()}
+			v.Files = &admin.FilesAnswer{Successful: !rulesRefused.Load(), Loaded: time.UnixMilli(rulesLoaded.Load() / 1000).UTC()}
 		}
 		return v
 	})
 }
 
 // Explain decides on a request without charging it.
-func (h *Handler) Explain(r *http.Request) (*explained, error) {
-	of := &explained{Inquiry: new(front.Inquiry), limiter: h.limiter, guarded: h.guarded, missing: h.expected.missing(r)}
+func (h *Handler) Explain(r *http.Request) (*admin.Explained, error) {
+	of := &admin.Explained{Inquiry: new(front.Inquiry), Limiter: h.limiter, Guarded: h.guarded, Missing: h.expected.missing(r)}
 	if _, err := h.assemble(of.Inquiry, r); err != nil {
 		return nil, err
 	}
 	if len(of.Checks) > 0 {
-		of.failure = h.limiter.Decide(of.Checks, true, &of.Verdict)
+		of.Failure = h.limiter.Decide(of.Checks, true, &of.Verdict)
 	}
 	for _, zone := range h.zones {
-		if !slices.ContainsFunc(of.Checks, func(c core.Check) bool { return reporterOf(&c) == zone.reporter }) {
-			of.uncovered = append(of.uncovered, zone.reporter.stats.Label)
+		if !slices.ContainsFunc(of.Checks, func(c core.Check) bool { return report.Of(&c) == zone.reporter }) {
+			of.Uncovered = append(of.Uncovered, zone.reporter.Stats.Label)
 		}
 	}
 	return of, nil

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/proxyweir/weir/caddy/protect"
+	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
@@ -17,12 +19,12 @@ type fileSet struct {
 	*ruleset.Set
 	limiter     *stores.Limiter
 	namespace   string
-	guard       *guardState // of its handlers; nil: they have none
+	guard       *protect.GuardState // of its handlers; nil: they have none
 	opened      []*core.Rule
-	reporters   []*reporter    // of Set.Rules
-	rules       []*front.Rule  // the same rules, in the form in which requests are checked
-	places      []*front.Place // of Set.Rules; nil: advice cannot touch the rule
-	descriptors map[*ruleset.Domain][]*reporter
+	reporters   []*report.Reporter // of Set.Rules
+	rules       []*front.Rule      // the same rules, in the form in which requests are checked
+	places      []*front.Place     // of Set.Rules; nil: advice cannot touch the rule
+	descriptors map[*ruleset.Domain][]*report.Reporter
 	shadows     bool // any rule is a shadow, or has a candidate
 	zonesWait   bool // a zone of its handlers makes requests wait
 	waits       bool // requests may wait while they are under these rules, since a zone or one of these rules makes them wait
@@ -38,10 +40,10 @@ func newFileSet(files []*ruleset.File, h *Handler, limiter *stores.Limiter, name
 		Set:         set,
 		limiter:     limiter,
 		namespace:   namespace,
-		guard:       h.guarded.state(),
+		guard:       h.guarded.State(),
 		zonesWait:   waits,
 		waits:       waits,
-		descriptors: make(map[*ruleset.Domain][]*reporter),
+		descriptors: make(map[*ruleset.Domain][]*report.Reporter),
 	}
 	for _, r := range set.Rules {
 		rep := h.newReporter(r.Name, keyReader(r))
@@ -59,7 +61,7 @@ func newFileSet(files []*ruleset.File, h *Handler, limiter *stores.Limiter, name
 		s.waits = s.waits || r.Limits.Delays()
 	}
 	for _, d := range set.Domains {
-		reporters := make([]*reporter, 0, len(d.Rules()))
+		reporters := make([]*report.Reporter, 0, len(d.Rules()))
 		for _, r := range d.Rules() {
 			rep := h.newReporter(r.Name(), nil)
 			r.Note(rep)
@@ -106,7 +108,7 @@ func keyReader(rule *ruleset.Rule) func(*http.Request) string {
 
 // isOf reports whether a handler of the group uses this set.
 func (s *fileSet) isOf(h *Handler) bool {
-	return s.limiter == h.limiter && s.namespace == h.Namespace && s.guard == h.guarded.state() && s.zonesWait == h.waits
+	return s.limiter == h.limiter && s.namespace == h.Namespace && s.guard == h.guarded.State() && s.zonesWait == h.waits
 }
 
 // open opens all rules in the limiter; on an error, none.
@@ -140,11 +142,11 @@ func (s *fileSet) release() {
 	}
 	s.opened = nil
 	for _, r := range s.reporters {
-		r.close()
+		r.Close()
 	}
 	for _, list := range s.descriptors {
 		for _, r := range list {
-			r.close()
+			r.Close()
 		}
 	}
 }

@@ -19,6 +19,9 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/deferred"
+	"github.com/proxyweir/weir/caddy/protect"
+	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
@@ -113,7 +116,7 @@ type Handler struct {
 	At string `json:"at,omitempty"`
 
 	// Keeps the service up that the handler stands before, when it slows down or more is asked of it than it can do.
-	Guard *Guard `json:"guard,omitempty"`
+	Guard *protect.Guard `json:"guard,omitempty"`
 
 	written     map[string]*syntax.WrittenZone // the zones, while a Caddyfile is adapted
 	app         *App
@@ -132,13 +135,13 @@ type Handler struct {
 	events      *caddyevents.App
 	ctx         caddy.Context
 	logger      *zap.Logger
-	errors      errorRoutes     // who answers what is refused
-	untrusting  bool            // its server has no trusted_proxies
-	exempted    map[string]bool // the zones and rules that were already warned of for that
-	guarded     *guarded        // nil: there is no guard
-	deferring   *deferring      // nil: no zone defers
-	http        *caddyhttp.App  // around it; nil: there is none
-	stopping    chan struct{}   // closed when this handler's servers stop
+	errors      protect.ErrorRoutes // who answers what is refused
+	untrusting  bool                // its server has no trusted_proxies
+	exempted    map[string]bool     // the zones and rules that were already warned of for that
+	guarded     *protect.Guarded    // nil: there is no guard
+	deferring   *deferred.Deferral  // nil: no zone defers
+	http        *caddyhttp.App      // around it; nil: there is none
+	stopping    chan struct{}       // closed when this handler's servers stop
 }
 
 // CaddyModule returns the Caddy module information.
@@ -182,7 +185,7 @@ func (h *Handler) provision(ctx caddy.Context) error {
 	}
 	h.events = events.(*caddyevents.App)
 	h.fields, _ = answer.ParseFields(h.Headers)
-	h.errors.response = h.Response
+	h.errors.Response = h.Response
 	if err := h.provisionGuard(); err != nil {
 		return err
 	}
@@ -291,7 +294,7 @@ func (h *Handler) provisionSurroundings(ctx caddy.Context) {
 	for _, mod := range ctx.Modules() {
 		switch mod := mod.(type) {
 		case *caddyhttp.Subroute:
-			h.errors.enclosed = h.errors.enclosed || mod.Errors != nil
+			h.errors.Enclosed = h.errors.Enclosed || mod.Errors != nil
 		case *caddyhttp.App:
 			h.http = mod
 			for _, server := range mod.Servers {
@@ -333,8 +336,8 @@ func (h *Handler) checkEffect() (word string, err error) {
 
 // Cleanup releases the zones that this handler has opened.
 func (h *Handler) Cleanup() error {
-	h.guarded.leave()
-	h.deferring.leave(caddy.Exiting())
+	h.guarded.Leave()
+	h.deferring.Leave(caddy.Exiting())
 	for _, zone := range h.zones {
 		zone.close(h.limiter)
 	}
@@ -343,8 +346,8 @@ func (h *Handler) Cleanup() error {
 
 // ServeHTTP decides on the request. It passes the request on, makes it wait, or rejects it.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	if h.deferring.serves(r) {
-		return h.deferring.serveJob(w, r)
+	if h.deferring.Serves(r) {
+		return h.deferring.ServeJob(w, r)
 	}
 	h.expected.note(h, r)
 	q := front.Inquiries.Get().(*front.Inquiry)
@@ -354,44 +357,44 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return h.fail(w, err)
 	}
 	if len(q.Checks) == 0 {
-		of := h.guarded.inquire(q, r, false)
+		of := h.guarded.Ask(q, r, false)
 		front.Free(q)
-		return h.guarded.pass(w, r, next, of)
+		return h.guarded.Admit(w, r, next, of)
 	}
-	asked, held := h.deferring.ask(q, r)
+	asked, held := h.deferring.Ask(q, r)
 	if held {
 		front.Free(q)
 		front.Unavailable(w, r, front.Jittered(int64(time.Second/time.Microsecond), h.Jitter), front.CannotCheck)
 		return nil
 	}
 	if asked != nil && (asked.Waiting > 0 || asked.ID != "") {
-		err := h.deferring.queue(w, r, q, asked)
+		err := h.deferring.Queue(w, r, q, asked)
 		front.Free(q)
 		return err
 	}
 	v := &q.Verdict
 	at, failure := h.limiter.Charge(q.Checks, &q.Verdict)
-	if asked != nil && failure == nil && h.deferring.over(q) {
-		answered, err := h.deferring.accept(w, r, q, asked, time.Duration(v.RetryAfter)*time.Microsecond)
+	if asked != nil && failure == nil && h.deferring.Over(q) {
+		answered, err := h.deferring.Accept(w, r, q, asked, time.Duration(v.RetryAfter)*time.Microsecond)
 		if answered {
 			front.Free(q)
 			return err
 		}
 	}
 	h.writeFields(w, q)
-	count(q, at, failure != nil)
-	of := h.guarded.inquire(q, r, failure != nil)
+	report.Count(q, at, failure != nil)
+	of := h.guarded.Ask(q, r, failure != nil)
 	if v.Outcome == core.Unavailable {
-		if dispatchOf(r).turnAway(v.RetryAfter) {
+		if protect.DispatchOf(r).TurnAway(v.RetryAfter) {
 			front.Free(q)
-			return errTurnedAway
+			return protect.ErrTurnedAway
 		}
 		front.Unavailable(w, r, front.Jittered(v.RetryAfter, h.Jitter), front.CannotCheck)
 		front.Free(q)
 		return nil
 	}
 	if shadows {
-		reportShadows(r, q.Checks)
+		report.ReportShadows(r, q.Checks)
 	}
 	if v.Outcome == core.Reject {
 		err := h.reject(w, r, q)
@@ -402,7 +405,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		err = h.serveUnderWay(w, r, next, q, of)
 	} else {
 		front.Free(q)
-		err = h.guarded.pass(w, r, next, of)
+		err = h.guarded.Admit(w, r, next, of)
 	}
 	h.noteDoubled(w)
 	return err
@@ -476,11 +479,11 @@ func (h *Handler) provisionGuard() error {
 	if g == nil {
 		return nil
 	}
-	if err := g.check(); err != nil {
+	if err := g.Check(); err != nil {
 		return err
 	}
 	for _, other := range h.app.handlers {
-		if other.Guard != nil && other.Guard.Name == g.Name && other.Namespace == h.Namespace && !g.alike(other.Guard) {
+		if other.Guard != nil && other.Guard.Name == g.Name && other.Namespace == h.Namespace && !g.Alike(other.Guard) {
 			return fmt.Errorf("guard %q: two handlers define it differently; handlers with guards of one name share it, so define it alike, or give one of them another name", g.Name)
 		}
 	}
@@ -491,14 +494,14 @@ func (h *Handler) provisionGuard() error {
 		}
 	}
 	var err error
-	h.guarded, err = newGuarded(g, h.Namespace, h.Jitter, &h.errors, h.logger)
+	h.guarded, err = protect.New(g, h.Namespace, h.Jitter, &h.errors, h.logger)
 	return err
 }
 
 // newReporter returns a reporter of one of the handler's rules, which the guard learns of. The caller must close it.
-func (h *Handler) newReporter(name string, key func(*http.Request) string) *reporter {
-	r := newReporter(reports{h.logger, h.LogLevel, time.Duration(h.LogInterval), h.LogKey}, h.Namespace, name, key)
-	h.guarded.learn(r)
+func (h *Handler) newReporter(name string, key func(*http.Request) string) *report.Reporter {
+	r := report.New(report.Config{Logger: h.logger, Level: h.LogLevel, Interval: time.Duration(h.LogInterval), LogKey: h.LogKey}, h.Namespace, name, key)
+	h.guarded.Learn(r)
 	return r
 }
 
@@ -515,8 +518,8 @@ func (h *Handler) provisionDeferring() error {
 	case len(h.RulesFiles) > 0 || len(h.Descriptors) > 0:
 		err = errors.New("on_limit defer: the handler cannot have rules_file and descriptor, too; write those into another rate_limit")
 	default:
-		h.deferring, err = newDeferring(deferringHandler{self: h, namespace: h.Namespace, zone: zone.CompiledZone, zones: h.rules, stats: zone.reporter.stats,
-			limiter: h.limiter, guarded: h.guarded, errors: &h.errors, jitter: h.Jitter, http: h.http, stopping: h.stopping, ctx: h.ctx, logger: h.logger, reject: h.rejectDecided})
+		h.deferring, err = deferred.New(deferred.Host{Self: h, Namespace: h.Namespace, Zone: zone.CompiledZone, Zones: h.rules, Stats: zone.reporter.Stats,
+			Limiter: h.limiter, Guarded: h.guarded, Errors: &h.errors, Jitter: h.Jitter, HTTP: h.http, Stopping: h.stopping, Context: h.ctx, Logger: h.logger, Reject: h.rejectDecided})
 	}
 	if err != nil {
 		return fmt.Errorf("zone %q: %w", name, err)
@@ -527,7 +530,7 @@ func (h *Handler) provisionDeferring() error {
 // rejectDecided rejects a request by the verdict on its checks, and counts it.
 func (h *Handler) rejectDecided(w http.ResponseWriter, r *http.Request, q *front.Inquiry) error {
 	h.writeFields(w, q)
-	count(q, time.Now().Unix(), false)
-	h.guarded.inquire(q, r, false)
+	report.Count(q, time.Now().Unix(), false)
+	h.guarded.Ask(q, r, false)
 	return h.reject(w, r, q)
 }

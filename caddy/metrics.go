@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/proxyweir/weir/caddy/protect"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/core/metrics"
 )
@@ -86,7 +87,7 @@ var (
 // addProcess adds what belongs to no configuration.
 func addProcess(p *metrics.Page) {
 	stores.AddDecisions(p)
-	addGuards(p)
+	protect.AddGuards(p)
 }
 
 // noteRulesStarted records that a configuration came into force with its rule files.

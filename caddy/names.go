@@ -1,11 +1,14 @@
 package ratelimit
 
 import (
+	"github.com/proxyweir/weir/caddy/adapt"
+	"github.com/proxyweir/weir/caddy/admin"
+	"github.com/proxyweir/weir/caddy/protect"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 )
 
-// The types of a configuration that are declared in other packages. MatchSentPath is a module.
+// The types of modules and of their settings that other packages declare.
 type (
 	Zone          = syntax.Zone
 	Tiers         = syntax.Tiers
@@ -22,4 +25,10 @@ type (
 	RedisStore       = stores.RedisStore
 	StorageStore     = stores.StorageStore
 	StoreModule      = stores.StoreModule
+
+	Admin         = admin.Admin
+	Advisor       = adapt.Advisor
+	Guard         = protect.Guard
+	GuardPriority = protect.GuardPriority
+	Page          = admin.Page
 )

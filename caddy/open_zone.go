@@ -7,6 +7,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
@@ -19,7 +20,7 @@ import (
 type openZone struct {
 	*syntax.CompiledZone
 	matchers caddyhttp.MatcherSets
-	reporter *reporter
+	reporter *report.Reporter
 	opened   []*core.Rule
 	place    *front.Place // nil: advice cannot touch the zone
 }
@@ -98,10 +99,10 @@ func (z *openZone) close(l *stores.Limiter) {
 		l.Release(r)
 	}
 	z.opened = nil
-	z.reporter.close()
+	z.reporter.Close()
 }
 
 // placeOf returns the place where an adaptable rule of the handler decides.
 func (h *Handler) placeOf(r *ruleset.Rule) *front.Place {
-	return &front.Place{Rule: r, Limiter: h.limiter.Limiter, Applies: h.app.Advisor.applies()}
+	return &front.Place{Rule: r, Limiter: h.limiter.Limiter, Applies: h.app.Advisor.Applies()}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/protect"
+	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
@@ -33,10 +35,10 @@ var tooMany = caddyhttp.HandlerError{StatusCode: http.StatusTooManyRequests, Err
 // the site's error routes; it is nil if reject has answered the request itself.
 func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquiry) error {
 	v := &q.Verdict
-	if dispatchOf(r).turnAway(v.RetryAfter) {
-		return errTurnedAway
+	if protect.DispatchOf(r).TurnAway(v.RetryAfter) {
+		return protect.ErrTurnedAway
 	}
-	name := reporterOf(core.Reported(q.Checks, v)).name
+	name := report.Of(core.Reported(q.Checks, v)).Name
 	repl := syntax.ReplacerOf(r)
 	repl.Set("http.rate_limit.exceeded.name", name)
 	if v.RetryAfter != rate.Never {
@@ -52,7 +54,7 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquir
 	}
 	h.report(r, q)
 
-	if h.errors.take(r, server, tooMany) {
+	if h.errors.Take(r, server, tooMany) {
 		return tooMany
 	}
 	front.Reject(w, r, q, h.Message, func(text string) string { return fillMessage(repl, text) })
@@ -81,7 +83,7 @@ func (h *Handler) fail(w http.ResponseWriter, err error) error {
 	} else {
 		errors.As(err, &failed)
 	}
-	return h.errors.refuse(w, failed.StatusCode, failed.Err)
+	return h.errors.Refuse(w, failed.StatusCode, failed.Err)
 }
 
 // wait waits until a request's reservation is due, and reports whether it is. If not, wait has answered the request, or returns the
@@ -96,7 +98,7 @@ func (h *Handler) wait(w http.ResponseWriter, r *http.Request, delay time.Durati
 	case <-timer.C:
 		return true, nil
 	case <-r.Context().Done():
-		return false, h.errors.refuse(w, front.StatusClientClosedRequest, r.Context().Err())
+		return false, h.errors.Refuse(w, front.StatusClientClosedRequest, r.Context().Err())
 	case <-h.stopping:
 	case <-h.ctx.Done():
 	}
@@ -157,12 +159,12 @@ func readAhead(r *http.Request) *front.Ahead {
 func (h *Handler) report(r *http.Request, q *front.Inquiry) {
 	v := &q.Verdict
 	c := core.Reported(q.Checks, v)
-	rule := reporterOf(c)
+	rule := report.Of(c)
 	wait := time.Duration(max(v.RetryAfter, 0)) * time.Microsecond // zero for rate.Never
-	rule.rejected(r, c.Key, wait)
+	rule.Rejected(r, c.Key, wait)
 	if h.events.ShouldEmit("rate_limit_exceeded") {
 		h.events.Emit(h.ctx, "rate_limit_exceeded", map[string]any{
-			"zone":      rule.name,
+			"zone":      rule.Name,
 			"wait":      wait,
 			"remote_ip": match.HostOf(r.RemoteAddr),
 			"client_ip": syntax.ClientAddress(r),

@@ -3,6 +3,8 @@ package ratelimit
 import (
 	"time"
 
+	"github.com/proxyweir/weir/caddy/adapt"
+	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/redis"
@@ -13,15 +15,15 @@ func (a *App) addMetrics(p *metrics.Page) {
 	now := time.Now().UnixMicro()
 	lent, leased := stores.Leases.Stats(), false
 	for _, s := range a.subjects() {
-		r := metrics.Rule{Meter: s.stats.Meter, Candidate: s.hasCandidate(), Blocks: s.hasPenalty(),
-			Waiting: metrics.Absent, Keys: metrics.Absent, Units: metrics.Absent, Own: s.own, Configured: s.all.Own()}
-		if len(s.rules) > 0 {
-			r.Waiting = s.waiting()
+		r := metrics.Rule{Meter: s.Stats.Meter, Candidate: s.HasCandidate(), Blocks: s.HasPenalty(),
+			Waiting: metrics.Absent, Keys: metrics.Absent, Units: metrics.Absent, Own: s.Own, Configured: s.All.Own()}
+		if len(s.Rules) > 0 {
+			r.Waiting = s.Waiting()
 		}
-		if rules := s.inMemory(); len(rules) > 0 {
-			r.Keys = keysIn(a.memory.store, rules)
+		if rules := s.InMemory(); len(rules) > 0 {
+			r.Keys = report.KeysIn(a.memory.store, rules)
 		}
-		if units := s.leased(&lent); units != nil {
+		if units := s.Leased(&lent); units != nil {
 			r.Units = *units
 			leased = true
 		}
@@ -32,7 +34,7 @@ func (a *App) addMetrics(p *metrics.Page) {
 		metrics.Each(p, metrics.LeaseCalls, lent.Calls())
 	}
 	for _, d := range a.queues() {
-		d.addMetrics(p)
+		d.AddMetrics(p)
 	}
 	stores.AddStorages(p, stores.Storages(a.limiters()))
 	servers := make(map[string]bool)
@@ -57,7 +59,7 @@ func (a *App) addMetrics(p *metrics.Page) {
 		metrics.Add(p, metrics.RulesLoaded, float64(rulesLoaded.Load())/1e6)
 		metrics.Each(p, metrics.RulesReloads, metrics.Read(rulesReloads))
 	}
-	metrics.AddAdvice(p, a.memory.adapting.metrics(a.advised), adviceClock.now())
+	metrics.AddAdvice(p, a.memory.adapting.Metrics(a.advised), adapt.AdviceClock.Now())
 }
 
 func oneIf(is bool) float64 {

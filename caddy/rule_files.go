@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/ruleset"
@@ -43,9 +44,9 @@ type fileGroup struct {
 // inForce is a handler's view of its rule files.
 type inForce struct {
 	set       *fileSet
-	asked     *front.Set      // the rules of the files and the handler's zones
-	domain    *ruleset.Domain // nil: the handler has no descriptors
-	reporters []*reporter     // of the domain's rules
+	asked     *front.Set         // the rules of the files and the handler's zones
+	domain    *ruleset.Domain    // nil: the handler has no descriptors
+	reporters []*report.Reporter // of the domain's rules
 }
 
 // join reads the files of a handler, which is being provisioned, and makes it use them from then on.
@@ -313,7 +314,7 @@ func (h *Handler) checkNames(s *fileSet) error {
 func (f *ruleFiles) replace(c *ruleset.Contents) error {
 	err := f.replaceAll(c)
 	if err == nil && f.app.memory != nil {
-		f.app.memory.adapting.refresh(f.app.advised)
+		f.app.memory.adapting.Refresh(f.app.advised)
 	}
 	return err
 }

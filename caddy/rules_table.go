@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/caddy/command"
+	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/metrics"
@@ -222,7 +223,7 @@ func (t *ruleTable) zone(at place, name, namespace string, z *syntax.Zone) error
 
 // rule adds the limits of a rule.
 func (t *ruleTable) rule(row tableRow, r *ruleset.Rule, text *ruleset.RuleText) {
-	row.shadow, row.overflow = r.Shadow, overflowNotes(text)
+	row.shadow, row.overflow = r.Shadow, report.OverflowNotes(text)
 	t.add(row, r.Limits.Own(), "")
 	if tiers := ruleset.One(text, "tiers"); tiers != nil {
 		for _, tier := range tiers.Pairs["limits"] {
@@ -320,7 +321,7 @@ func (p place) row(name, covers, key string) tableRow {
 
 // add adds a row for one limit of a rule; a nil limit is unlimited. whose says to whom it applies, unless that is everyone.
 func (t *ruleTable) add(r tableRow, limit *core.Rule, whose string) {
-	r.Limit, r.Algorithm = writtenLimit(limit)
+	r.Limit, r.Algorithm = report.WrittenLimit(limit)
 	var notes []string
 	if whose != "" {
 		notes = append(notes, whose)
@@ -329,7 +330,7 @@ func (t *ruleTable) add(r tableRow, limit *core.Rule, whose string) {
 		notes = append(notes, "shadow")
 	}
 	if limit != nil {
-		notes = append(append(notes, r.overflow...), limitNotes(limit)...)
+		notes = append(append(notes, r.overflow...), report.LimitNotes(limit)...)
 	}
 	r.Notes = strings.Join(notes, ", ")
 	t.rows = append(t.rows, r.Row)

@@ -17,6 +17,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
@@ -97,7 +98,7 @@ func (s *Status) checkAhead(ctx caddy.Context) error {
 	if a.ahead == nil || len(a.files.groups) > 0 {
 		return nil
 	}
-	known := slices.AppendSeq(labelsOf(a.subjects()), maps.Keys(a.ahead))
+	known := slices.AppendSeq(report.LabelsOf(a.subjects()), maps.Keys(a.ahead))
 	slices.Sort(known)
 	return s.check(slices.Compact(known))
 }
@@ -162,7 +163,7 @@ func (a *App) checkStatuses() error {
 	if len(a.statuses) == 0 {
 		return nil
 	}
-	known := labelsOf(a.subjects())
+	known := report.LabelsOf(a.subjects())
 	for _, s := range a.statuses {
 		if len(a.files.groups) > 0 {
 			s.advise(known)
@@ -213,7 +214,7 @@ func (s *Status) look(r *http.Request) ([]core.Check, error) {
 	seen := make(map[counted]bool) // a rule that was seen in another handler
 	for _, h := range s.app.handlers {
 		checks := slices.DeleteFunc(h.quotas(r, s.wanted), func(c core.Check) bool {
-			label := reporterOf(&c).stats.Label
+			label := report.Of(&c).Stats.Label
 			return !s.wanted[label] || seen[counted{label, h.limiter}] // the first label: that of descriptors
 		})
 		var v core.Verdict
@@ -221,7 +222,7 @@ func (s *Status) look(r *http.Request) ([]core.Check, error) {
 			return nil, err
 		}
 		for i := range checks {
-			seen[counted{reporterOf(&checks[i]).stats.Label, h.limiter}] = true
+			seen[counted{report.Of(&checks[i]).Stats.Label, h.limiter}] = true
 		}
 		all = append(all, checks...)
 	}

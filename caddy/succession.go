@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
@@ -93,7 +94,7 @@ func (a *App) reportSuccession(r ruling, before *core.Limits) {
 	in, old := r.limits.InForce(), before.InForce()
 	if lasts := old.Overlap(in); lasts > 0 {
 		a.logger.Info("the zone keeps to its former limit, too, for a while, since its algorithm or period has changed",
-			zap.String("zone", r.name), zap.Stringer("limit", limitOf(in)), zap.Stringer("former", limitOf(old)), zap.Duration("for", time.Duration(lasts)*time.Microsecond))
+			zap.String("zone", r.name), zap.Stringer("limit", report.LimitOf(in)), zap.Stringer("former", report.LimitOf(old)), zap.Duration("for", time.Duration(lasts)*time.Microsecond))
 		return
 	}
 	if in.Own() != nil && old.Own() != nil && in.Own().Identity != old.Own().Identity {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/caddy/protect"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 )
@@ -15,7 +16,7 @@ import (
 // serveUnderWay serves a request that was admitted and has reserved something: a place in the queue, where it waits, a place among
 // the requests in flight, or a charge that depends on the response's status. It settles or cancels these reservations in every
 // case.
-func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, q *front.Inquiry, of inquirer) error {
+func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, q *front.Inquiry, of protect.Asker) error {
 	reservations := core.AppendReservations(nil, q.Checks)
 	delay := q.Verdict.Delay
 	front.Free(q)
@@ -32,15 +33,15 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 		}
 		h.app.line.leave()
 		h.limiter.Depart(reservations)
-		of.at = 0
+		of.At = 0
 	}
 	if !core.UnderWay(reservations) {
-		return h.guarded.pass(w, r, next, of)
+		return h.guarded.Admit(w, r, next, of)
 	}
 	status := http.StatusInternalServerError // for a handler that panics
 	defer func() { h.limiter.Settle(reservations, status) }()
 	if !core.ByStatus(reservations) {
-		return h.guarded.pass(w, r, next, of)
+		return h.guarded.Admit(w, r, next, of)
 	}
 	written := &statusWriter{ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w}}
 	defer func() {
@@ -48,8 +49,8 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 			status = written.status
 		}
 	}()
-	err := h.guarded.pass(written, r, next, of)
-	status = statusOf(err)
+	err := h.guarded.Admit(written, r, next, of)
+	status = protect.StatusOf(err)
 	return err
 }
 
@@ -61,7 +62,7 @@ type statusWriter struct {
 
 // wrote notes that a status was written.
 func (w *statusWriter) wrote(status int) {
-	if w.status == 0 && isFinal(status) {
+	if w.status == 0 && protect.IsFinal(status) {
 		w.status = status
 	}
 }

@@ -1,0 +1,49 @@
+package deferred
+
+import (
+	"errors"
+
+	"github.com/proxyweir/weir/caddy/report"
+	"github.com/proxyweir/weir/core/metrics"
+	"github.com/proxyweir/weir/deferral"
+)
+
+// countRefused counts that a request could not be deferred.
+func countRefused(s *report.Stats, err error) {
+	reason := "store"
+	full := new(deferral.FullError)
+	switch {
+	case errors.As(err, &full):
+		reason = full.Why
+	case errors.Is(err, deferral.ErrTooLate):
+		reason = "wait"
+	}
+	metrics.Count(s.Refused, metrics.DeferredRefused, reason)
+}
+
+// AddMetrics adds what the queue is at. While Redis does not answer, its numbers are missing.
+func (d *Deferral) AddMetrics(p *metrics.Page) {
+	rule := d.Label()
+	metrics.Each(p, metrics.DeferredRefused, metrics.Read(d.Stats.Refused), rule)
+	metrics.Add(p, metrics.DeferredMaxWait, d.Desk.MaxWait.Seconds(), rule)
+	metrics.Add(p, metrics.DeferredMaxJobs, float64(d.Config.MaxJobs), rule)
+	metrics.Add(p, metrics.DeferredMaxBytes, float64(d.Config.MaxBytes), rule)
+	sums := d.Worker.Sums()
+	accepting := 0.0
+	if sums != nil && !sums.Draining && d.Worker.Obstacle() == "" {
+		accepting = 1
+	}
+	metrics.Add(p, metrics.DeferredAccepting, accepting, rule)
+	if sums == nil {
+		return
+	}
+	metrics.Each(p, metrics.DeferredJobs, []int64{sums.Open - sums.Claimed, sums.Claimed, sums.Letters}, rule)
+	metrics.Add(p, metrics.DeferredOldest, sums.Age().Seconds(), rule)
+	metrics.Add(p, metrics.DeferredBytes, float64(sums.Bytes), rule)
+	metrics.Each(p, metrics.Deferred, []int64{sums.Accepted, sums.Done, sums.Died, sums.Cancelled}, rule)
+	metrics.Add(p, metrics.DeferredAttempts, float64(sums.Attempts), rule)
+	metrics.Add(p, metrics.DeferredRetaken, float64(sums.Retaken), rule)
+}
+
+// Label returns the name of the zone in metrics and in the admin API.
+func (d *Deferral) Label() string { return metrics.LabelOf(d.Namespace, d.Zone.Rule.Name) }

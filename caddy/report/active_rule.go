@@ -1,0 +1,304 @@
+package report
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/proxyweir/weir/caddy/stores"
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/words"
+	"github.com/proxyweir/weir/redis"
+)
+
+// subject is a rule in force, as the admin API, metrics and rate_limit_status see it.
+type ActiveRule struct {
+	Label       string // see labelOf
+	Namespace   string
+	Name        string
+	Enforcement string // as it is written
+	Limiter     *stores.Limiter
+	Stats       *Stats
+	Own         *core.Rule   // the limit for requests without a tier or override; nil: none
+	Rules       []*core.Rule // all limits
+	Keys        KeyForm
+	Source      string // where the rule is written: "zone", or a file and a line
+	Shadow      bool
+	Notes       []string // what else it does, in a few words
+	Limits      []NamedLimit
+
+	Also []*ActiveRule // the same rule in other handlers, which may count it in another store
+
+	Rule *ruleset.Rule // nil: the rule is of a descriptor
+	Desc *core.Rule    // the limit of a descriptor; nil: the rule is of no descriptor
+
+	All *core.Limits // of the rule or descriptor
+}
+
+// NamedLimit is a limit that applies to only some requests under the rule.
+type NamedLimit struct {
+	Of    string // "tier gold", "key 192.0.2.7"
+	Tier  bool
+	Limit *core.Rule
+	Value string // the tier's
+}
+
+// TierOf returns the name of a tier's limit.
+func TierOf(value string) string { return "tier " + value }
+
+// LabelsOf returns the labels of rules.
+func LabelsOf(list []*ActiveRule) []string {
+	labels := make([]string, 0, len(list))
+	for _, s := range list {
+		labels = append(labels, s.Label)
+	}
+	return labels
+}
+
+// subjectOf returns the description of a rule, from its compiled form and its text.
+func ActiveRuleOf(r *ruleset.Rule, text *ruleset.RuleText) *ActiveRule {
+	s := &ActiveRule{Name: r.Name, Enforcement: EnforcementOf(text.Texts["enforcement"]), Rule: r, All: r.Limits, Own: r.Limits.InForce().Own(), Rules: r.Limits.InForce().Rules(), Keys: KeysOf(r),
+		Shadow: r.Shadow, Notes: OverflowNotes(text)}
+	if tiers := ruleset.One(text, "tiers"); tiers != nil {
+		for _, tier := range tiers.Pairs["limits"] {
+			value := ruleset.TierFor(r, tier.Name)
+			s.Limits = append(s.Limits, NamedLimit{TierOf(tier.Name), true, r.Limits.Of(value, ""), value})
+		}
+	}
+	for _, o := range text.Objects["overrides"] {
+		key := ruleset.KeyFor(r, o.Lists["key"])
+		s.Limits = append(s.Limits, NamedLimit{"key " + strings.Join(s.Keys.Show(key), " "), false, r.Limits.Of("", key), ""})
+	}
+	return s
+}
+
+// EnforcementOf returns a rule's enforcement as it is written; the default is hard.
+func EnforcementOf(written string) string {
+	if written == "" {
+		return "hard"
+	}
+	return written
+}
+
+// KeyForm describes the parts of a rule's keys.
+type KeyForm struct {
+	Names  []string
+	Secret []bool                                       // which parts may be credentials
+	Free   bool                                         // a key has as many parts as the descriptor has values that vary
+	static string                                       // the key, if it has no parts
+	named  func(part int, value string) (string, error) // normalizes a value that an operator has written; the error says why no request has it
+}
+
+func KeysOf(r *ruleset.Rule) KeyForm {
+	f := KeyForm{Names: []string{}, static: r.Static, named: func(part int, value string) (string, error) { return ruleset.Named(r, part, value) }}
+	for i := range r.Parts {
+		f.Names = append(f.Names, r.Parts[i].Source.String())
+		f.Secret = append(f.Secret, IsSecret(r.Parts[i].Source))
+	}
+	return f
+}
+
+// shownPlaceholders are those of Caddy's own placeholders whose values are shown in clear: addresses, names and places. Clients may
+// have sent the values of all others, or their parts, so those may be credentials.
+var shownPlaceholders = map[string]bool{
+	"{http.request.remote}": true, "{http.request.remote.port}": true, "{http.auth.user.id}": true, "{http.request.hostport}": true, "{http.request.port}": true,
+	"{http.request.scheme}": true, "{http.request.proto}": true, "{http.request.orig_uri.path}": true, "{http.request.tls.server_name}": true,
+	"{http.request.tls.version}": true, "{http.request.tls.client.subject}": true, "{http.request.tls.client.fingerprint}": true,
+}
+
+// IsSecret reports whether a source's value may be a credential.
+func IsSecret(source match.Source) bool {
+	return source.ClientChooses() || source.Custom() != nil && !shownPlaceholders[source.String()]
+}
+
+// Of returns the key whose parts have these values. The error says why no request has such a key, and what would be right.
+func (f KeyForm) Of(values []string) (string, error) {
+	named := slices.Clone(values)
+	if !f.Free {
+		if len(f.Names) == 0 && len(values) > 0 {
+			return "", fmt.Errorf("key: this rule's has no parts, since all requests share one counter; leave key out")
+		}
+		if len(values) != len(f.Names) {
+			return "", fmt.Errorf("key: has %s, and this rule's has %d: %s", numberOfParts(len(values)), len(f.Names), strings.Join(f.Names, ", "))
+		}
+		for i, value := range values {
+			var err error
+			if named[i], err = f.named(i, value); err != nil {
+				return "", fmt.Errorf("key: %s: %w", f.Names[i], withoutSecret(err, value))
+			}
+		}
+	}
+	switch len(named) {
+	case 0:
+		return f.static, nil
+	case 1:
+		return named[0], nil
+	}
+	var key []byte
+	for _, value := range named {
+		key = match.AppendKeyPart(key, value)
+	}
+	return string(key), nil
+}
+
+// withoutSecret returns what is wrong with a value, without the value; it keeps a value that is an address or network. Caddy logs the
+// admin API's errors, and the value may be a credential that an operator has written for the wrong rule.
+func withoutSecret(err error, value string) error {
+	m := *words.Of(err)
+	if _, other := match.ParseNetwork(value); other != nil {
+		m.At = nil
+	}
+	return &m
+}
+
+// Parts returns the values of a key's parts.
+func (f KeyForm) Parts(key string) []string {
+	if len(f.Names) == 0 {
+		return []string{}
+	}
+	if len(f.Names) == 1 && !f.Free {
+		return []string{key}
+	}
+	var parts []string
+	rest := key
+	for rest != "" {
+		digits, behind, found := strings.Cut(rest, ":")
+		n, err := strconv.Atoi(digits)
+		if !found || err != nil || n < 0 || n > len(behind) {
+			return []string{key} // of a descriptor with one value that varies; or cut
+		}
+		parts = append(parts, behind[:n])
+		rest = behind[n:]
+	}
+	if f.Free && len(parts) < 2 {
+		return []string{key}
+	}
+	return parts
+}
+
+// Show returns the values of a key's parts for operators. A value that may be a credential is shown by its beginning, and a hash
+// that distinguishes it from others. A key that is too long to be kept is one text: its beginning and a hash.
+func (f KeyForm) Show(key string) []string {
+	if len(key) >= longestTopKey {
+		return f.ShowCut(key[:longestTopKey], topHash(key))
+	}
+	parts := f.Parts(key)
+	for i := range parts {
+		if f.Free && f.Secret[0] || !f.Free && i < len(f.Secret) && f.Secret[i] || len(parts) != len(f.Names) && !f.Free {
+			parts[i] = shortened(parts[i])
+		}
+	}
+	return parts
+}
+
+// ShowCut is show for a key of which only the beginning and the hash of the whole are kept.
+func (f KeyForm) ShowCut(beginning string, hash uint64) []string {
+	if len(f.Names) == 0 {
+		return []string{}
+	}
+	most := len(beginning)
+	if len(f.Names) > 1 || f.Secret[0] {
+		most = shownOfSecret
+	}
+	sum := keyedHash(strconv.FormatUint(hash, 16)) // hashed again, since the raw hash could reveal the seed
+	return []string{strings.ToValidUTF8(beginning[:most], "") + "…#" + hex.EncodeToString(sum[:4])}
+}
+
+// keySalt makes hashes and ids of keys valid only in this process, so that nobody can find a key by trying.
+var keySalt = rand.Text()
+
+func keyedHash(text string) []byte {
+	mac := hmac.New(sha256.New, []byte(keySalt))
+	mac.Write([]byte(text))
+	return mac.Sum(nil)
+}
+
+// shownOfSecret is how many characters of a possible credential are shown at most.
+const shownOfSecret = 4
+
+// shortened returns what is shown of a possible credential: a quarter of it, at most four characters, and a hash.
+func shortened(value string) string {
+	if value == "" {
+		return ""
+	}
+	runes := []rune(value)
+	return string(runes[:min(shownOfSecret, len(runes)/4)]) + "…#" + hex.EncodeToString(keyedHash(value)[:4])
+}
+
+// IdOf returns an id for a key of a rule that does not reveal the key.
+func IdOf(label, key string) string {
+	return base64.RawURLEncoding.EncodeToString(keyedHash(label + "\n" + key)[:12])
+}
+
+func numberOfParts(n int) string {
+	if n == 1 {
+		return "1 part"
+	}
+	return fmt.Sprintf("%d parts", n)
+}
+
+// Leased returns how many units of a rule's limits this process holds; nil: the rule is not leased.
+func (s *ActiveRule) Leased(stats *redis.LeaseStats) *int64 {
+	if units, leased := stats.HeldOf(s.Rules); leased {
+		return &units
+	}
+	return nil
+}
+
+// InMemory returns the limits of a rule that are counted in memory.
+func (s *ActiveRule) InMemory() []*core.Rule {
+	var rules []*core.Rule
+	for _, one := range append([]*ActiveRule{s}, s.Also...) {
+		if one.Limiter.Store == stores.MemoryName {
+			rules = append(rules, one.Rules...)
+		}
+	}
+	return rules
+}
+
+func (s *ActiveRule) HasCandidate() bool {
+	return slices.ContainsFunc(s.Rules, func(r *core.Rule) bool { return slices.ContainsFunc(r.Beside(), (*core.Rule).IsCandidate) })
+}
+
+func (s *ActiveRule) HasPenalty() bool {
+	return slices.ContainsFunc(s.Rules, func(r *core.Rule) bool {
+		t, ok := r.Terms()
+		return ok && len(t.Penalties) > 0
+	})
+}
+
+// Waiting returns how many requests wait for the rule. In one handler, all limits of a rule share that count.
+func (s *ActiveRule) Waiting() int64 {
+	if len(s.Rules) == 0 {
+		return 0
+	}
+	n := s.Rules[0].Waiting()
+	for _, other := range s.Also {
+		if len(other.Rules) > 0 && other.Rules[0] != s.Rules[0] {
+			n += other.Rules[0].Waiting()
+		}
+	}
+	return n
+}
+
+// KeysIn returns how many keys of rules are in memory. Rules with the same name, algorithm and period have the same keys.
+func KeysIn(m *memory.Store, rules []*core.Rule) int64 {
+	keys := int64(0)
+	counted := make(map[string]bool)
+	for _, r := range rules {
+		if !counted[r.Identity] {
+			counted[r.Identity] = true
+			keys += m.Keys(r)
+		}
+	}
+	return keys
+}
