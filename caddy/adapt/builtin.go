@@ -101,3 +101,22 @@ func snapshotOf(guards []front.Watched, now int64) advisor.Snapshot {
 	}
 	return all
 }
+
+// AdviceClock is the time by which advice goes: microseconds since the Unix epoch, ticks of a second, and how a poller waits (nil: by itself). Tests
+// have one of their own.
+var AdviceClock = struct {
+	Now   func() int64
+	Ticks func() (ticks <-chan time.Time, stop func())
+	Wait  func(ctx context.Context, d time.Duration)
+}{
+	Now: func() int64 { return time.Now().UnixMicro() },
+	Ticks: func() (<-chan time.Time, func()) { // with the whole seconds of the clock: so nodes whose clocks agree change a limit together
+		rest := time.Second - time.Duration(time.Now().Nanosecond())
+		t := time.NewTicker(rest)
+		whole := time.AfterFunc(rest, func() { t.Reset(time.Second) })
+		return t.C, func() {
+			whole.Stop()
+			t.Stop()
+		}
+	},
+}

@@ -3,7 +3,6 @@ package adapt
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"os"
 	"sync"
@@ -51,25 +50,6 @@ func (g *Controller) Metrics(a *Source) []metrics.Advice {
 		polls = g.poller.Health().Polls
 	}
 	return []metrics.Advice{{Board: g.board, Polls: polls, Applies: a.Applies()}}
-}
-
-// AdviceClock is the time by which advice goes: microseconds since the Unix epoch, ticks of a second, and how a poller waits (nil: by itself). Tests
-// have one of their own.
-var AdviceClock = struct {
-	Now   func() int64
-	Ticks func() (ticks <-chan time.Time, stop func())
-	Wait  func(ctx context.Context, d time.Duration)
-}{
-	Now: func() int64 { return time.Now().UnixMicro() },
-	Ticks: func() (<-chan time.Time, func()) { // with the whole seconds of the clock: so nodes whose clocks agree change a limit together
-		rest := time.Second - time.Duration(time.Now().Nanosecond())
-		t := time.NewTicker(rest)
-		whole := time.AfterFunc(rest, func() { t.Reset(time.Second) })
-		return t.C, func() {
-			whole.Stop()
-			t.Stop()
-		}
-	},
 }
 
 // Use has the advice of a configuration apply, and no other; nil: there is none.

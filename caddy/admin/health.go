@@ -2,7 +2,6 @@ package admin
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/proxyweir/weir/caddy/adapt"
 	"github.com/proxyweir/weir/caddy/stores"
@@ -36,12 +35,6 @@ type storeAnswer struct {
 	Damaged   *int64   `json:"damaged,omitempty"`
 	Age       *float64 `json:"age_seconds,omitempty"`
 	Failing   bool     `json:"failing,omitempty"` // nothing can be written, or read
-}
-
-// FilesAnswer says whether the rules in force are those of the rule files on disk.
-type FilesAnswer struct {
-	Successful bool      `json:"successful"`
-	Loaded     time.Time `json:"loaded"` // when rule files last came into force
 }
 
 // showHealth answers with the state of the stores and of the rule files.

@@ -1,25 +1,8 @@
 package deferred
 
 import (
-	"errors"
-
-	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/core/metrics"
-	"github.com/proxyweir/weir/deferral"
 )
-
-// countRefused counts that a request could not be deferred.
-func countRefused(s *report.Stats, err error) {
-	reason := "store"
-	full := new(deferral.FullError)
-	switch {
-	case errors.As(err, &full):
-		reason = full.Why
-	case errors.Is(err, deferral.ErrTooLate):
-		reason = "wait"
-	}
-	metrics.Count(s.Refused, metrics.DeferredRefused, reason)
-}
 
 // AddMetrics adds what the queue is at. While Redis does not answer, its numbers are missing.
 func (d *Deferral) AddMetrics(p *metrics.Page) {

@@ -98,3 +98,11 @@ func (l *rejectionLog) end() {
 	l.mu.Unlock()
 	l.rotate(lasted)
 }
+
+// reports is how a handler reports on its rules.
+type Config struct {
+	Logger   *zap.Logger
+	Level    string        // of rejections, as it is written
+	Interval time.Duration // by which the log is sampled; 0 is the default
+	LogKey   bool
+}

@@ -35,14 +35,6 @@ type Reporter struct {
 	Untrack func()      // tells the guard that the reporter has ended
 }
 
-// reports is how a handler reports on its rules.
-type Config struct {
-	Logger   *zap.Logger
-	Level    string        // of rejections, as it is written
-	Interval time.Duration // by which the log is sampled; 0 is the default
-	LogKey   bool
-}
-
 // newReporter returns a reporter of a rule. The caller must close it. key returns a request's key in readable form; nil: as it is.
 func New(how Config, namespace, name string, key func(*http.Request) string) *Reporter {
 	r := &Reporter{Config: how, Name: name, key: key, Stats: acquireStats(metrics.LabelOf(namespace, name))}

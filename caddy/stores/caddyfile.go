@@ -128,15 +128,6 @@ func (s *StorageStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return err
 }
 
-// Settings returns the lines of intervals that the store's block may have, which caddy-ratelimit's distributed has, too.
-func (s *StorageStore) Settings() []syntax.Setting {
-	return []syntax.Setting{
-		syntax.DurationTo("read_interval", &s.ReadInterval, "10ms", "1h"),
-		syntax.DurationTo("write_interval", &s.WriteInterval, "10ms", "1h"),
-		syntax.DurationTo("purge_age", &s.PurgeAge, "1s", "366d"),
-	}
-}
-
 // ReadStorage reads storage <module...> into the JSON of the module. Its errors begin with where.
 func ReadStorage(d *caddyfile.Dispenser, where string, to *json.RawMessage) error {
 	if !d.NextArg() {

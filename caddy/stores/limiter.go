@@ -2,7 +2,6 @@ package stores
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +10,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
@@ -101,74 +102,50 @@ func AddDecisions(p *metrics.Page) {
 	metrics.Each(p, metrics.StoreErrors, metrics.Read(StoreErrors))
 }
 
-// troubleLog logs when a store begins to fail, and when it has not failed for a while: two lines, however many calls fail. Refusals
-// by the server, such as for a missing permission, get one line for each rule and reason, since the server may accept calls for
-// other rules.
-type troubleLog struct {
-	server string
-	logger func() *zap.Logger
-	after  func(time.Duration, func()) *time.Timer
-
-	mu       sync.Mutex
-	failing  bool // a failure was logged, and look waits for its end
-	reported bool // a failure that is no refusal was logged
-	again    bool // a call has failed since the last look
-	failures int64
-	refusals map[string]bool // the refusals that were logged since the trouble began
-}
-
-// mostRefusals is how many refusals are logged during one trouble.
-const mostRefusals = 100
-
-// quietFor is how long no call may fail before the trouble is over.
-const quietFor = 10 * time.Second
-
-func newTroubleLog(server string) *troubleLog {
-	return &troubleLog{server: server, logger: redisLog, after: time.AfterFunc}
-}
-
-// failed logs a failure. It ignores a server that is known to be down: the breaker has logged that.
-func (t *troubleLog) failed(err error) {
-	if errors.Is(err, redis.ErrUnavailable) {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.failures++
-	t.again = true
-	if errors.Is(err, redis.ErrRefused) {
-		text := err.Error()
-		if t.refusals[text] || len(t.refusals) == mostRefusals {
-			return
+// Storages returns the stores over storages in which limiters count, each once.
+func Storages(limiters []*Limiter) []*SharedStorage {
+	var list []*SharedStorage
+	for _, l := range limiters {
+		if l.Storage != nil && !slices.Contains(list, l.Storage) {
+			list = append(list, l.Storage)
 		}
-		if t.refusals == nil {
-			t.refusals = make(map[string]bool)
-		}
-		t.refusals[text] = true
-	} else if t.reported {
-		return
-	} else {
-		t.reported = true
 	}
-	if !t.failing {
-		t.failing = true
-		t.after(quietFor, t.look)
-	}
-	t.logger().Error("Redis fails to decide; such requests go by their zones' on_error", zap.String("server", t.server), zap.Error(err))
+	slices.SortFunc(list, func(a, b *SharedStorage) int { return cmp.Compare(a.Name, b.Name) })
+	return list
 }
 
-// look checks whether the trouble is over.
-func (t *troubleLog) look() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.again {
-		t.again = false
-		t.after(quietFor, t.look)
-		return
+// InRedis returns the stores in Redis in which limiters count, each once.
+func InRedis(limiters []*Limiter) []*redis.Store {
+	var list []*redis.Store
+	for _, l := range limiters {
+		if l.Redis != nil && !slices.Contains(list, l.Redis) {
+			list = append(list, l.Redis)
+		}
 	}
-	t.logger().Info("Redis has not failed to decide for a while", zap.String("server", t.server), zap.Int64("failures", t.failures))
-	t.failing = false
-	t.reported = false
-	t.failures = 0
-	t.refusals = nil
+	return list
+}
+
+// LimiterOver returns a limiter over the store of a loaded module. If the store fails, the limiter counts in memory.
+func LimiterOver(mod any, inMemory *memory.Store) (*Limiter, error) {
+	if _, ok := mod.(*MemoryStore); ok {
+		return NewLimiter(inMemory, MemoryName), nil
+	}
+	m, ok := mod.(StoreModule)
+	if !ok {
+		return nil, fmt.Errorf("store: the module %T has no store for rate limits", mod)
+	}
+	limiter := NewLimiter(m.Store(), caddy.GetModuleName(mod))
+	if s, ok := mod.(*StorageStore); ok { // it cannot fail
+		limiter.Storage = s.shared
+		return limiter, nil
+	}
+	if r, ok := mod.(*RedisStore); ok {
+		limiter.Redis, limiter.trouble, limiter.Settings = r.shared.store, r.shared.trouble, r.resolved
+	}
+	nodes := 0
+	if fleet, ok := mod.(FleetStoreModule); ok {
+		nodes = fleet.Fleet()
+	}
+	limiter.FallBack(inMemory, nodes)
+	return limiter, nil
 }

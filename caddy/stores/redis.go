@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -349,9 +348,6 @@ func (s *sharedRedis) Destruct() error {
 	return nil
 }
 
-// redisLog returns the logger in force for stores in Redis.
-func redisLog() *zap.Logger { return caddy.Log().Named("http.rate_limit.stores.redis") }
-
 // logAvailability logs when a server's breaker opens, and when it closes again.
 func (s *sharedRedis) logAvailability(server string, err error) {
 	if s.ended.Load() {
@@ -399,17 +395,6 @@ type clientLogger struct{}
 func (clientLogger) Printf(_ context.Context, format string, v ...any) {
 	text, _, _ := strings.Cut(fmt.Sprintf(format, v...), ", with args beginning with")
 	redisLog().Debug(text)
-}
-
-// InRedis returns the stores in Redis in which limiters count, each once.
-func InRedis(limiters []*Limiter) []*redis.Store {
-	var list []*redis.Store
-	for _, l := range limiters {
-		if l.Redis != nil && !slices.Contains(list, l.Redis) {
-			list = append(list, l.Redis)
-		}
-	}
-	return list
 }
 
 // Interface guards

@@ -315,18 +315,6 @@ func AddStorages(p *metrics.Page, stores []*SharedStorage) {
 	}
 }
 
-// Storages returns the stores over storages in which limiters count, each once.
-func Storages(limiters []*Limiter) []*SharedStorage {
-	var list []*SharedStorage
-	for _, l := range limiters {
-		if l.Storage != nil && !slices.Contains(list, l.Storage) {
-			list = append(list, l.Storage)
-		}
-	}
-	slices.SortFunc(list, func(a, b *SharedStorage) int { return cmp.Compare(a.Name, b.Name) })
-	return list
-}
-
 // Interface guards
 var (
 	_ StoreModule        = (*StorageStore)(nil)
@@ -345,4 +333,13 @@ func (s *StorageStore) UnmarshalJSON(data []byte) error {
 func (x *Distributed) UnmarshalJSON(data []byte) error {
 	type plain Distributed
 	return syntax.UnmarshalPart("distributed", data, (*plain)(x))
+}
+
+// Settings returns the lines of intervals that the store's block may have, which caddy-ratelimit's distributed has, too.
+func (s *StorageStore) Settings() []syntax.Setting {
+	return []syntax.Setting{
+		syntax.DurationTo("read_interval", &s.ReadInterval, "10ms", "1h"),
+		syntax.DurationTo("write_interval", &s.WriteInterval, "10ms", "1h"),
+		syntax.DurationTo("purge_age", &s.PurgeAge, "1s", "366d"),
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/core/memory"
 )
 
 func init() {
@@ -30,31 +29,6 @@ type FleetStoreModule interface {
 
 // MemoryName is the name of the store in this process's memory.
 const MemoryName = "memory"
-
-// LimiterOver returns a limiter over the store of a loaded module. If the store fails, the limiter counts in memory.
-func LimiterOver(mod any, inMemory *memory.Store) (*Limiter, error) {
-	if _, ok := mod.(*MemoryStore); ok {
-		return NewLimiter(inMemory, MemoryName), nil
-	}
-	m, ok := mod.(StoreModule)
-	if !ok {
-		return nil, fmt.Errorf("store: the module %T has no store for rate limits", mod)
-	}
-	limiter := NewLimiter(m.Store(), caddy.GetModuleName(mod))
-	if s, ok := mod.(*StorageStore); ok { // it cannot fail
-		limiter.Storage = s.shared
-		return limiter, nil
-	}
-	if r, ok := mod.(*RedisStore); ok {
-		limiter.Redis, limiter.trouble, limiter.Settings = r.shared.store, r.shared.trouble, r.resolved
-	}
-	nodes := 0
-	if fleet, ok := mod.(FleetStoreModule); ok {
-		nodes = fleet.Fleet()
-	}
-	limiter.FallBack(inMemory, nodes)
-	return limiter, nil
-}
 
 // MemoryStore keeps counters in the memory of this process. All handlers share one memory.
 type MemoryStore struct {
