@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -447,4 +448,34 @@ func (h *Handler) distributed(d *caddyfile.Dispenser) error {
 	_, err := syntax.ReadBlock(d, "distributed", s.Settings(), nil)
 	h.Distributed = &stores.Distributed{ReadInterval: s.ReadInterval, WriteInterval: s.WriteInterval, PurgeAge: s.PurgeAge}
 	return err
+}
+
+// check says what is wrong with the handler's own fields.
+func (h *Handler) check() error {
+	if _, err := h.checkEffect(); err != nil {
+		return syntax.InJSON.Write(err)
+	}
+	if err := syntax.CheckFields(h.settings()); err != nil {
+		return err
+	}
+	_, err := answer.ParseFields(h.Headers)
+	return err
+}
+
+// checkEffect says which of the handler's settings, a word of the Caddyfile, has no effect beside the others. The error is a words.Mistake.
+func (h *Handler) checkEffect() (word string, err error) {
+	for _, c := range []struct {
+		said             bool
+		word, value, why string
+	}{
+		{h.Domain != "" && len(h.Descriptors) == 0, "domain", strconv.Quote(h.Domain), "has no effect without a descriptor; write how a request becomes one: `descriptor <key> {header.X-Key}`"},
+		{h.Message != "" && h.Response == "error_routes", "message", "", "has no effect with response error_routes, since the error routes answer; write the text there, or take one out"},
+		{h.LogKey && h.LogLevel == "off", "log_key", "", "has no effect with log_level off; take one out"},
+		{h.LogInterval != 0 && h.LogLevel == "off", "log_interval", "", "has no effect with log_level off; take one out"},
+	} {
+		if c.said {
+			return c.word, words.Wrong(c.word, c.value, c.why)
+		}
+	}
+	return "", nil
 }

@@ -24,28 +24,27 @@ type descriptorEntry struct {
 	value *syntax.Template
 }
 
-// newDescriptors prepares the handler's descriptors.
-func (h *Handler) newDescriptors() ([]descriptor, error) {
-	list := make([]descriptor, 0, len(h.Descriptors))
-	for i, entries := range h.Descriptors {
+// newDescriptors prepares a handler's descriptors, also in the form in which requests are checked.
+func newDescriptors(written [][]DescriptorEntry) (list []descriptor, all []front.Descriptor, err error) {
+	for i, entries := range written {
 		if len(entries) == 0 {
-			return nil, fmt.Errorf("descriptors[%d]: is empty; it needs a key and a value", i)
+			return nil, nil, fmt.Errorf("descriptors[%d]: is empty; it needs a key and a value", i)
 		}
 		made := make(descriptor, 0, len(entries))
 		described := make(front.Descriptor, 0, len(entries))
 		for _, e := range entries {
 			if e.Key == "" || e.Value == "" {
-				return nil, fmt.Errorf("descriptor %q %q: needs a key and a value", e.Key, e.Value)
+				return nil, nil, fmt.Errorf("descriptor %q %q: needs a key and a value", e.Key, e.Value)
 			}
 			value, err := syntax.NewTemplate(e.Value)
 			if err != nil {
-				return nil, fmt.Errorf("descriptor %q: key %q: %w", e.Key, e.Value, err)
+				return nil, nil, fmt.Errorf("descriptor %q: key %q: %w", e.Key, e.Value, err)
 			}
 			made = append(made, descriptorEntry{e.Key, value})
 			described = append(described, front.DescriptorEntry{Key: e.Key, Source: value.Source()})
 		}
 		list = append(list, made)
-		h.described = append(h.described, described)
+		all = append(all, described)
 	}
-	return list, nil
+	return list, all, nil
 }

@@ -17,65 +17,22 @@ import (
 // fileSet has the rules of a group prepared for one limiter, namespace and guard. Handlers share it.
 type fileSet struct {
 	*ruleset.Set
-	limiter     *stores.Limiter
-	namespace   string
-	guard       *protect.GuardState // of its handlers; nil: they have none
+	sharing
 	opened      []*core.Rule
 	reporters   []*report.Reporter // of Set.Rules
 	rules       []*front.Rule      // the same rules, in the form in which requests are checked
 	places      []*front.Place     // of Set.Rules; nil: advice cannot touch the rule
 	descriptors map[*ruleset.Domain][]*report.Reporter
 	shadows     bool // any rule is a shadow, or has a candidate
-	zonesWait   bool // a zone of its handlers makes requests wait
 	waits       bool // requests may wait while they are under these rules, since a zone or one of these rules makes them wait
 }
 
-// newFileSet prepares the rules of files for a handler and those like it, but does not open them.
-func newFileSet(files []*ruleset.File, h *Handler, limiter *stores.Limiter, namespace string, waits bool) (*fileSet, error) {
-	set, err := ruleset.NewSet(files, namespace)
-	if err != nil {
-		return nil, err
-	}
-	s := &fileSet{
-		Set:         set,
-		limiter:     limiter,
-		namespace:   namespace,
-		guard:       h.guarded.State(),
-		zonesWait:   waits,
-		waits:       waits,
-		descriptors: make(map[*ruleset.Domain][]*report.Reporter),
-	}
-	for _, r := range set.Rules {
-		rep := h.newReporter(r.Name, keyReader(r))
-		for _, one := range r.Limits.Rules() {
-			one.Note(rep)
-		}
-		s.reporters = append(s.reporters, rep)
-		s.rules = append(s.rules, front.NewRule(r))
-		var place *front.Place
-		if r.Adapt != nil {
-			place = h.placeOf(r)
-		}
-		s.places = append(s.places, place)
-		s.shadows = s.shadows || r.Limits.HasShadow()
-		s.waits = s.waits || r.Limits.Delays()
-	}
-	for _, d := range set.Domains {
-		reporters := make([]*report.Reporter, 0, len(d.Rules()))
-		for _, r := range d.Rules() {
-			rep := h.newReporter(r.Name(), nil)
-			r.Note(rep)
-			reporters = append(reporters, rep)
-			s.shadows = s.shadows || r.Shadow
-		}
-		s.descriptors[d] = reporters
-	}
-	if s.waits {
-		for _, r := range s.All() {
-			r.Accompany()
-		}
-	}
-	return s, nil
+// sharing is what handlers have in common that share a fileSet.
+type sharing struct {
+	limiter   *stores.Limiter
+	namespace string
+	guard     *protect.GuardState // nil: they have none
+	zonesWait bool                // a zone makes requests wait
 }
 
 // definedElsewhere returns an error for a rule of the set that differs from another of its name.
@@ -104,11 +61,6 @@ func keyReader(rule *ruleset.Rule) func(*http.Request) string {
 		}
 		return strings.Join(values, " ")
 	}
-}
-
-// isOf reports whether a handler of the group uses this set.
-func (s *fileSet) isOf(h *Handler) bool {
-	return s.limiter == h.limiter && s.namespace == h.Namespace && s.guard == h.guarded.State() && s.zonesWait == h.waits
 }
 
 // open opens all rules in the limiter; on an error, none.

@@ -4,13 +4,8 @@ package ratelimit
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
-	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,10 +19,9 @@ import (
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
-	"github.com/proxyweir/weir/core/words"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 func init() {
@@ -152,102 +146,6 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision sets up the handler and its zones. It changes nothing of the running configuration.
-func (h *Handler) Provision(ctx caddy.Context) error {
-	err := h.provision(ctx)
-	if err != nil && h.At != "" && !errors.As(err, new(*syntax.ReportedError)) {
-		return fmt.Errorf("%w, at %s", err, h.At)
-	}
-	return err
-}
-
-func (h *Handler) provision(ctx caddy.Context) error {
-	h.ctx = ctx
-	h.logger = ctx.Logger()
-	app, err := ctx.App("rate_limit")
-	if err != nil {
-		return err
-	}
-	h.app = app.(*App)
-	if err := h.app.keepRaw(ctx); err != nil {
-		return err
-	}
-	if err := h.check(); err != nil {
-		return err
-	}
-	h.limiter, err = h.provisionLimiter(ctx)
-	if err != nil {
-		return err
-	}
-	events, err := ctx.App("events")
-	if err != nil {
-		return fmt.Errorf("getting events app: %v", err)
-	}
-	h.events = events.(*caddyevents.App)
-	h.fields, _ = answer.ParseFields(h.Headers)
-	h.errors.Response = h.Response
-	if err := h.provisionGuard(); err != nil {
-		return err
-	}
-
-	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
-		zone, err := h.RateLimits[name].Compile(name, h.Namespace)
-		if err != nil {
-			return syntax.InJSON.Write(err)
-		}
-		h.zones = append(h.zones, &openZone{CompiledZone: zone})
-		h.waits = h.waits || zone.Rule.Limits.Delays()
-		h.shadows = h.shadows || zone.Rule.Limits.HasShadow()
-	}
-	files, err := h.patterns()
-	if err != nil {
-		return err
-	}
-	accompanied := h.waits || h.app.files.delays(files)
-	for _, zone := range h.zones {
-		if accompanied {
-			zone.Rule.Limits.Accompany()
-		}
-		if err := zone.provision(ctx, h); err != nil {
-			return err
-		}
-		rule := front.NewRule(zone.Rule)
-		h.rules = append(h.rules, rule)
-	}
-	h.asked = front.NewSet(h.rules, nil, nil, nil, nil)
-	h.expected = expectationsOf(h)
-	if err := h.provisionFiles(ctx, files); err != nil {
-		return err
-	}
-	h.app.handlers = append(h.app.handlers, h)
-	h.app.sweep = shortest(h.app.sweep, time.Duration(h.SweepInterval))
-	h.provisionSurroundings(ctx)
-	h.warnOfExempted(ctx)
-	return h.provisionDeferring()
-}
-
-// provisionFiles reads the handler's rule files, which patterns name.
-func (h *Handler) provisionFiles(ctx caddy.Context, patterns []string) (err error) {
-	if h.descriptors, err = h.newDescriptors(); err != nil {
-		return err
-	}
-	if len(patterns) == 0 {
-		if len(h.Descriptors) > 0 {
-			return errors.New("descriptors: need rules_files, since the limits of descriptors are in a file")
-		}
-		if h.RulesInterval != 0 {
-			return fmt.Errorf("rules_interval %s: has no effect without rule files, which rules_files has, in a Caddyfile rules_file", time.Duration(h.RulesInterval))
-		}
-		if len(h.RateLimits) == 0 && h.Guard == nil {
-			return errors.New(`rate_limit has no zone: write one into rate_limits, such as "api": {` + syntax.LimitInJSON + `}, or the names of files with rules into rules_files`)
-		}
-		return nil
-	}
-	h.app.RulesInterval = shortest(h.app.RulesInterval, h.RulesInterval)
-	h.app.usesFiles = h.app.usesFiles || len(h.RulesFiles) == 0
-	return h.app.files.join(h, patterns)
-}
-
 // patterns returns the patterns of the handler's rule files: its own, else the app's if the handler has no zones, or has descriptors.
 func (h *Handler) patterns() ([]string, error) {
 	files := h.RulesFiles
@@ -266,74 +164,6 @@ func (h *Handler) patterns() ([]string, error) {
 	return patterns, nil
 }
 
-// provisionLimiter returns the limiter over the handler's own store, or else the app's.
-func (h *Handler) provisionLimiter(ctx caddy.Context) (*stores.Limiter, error) {
-	if err := h.distribute(); err != nil {
-		return nil, err
-	}
-	if h.StorageRaw != nil && h.Distributed == nil {
-		h.logger.Warn("storage has no effect without distributed, as in caddy-ratelimit: counters live in this process's memory")
-	}
-	if h.StoreRaw == nil {
-		return h.app.limiter, nil
-	}
-	mod, err := ctx.LoadModule(h, "StoreRaw")
-	if err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
-	if m, ok := mod.(*stores.MemoryStore); ok && m.MaxKeys != 0 {
-		return nil, errors.New("store memory: max_keys belongs in the store of the app rate_limit, since there is one memory for all handlers")
-	}
-	return stores.LimiterOver(mod, h.app.memory.store)
-}
-
-// provisionSurroundings finds out which error routes are around the handler, and which servers notify it when they stop.
-func (h *Handler) provisionSurroundings(ctx caddy.Context) {
-	h.stopping = make(chan struct{})
-	stop := sync.OnceFunc(func() { close(h.stopping) })
-	for _, mod := range ctx.Modules() {
-		switch mod := mod.(type) {
-		case *caddyhttp.Subroute:
-			h.errors.Enclosed = h.errors.Enclosed || mod.Errors != nil
-		case *caddyhttp.App:
-			h.http = mod
-			for _, server := range mod.Servers {
-				server.RegisterOnShutdown(stop)
-			}
-		}
-	}
-}
-
-// check says what is wrong with the handler's own fields.
-func (h *Handler) check() error {
-	if _, err := h.checkEffect(); err != nil {
-		return syntax.InJSON.Write(err)
-	}
-	if err := syntax.CheckFields(h.settings()); err != nil {
-		return err
-	}
-	_, err := answer.ParseFields(h.Headers)
-	return err
-}
-
-// checkEffect says which of the handler's settings, a word of the Caddyfile, has no effect beside the others. The error is a words.Mistake.
-func (h *Handler) checkEffect() (word string, err error) {
-	for _, c := range []struct {
-		said             bool
-		word, value, why string
-	}{
-		{h.Domain != "" && len(h.Descriptors) == 0, "domain", strconv.Quote(h.Domain), "has no effect without a descriptor; write how a request becomes one: `descriptor <key> {header.X-Key}`"},
-		{h.Message != "" && h.Response == "error_routes", "message", "", "has no effect with response error_routes, since the error routes answer; write the text there, or take one out"},
-		{h.LogKey && h.LogLevel == "off", "log_key", "", "has no effect with log_level off; take one out"},
-		{h.LogInterval != 0 && h.LogLevel == "off", "log_interval", "", "has no effect with log_level off; take one out"},
-	} {
-		if c.said {
-			return c.word, words.Wrong(c.word, c.value, c.why)
-		}
-	}
-	return "", nil
-}
-
 // Cleanup releases the zones that this handler has opened.
 func (h *Handler) Cleanup() error {
 	h.guarded.Leave()
@@ -342,92 +172,6 @@ func (h *Handler) Cleanup() error {
 		zone.close(h.limiter)
 	}
 	return nil
-}
-
-// ServeHTTP decides on the request. It passes the request on, makes it wait, or rejects it.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	if h.deferring.Serves(r) {
-		return h.deferring.ServeJob(w, r)
-	}
-	h.expected.note(h, r)
-	q := front.Inquiries.Get().(*front.Inquiry)
-	shadows, err := h.assemble(q, r)
-	if err != nil {
-		front.Free(q)
-		return h.fail(w, err)
-	}
-	if len(q.Checks) == 0 {
-		of := h.guarded.Ask(q, r, false)
-		front.Free(q)
-		return h.guarded.Admit(w, r, next, of)
-	}
-	asked, held := h.deferring.Ask(q, r)
-	if held {
-		front.Free(q)
-		front.Unavailable(w, r, front.Jittered(int64(time.Second/time.Microsecond), h.Jitter), front.CannotCheck)
-		return nil
-	}
-	if asked != nil && (asked.Waiting > 0 || asked.ID != "") {
-		err := h.deferring.Queue(w, r, q, asked)
-		front.Free(q)
-		return err
-	}
-	v := &q.Verdict
-	at, failure := h.limiter.Charge(q.Checks, &q.Verdict)
-	if asked != nil && failure == nil && h.deferring.Over(q) {
-		answered, err := h.deferring.Accept(w, r, q, asked, time.Duration(v.RetryAfter)*time.Microsecond)
-		if answered {
-			front.Free(q)
-			return err
-		}
-	}
-	h.writeFields(w, q)
-	report.Count(q, at, failure != nil)
-	of := h.guarded.Ask(q, r, failure != nil)
-	if v.Outcome == core.Unavailable {
-		if protect.DispatchOf(r).TurnAway(v.RetryAfter) {
-			front.Free(q)
-			return protect.ErrTurnedAway
-		}
-		front.Unavailable(w, r, front.Jittered(v.RetryAfter, h.Jitter), front.CannotCheck)
-		front.Free(q)
-		return nil
-	}
-	if shadows {
-		report.ReportShadows(r, q.Checks)
-	}
-	if v.Outcome == core.Reject {
-		err := h.reject(w, r, q)
-		front.Free(q)
-		return err
-	}
-	if v.Reserved {
-		err = h.serveUnderWay(w, r, next, q, of)
-	} else {
-		front.Free(q)
-		err = h.guarded.Admit(w, r, next, of)
-	}
-	h.noteDoubled(w)
-	return err
-}
-
-// noteDoubled warns once of a service that sends quota fields, too.
-func (h *Handler) noteDoubled(w http.ResponseWriter) {
-	if h.fields.XRateLimit && len(w.Header()["X-Ratelimit-Limit"]) > 1 && h.doubled.CompareAndSwap(false, true) {
-		h.logger.Warn("the service behind this handler sends X-RateLimit fields, too, and answers have both: write header_down -X-RateLimit-* into reverse_proxy to leave them to the rate limit, or headers none into rate_limit to leave them to the service", zap.String("at", h.At))
-	}
-}
-
-// writeFields sets the header fields that say what was decided.
-func (h *Handler) writeFields(w http.ResponseWriter, q *front.Inquiry) {
-	v := &q.Verdict
-	if v.Outcome == core.Unavailable {
-		return
-	}
-	if v.Outcome == core.Reject {
-		v.RetryAfter = front.Jittered(v.RetryAfter, h.Jitter)
-	}
-	answer.WriteHeaders(w.Header(), h.fields, q.Checks, v)
 }
 
 // assemble fills in the checks of a request, and reports whether any rule of the handler is a shadow or has a candidate.
@@ -457,47 +201,6 @@ var (
 	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
 )
 
-// distribute makes a store of the handler's own of what caddy-ratelimit's words mean.
-func (h *Handler) distribute() error {
-	if h.Distributed == nil {
-		return nil
-	}
-	if h.StoreRaw != nil {
-		return errors.New("distributed and store are mutually exclusive: distributed means a store in Caddy's storage; remove one")
-	}
-	var err error
-	h.StoreRaw, err = json.Marshal(struct {
-		Store string `json:"store"`
-		stores.StorageStore
-	}{"storage", stores.StorageStore{ReadInterval: h.Distributed.ReadInterval, WriteInterval: h.Distributed.WriteInterval, PurgeAge: h.Distributed.PurgeAge, StorageRaw: h.StorageRaw}})
-	return err
-}
-
-// provisionGuard makes the handler's guard ready.
-func (h *Handler) provisionGuard() error {
-	g := h.Guard
-	if g == nil {
-		return nil
-	}
-	if err := g.Check(); err != nil {
-		return err
-	}
-	for _, other := range h.app.handlers {
-		if other.Guard != nil && other.Guard.Name == g.Name && other.Namespace == h.Namespace && !g.Alike(other.Guard) {
-			return fmt.Errorf("guard %q: two handlers define it differently; handlers with guards of one name share it, so define it alike, or give one of them another name", g.Name)
-		}
-	}
-	for _, other := range h.app.handlers {
-		if g.Name == "" && other.Guard != nil && other.Guard.Name == "" && other.Namespace == h.Namespace {
-			h.logger.Warn("several handlers share the guard that has no name; where they stand before different services, name each: guard <name>")
-			break
-		}
-	}
-	var err error
-	h.guarded, err = protect.New(g, h.Namespace, h.Jitter, &h.errors, h.logger)
-	return err
-}
-
 // newReporter returns a reporter of one of the handler's rules, which the guard learns of. The caller must close it.
 func (h *Handler) newReporter(name string, key func(*http.Request) string) *report.Reporter {
 	r := report.New(report.Config{Logger: h.logger, Level: h.LogLevel, Interval: time.Duration(h.LogInterval), LogKey: h.LogKey}, h.Namespace, name, key)
@@ -505,32 +208,32 @@ func (h *Handler) newReporter(name string, key func(*http.Request) string) *repo
 	return r
 }
 
-// provisionDeferring makes the handler ready to defer, if one of its zones does. All zones have been provisioned.
-func (h *Handler) provisionDeferring() error {
-	defers, name, err := syntax.DeferringZone(h.RateLimits)
-	if defers == nil || err != nil {
-		return err
-	}
-	zone := h.zones[slices.IndexFunc(h.zones, func(z *openZone) bool { return z.Zone == defers })]
-	switch {
-	case h.limiter.Settings == nil:
-		err = errors.New("on_limit defer: needs a store in Redis, which keeps the requests; write store redis and its address")
-	case len(h.RulesFiles) > 0 || len(h.Descriptors) > 0:
-		err = errors.New("on_limit defer: the handler cannot have rules_file and descriptor, too; write those into another rate_limit")
-	default:
-		h.deferring, err = deferred.New(deferred.Host{Self: h, Namespace: h.Namespace, Zone: zone.CompiledZone, Zones: h.rules, Stats: zone.reporter.Stats,
-			Limiter: h.limiter, Guarded: h.guarded, Errors: &h.errors, Jitter: h.Jitter, HTTP: h.http, Stopping: h.stopping, Context: h.ctx, Logger: h.logger, Reject: h.rejectDecided})
-	}
-	if err != nil {
-		return fmt.Errorf("zone %q: %w", name, err)
-	}
-	return nil
+// placeOf returns the place where an adaptable rule of the handler decides.
+func (h *Handler) placeOf(r *ruleset.Rule) *front.Place {
+	return &front.Place{Rule: r, Limiter: h.limiter.Limiter, Applies: h.app.Advisor.Applies()}
 }
 
-// rejectDecided rejects a request by the verdict on its checks, and counts it.
-func (h *Handler) rejectDecided(w http.ResponseWriter, r *http.Request, q *front.Inquiry) error {
-	h.writeFields(w, q)
-	report.Count(q, time.Now().Unix(), false)
-	h.guarded.Ask(q, r, false)
-	return h.reject(w, r, q)
+// warnOfExempted warns of zones and rules that exempt private addresses on a server without trusted proxies. If that server is
+// behind a load balancer, or in a container whose network replaces addresses, every client has a private address, and the limit
+// applies to nobody.
+func (h *Handler) warnOfExempted(ctx caddy.Context) {
+	h.untrusting = syntax.TrustsNoProxy(ctx, h.RateLimits)
+	h.exempted = make(map[string]bool)
+	h.warnOfExceptions("zone", h.rules)
+	if files := h.files.Load(); files != nil {
+		h.warnOfExceptions("rule", files.set.rules)
+	}
+}
+
+// warnOfExceptions warns of some rules as warnOfExempted does: those of files may change while h serves.
+func (h *Handler) warnOfExceptions(kind string, rules []*front.Rule) {
+	for _, rule := range rules {
+		name := rule.Ruled.Name
+		if h.untrusting && !h.exempted[name] && rule.Matcher != nil && rule.Matcher.ExceptsPrivate() {
+			h.exempted[name] = true
+			h.logger.Warn("private addresses are exempt, and this server has no trusted_proxies: behind a load balancer, or in a container's network, "+
+				"all requests come from a private address, and this limits nobody; set trusted_proxies in the global servers option, or except single addresses",
+				zap.String(kind, name))
+		}
+	}
 }

@@ -31,13 +31,15 @@ func (one *expected) placeholder() string { return strings.Trim(one.source.Strin
 
 // expectations are the values that a handler's requests are expected to have, and which none of them has had yet.
 type expectations struct {
-	list []*expected
-	open atomic.Int32
+	list   []*expected
+	at     string // where the handler is written
+	logger *zap.Logger
+	open   atomic.Int32
 }
 
 // expectationsOf returns those of a handler whose zones are compiled; nil: all values are those of any request.
-func expectationsOf(h *Handler) *expectations {
-	e := new(expectations)
+func expectationsOf(zones []*openZone, descriptors [][]DescriptorEntry, at string, logger *zap.Logger) *expectations {
+	e := &expectations{at: at, logger: logger}
 	add := func(zone *openZone, setting string, sources []match.Source) {
 		for _, source := range sources {
 			if source.ClientChooses() || source.Custom() != nil {
@@ -52,7 +54,7 @@ func expectationsOf(h *Handler) *expectations {
 		}
 		return t.Sources
 	}
-	for _, zone := range h.zones {
+	for _, zone := range zones {
 		add(zone, "key", of(zone.KeyText()))
 		if strings.HasPrefix(zone.Cost, "{") {
 			add(zone, "cost", of(zone.Cost))
@@ -61,7 +63,7 @@ func expectationsOf(h *Handler) *expectations {
 			add(zone, "tiers", of(zone.Tiers.Source))
 		}
 	}
-	for _, d := range h.Descriptors {
+	for _, d := range descriptors {
 		for _, entry := range d {
 			add(nil, "descriptor "+entry.Key, of(entry.Value))
 		}
@@ -74,7 +76,7 @@ func expectationsOf(h *Handler) *expectations {
 }
 
 // note looks for the values that no request has had yet, and tells once of one that does not come.
-func (e *expectations) note(h *Handler, r *http.Request) {
+func (e *expectations) note(r *http.Request) {
 	if e == nil || e.open.Load() <= 0 {
 		return
 	}
@@ -105,7 +107,7 @@ func (e *expectations) note(h *Handler, r *http.Request) {
 		if one.zone == nil {
 			subject = "the " + one.setting
 		}
-		fields := []zap.Field{zap.String("zone", name), zap.String("placeholder", placeholder), zap.String("at", h.At)}
+		fields := []zap.Field{zap.String("zone", name), zap.String("placeholder", placeholder), zap.String("at", e.at)}
 		_, known := syntax.ReplacerOf(r).Get(placeholder)
 		auth := strings.HasPrefix(placeholder, "http.auth.")
 		message := ""
@@ -114,7 +116,7 @@ func (e *expectations) note(h *Handler, r *http.Request) {
 			message = subject + " has a placeholder that nothing provides, so it is empty for every request"
 		case auth && one.setting == "key":
 			if e.end(one) {
-				h.logger.Warn(subject+" is empty for a request that nobody has authenticated; does rate_limit run before authentication?", fields...)
+				e.logger.Warn(subject+" is empty for a request that nobody has authenticated; does rate_limit run before authentication?", fields...)
 			}
 			continue
 		case misses >= mostMisses && one.setting == "key" && (one.zone.OnMissingKey == "skip" || one.zone.OnMissingKey == "reject"): // it is foreseen
@@ -126,7 +128,7 @@ func (e *expectations) note(h *Handler, r *http.Request) {
 			continue
 		}
 		if one.told.CompareAndSwap(false, true) {
-			h.logger.Warn(message, fields...)
+			e.logger.Warn(message, fields...)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/syntax"
@@ -14,40 +13,6 @@ import (
 	"github.com/proxyweir/weir/core/ruleset/yaml"
 	"go.uber.org/zap"
 )
-
-// ruleFiles are all rule files of a configuration. They are read when it is loaded, and again when they change. A change replaces
-// all rules in one step, or nothing if any file is wrong.
-type ruleFiles struct {
-	app *App
-
-	mu       sync.Mutex // guards what follows; held while files are read and replaced
-	groups   []*fileGroup
-	parsed   map[string]parsedFile // by name
-	reported map[string]bool       // the warnings about a probable mistake that were logged
-}
-
-// parsedFile is a file without errors of its own.
-type parsedFile struct {
-	sum  string
-	size int
-	file *ruleset.File
-}
-
-// fileGroup has the files of one list of patterns, and the handlers that use them.
-type fileGroup struct {
-	patterns []string
-	files    []*ruleset.File
-	sets     []*fileSet
-	handlers []*Handler
-}
-
-// inForce is a handler's view of its rule files.
-type inForce struct {
-	set       *fileSet
-	asked     *front.Set         // the rules of the files and the handler's zones
-	domain    *ruleset.Domain    // nil: the handler has no descriptors
-	reporters []*report.Reporter // of the domain's rules
-}
 
 // join reads the files of a handler, which is being provisioned, and makes it use them from then on.
 func (f *ruleFiles) join(h *Handler, patterns []string) error {
@@ -59,7 +24,7 @@ func (f *ruleFiles) join(h *Handler, patterns []string) error {
 	}
 	set := g.setOf(h)
 	if set == nil {
-		if set, err = newFileSet(g.files, h, h.limiter, h.Namespace, h.waits); err != nil {
+		if set, err = newFileSet(g.files, h); err != nil {
 			return err
 		}
 		if err = f.app.enter(f.app.fileRules, set, false); err != nil {
@@ -234,7 +199,7 @@ func (f *ruleFiles) patterns() []string {
 // setOf returns the set that a handler can share, or nil.
 func (g *fileGroup) setOf(h *Handler) *fileSet {
 	for _, s := range g.sets {
-		if s.isOf(h) {
+		if s.sharing == h.sharing() {
 			return s
 		}
 	}
@@ -395,8 +360,8 @@ func (f *ruleFiles) advise(s *fileSet) {
 func (g *fileGroup) remake(files []*ruleset.File, views map[*Handler]*inForce) ([]*fileSet, error) {
 	var made []*fileSet
 	for _, old := range g.sets {
-		first := g.handlers[slices.IndexFunc(g.handlers, old.isOf)]
-		s, err := newFileSet(files, first, old.limiter, old.namespace, old.zonesWait)
+		first := g.handlers[slices.IndexFunc(g.handlers, func(h *Handler) bool { return h.sharing() == old.sharing })]
+		s, err := newFileSet(files, first)
 		if err != nil {
 			return made, err
 		}
@@ -406,7 +371,7 @@ func (g *fileGroup) remake(files []*ruleset.File, views map[*Handler]*inForce) (
 		}
 		made = append(made, s)
 		for _, h := range g.handlers {
-			if !old.isOf(h) {
+			if h.sharing() != old.sharing {
 				continue
 			}
 			view, err := h.viewOf(s)
@@ -455,4 +420,54 @@ func (f *ruleFiles) counts() (rules, descriptors int) {
 		}
 	}
 	return rules, descriptors
+}
+
+// newFileSet prepares the rules of files for a handler and those like it, but does not open them.
+func newFileSet(files []*ruleset.File, h *Handler) (*fileSet, error) {
+	set, err := ruleset.NewSet(files, h.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	s := &fileSet{
+		Set:         set,
+		sharing:     h.sharing(),
+		waits:       h.waits,
+		descriptors: make(map[*ruleset.Domain][]*report.Reporter),
+	}
+	for _, r := range set.Rules {
+		rep := h.newReporter(r.Name, keyReader(r))
+		for _, one := range r.Limits.Rules() {
+			one.Note(rep)
+		}
+		s.reporters = append(s.reporters, rep)
+		s.rules = append(s.rules, front.NewRule(r))
+		var place *front.Place
+		if r.Adapt != nil {
+			place = h.placeOf(r)
+		}
+		s.places = append(s.places, place)
+		s.shadows = s.shadows || r.Limits.HasShadow()
+		s.waits = s.waits || r.Limits.Delays()
+	}
+	for _, d := range set.Domains {
+		reporters := make([]*report.Reporter, 0, len(d.Rules()))
+		for _, r := range d.Rules() {
+			rep := h.newReporter(r.Name(), nil)
+			r.Note(rep)
+			reporters = append(reporters, rep)
+			s.shadows = s.shadows || r.Shadow
+		}
+		s.descriptors[d] = reporters
+	}
+	if s.waits {
+		for _, r := range s.All() {
+			r.Accompany()
+		}
+	}
+	return s, nil
+}
+
+// sharing returns what other handlers must have in common with h to share its fileSet.
+func (h *Handler) sharing() sharing {
+	return sharing{h.limiter, h.Namespace, h.guarded.State(), h.waits}
 }

@@ -81,7 +81,7 @@ func (s *Status) Provision(ctx caddy.Context) error {
 		}
 		s.wanted[name] = true
 	}
-	s.app.statuses = append(s.app.statuses, s)
+	s.app.statuses = append(s.app.statuses, s.checkKnown)
 	return s.checkAhead(ctx)
 }
 
@@ -164,14 +164,21 @@ func (a *App) checkStatuses() error {
 		return nil
 	}
 	known := report.LabelsOf(a.subjects())
-	for _, s := range a.statuses {
-		if len(a.files.groups) > 0 {
-			s.advise(known)
-		} else if err := s.check(known); err != nil {
+	for _, check := range a.statuses {
+		if err := check(known); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// checkKnown returns an error for the handler's names that no rule has, or with rule files warns of them.
+func (s *Status) checkKnown(known []string) error {
+	if len(s.app.files.groups) > 0 {
+		s.advise(known)
+		return nil
+	}
+	return s.check(known)
 }
 
 // ServeHTTP answers the request.

@@ -2,11 +2,7 @@ package ratelimit
 
 import (
 	"errors"
-	"time"
 
-	"go.uber.org/zap"
-
-	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
@@ -24,27 +20,13 @@ type ruling struct {
 // rulings are the limits of zones, rules in files and descriptors, by namespace and name.
 type rulings map[string][]ruling
 
-// rulings returns those of zones and of some sets of files.
-func (a *App) rulings(files []*fileSet) rulings {
-	all := make(rulings)
-	for _, h := range a.handlers {
-		for _, z := range h.zones {
-			all.addZone(h, z)
-		}
-	}
-	for _, s := range files {
-		all.addFiles(s)
-	}
-	return all
-}
-
 func (all rulings) add(namespace string, r ruling) {
 	id := syntax.ZoneID(namespace, r.name)
 	all[id] = append(all[id], r)
 }
 
-func (all rulings) addZone(h *Handler, z *openZone) {
-	all.add(h.Namespace, ruling{h.limiter, z.Rule.Limits, z.Rule.Name, z.place})
+func (all rulings) addZone(namespace string, l *stores.Limiter, z *openZone) {
+	all.add(namespace, ruling{l, z.Rule.Limits, z.Rule.Name, z.place})
 }
 
 func (all rulings) addFiles(s *fileSet) {
@@ -87,30 +69,4 @@ func (before rulings) of(id string, l *stores.Limiter) *ruling {
 		}
 	}
 	return nil
-}
-
-// reportSuccession logs that a rule keeps to its former limit for a while, or starts afresh under an old name.
-func (a *App) reportSuccession(r ruling, before *core.Limits) {
-	in, old := r.limits.InForce(), before.InForce()
-	if lasts := old.Overlap(in); lasts > 0 {
-		a.logger.Info("the zone keeps to its former limit, too, for a while, since its algorithm or period has changed",
-			zap.String("zone", r.name), zap.Stringer("limit", report.LimitOf(in)), zap.Stringer("former", report.LimitOf(old)), zap.Duration("for", time.Duration(lasts)*time.Microsecond))
-		return
-	}
-	if in.Own() != nil && old.Own() != nil && in.Own().Identity != old.Own().Identity {
-		a.logger.Info("the zone starts counting afresh, since its algorithm, period or key has changed; keys that were blocked in it are unblocked",
-			zap.String("zone", r.name), zap.Stringer("limit", in.Own().Limit))
-	}
-}
-
-// predecessors returns the limits of the configuration that is in force while this one is loaded. They are looked up once, for all
-// handlers.
-func (a *App) predecessors() rulings {
-	if a.before == nil {
-		a.before = make(rulings)
-		if other := appInForce(); other != nil && other != a {
-			a.before = other.rulings(other.files.inUse())
-		}
-	}
-	return a.before
 }

@@ -1,0 +1,109 @@
+package ratelimit
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/proxyweir/weir/caddy/protect"
+	"github.com/proxyweir/weir/caddy/report"
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/answer"
+	"github.com/proxyweir/weir/core/front"
+)
+
+// ServeHTTP decides on the request. It passes the request on, makes it wait, or rejects it.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if h.deferring.Serves(r) {
+		return h.deferring.ServeJob(w, r)
+	}
+	h.expected.note(r)
+	q := front.Inquiries.Get().(*front.Inquiry)
+	shadows, err := h.assemble(q, r)
+	if err != nil {
+		front.Free(q)
+		return h.fail(w, err)
+	}
+	if len(q.Checks) == 0 {
+		of := h.guarded.Ask(q, r, false)
+		front.Free(q)
+		return h.guarded.Admit(w, r, next, of)
+	}
+	asked, held := h.deferring.Ask(q, r)
+	if held {
+		front.Free(q)
+		front.Unavailable(w, r, front.Jittered(int64(time.Second/time.Microsecond), h.Jitter), front.CannotCheck)
+		return nil
+	}
+	if asked != nil && (asked.Waiting > 0 || asked.ID != "") {
+		err := h.deferring.Queue(w, r, q, asked)
+		front.Free(q)
+		return err
+	}
+	v := &q.Verdict
+	at, failure := h.limiter.Charge(q.Checks, &q.Verdict)
+	if asked != nil && failure == nil && h.deferring.Over(q) {
+		answered, err := h.deferring.Accept(w, r, q, asked, time.Duration(v.RetryAfter)*time.Microsecond)
+		if answered {
+			front.Free(q)
+			return err
+		}
+	}
+	h.writeFields(w, q)
+	report.Count(q, at, failure != nil)
+	of := h.guarded.Ask(q, r, failure != nil)
+	if v.Outcome == core.Unavailable {
+		if protect.DispatchOf(r).TurnAway(v.RetryAfter) {
+			front.Free(q)
+			return protect.ErrTurnedAway
+		}
+		front.Unavailable(w, r, front.Jittered(v.RetryAfter, h.Jitter), front.CannotCheck)
+		front.Free(q)
+		return nil
+	}
+	if shadows {
+		report.ReportShadows(r, q.Checks)
+	}
+	if v.Outcome == core.Reject {
+		err := h.reject(w, r, q)
+		front.Free(q)
+		return err
+	}
+	if v.Reserved {
+		err = h.serveUnderWay(w, r, next, q, of)
+	} else {
+		front.Free(q)
+		err = h.guarded.Admit(w, r, next, of)
+	}
+	h.noteDoubled(w)
+	return err
+}
+
+// noteDoubled warns once of a service that sends quota fields, too.
+func (h *Handler) noteDoubled(w http.ResponseWriter) {
+	if h.fields.XRateLimit && len(w.Header()["X-Ratelimit-Limit"]) > 1 && h.doubled.CompareAndSwap(false, true) {
+		h.logger.Warn("the service behind this handler sends X-RateLimit fields, too, and answers have both: write header_down -X-RateLimit-* into reverse_proxy to leave them to the rate limit, or headers none into rate_limit to leave them to the service", zap.String("at", h.At))
+	}
+}
+
+// writeFields sets the header fields that say what was decided.
+func (h *Handler) writeFields(w http.ResponseWriter, q *front.Inquiry) {
+	v := &q.Verdict
+	if v.Outcome == core.Unavailable {
+		return
+	}
+	if v.Outcome == core.Reject {
+		v.RetryAfter = front.Jittered(v.RetryAfter, h.Jitter)
+	}
+	answer.WriteHeaders(w.Header(), h.fields, q.Checks, v)
+}
+
+// rejectDecided rejects a request by the verdict on its checks, and counts it.
+func (h *Handler) rejectDecided(w http.ResponseWriter, r *http.Request, q *front.Inquiry) error {
+	h.writeFields(w, q)
+	report.Count(q, time.Now().Unix(), false)
+	h.guarded.Ask(q, r, false)
+	return h.reject(w, r, q)
+}
