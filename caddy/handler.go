@@ -134,6 +134,8 @@ type Handler struct {
 	exempted    map[string]bool     // the zones and rules that were already warned of for that
 	guarded     *protect.Guarded    // nil: there is no guard
 	deferring   *deferred.Deferral  // nil: no zone defers
+	serve       deferred.Serve      // limit, or the deferral around it
+	decide      deferred.Decide     // charge, or the deferral around it
 	http        *caddyhttp.App      // around it; nil: there is none
 	stopping    chan struct{}       // closed when this handler's servers stop
 }

@@ -31,12 +31,16 @@ var errExceeded = errors.New("rate limit exceeded")
 // tooMany is the error for error routes. It is a literal, since caddyhttp.Error would look up its caller on each call.
 var tooMany = caddyhttp.HandlerError{StatusCode: http.StatusTooManyRequests, Err: errExceeded}
 
-// reject logs a rejection, emits its event, and answers it. The header fields must have been written. The error it returns is for
+// reject logs a rejection, emits its event, and answers it. It answers a request, too, that a store which has failed cannot decide on. The header fields must have been written. The error it returns is for
 // the site's error routes; it is nil if reject has answered the request itself.
 func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquiry) error {
 	v := &q.Verdict
 	if protect.DispatchOf(r).TurnAway(v.RetryAfter) {
 		return protect.ErrTurnedAway
+	}
+	if v.Outcome == core.Unavailable {
+		front.Unavailable(w, r, front.Jittered(v.RetryAfter, h.Jitter), front.CannotCheck)
+		return nil
 	}
 	name := report.Of(core.Reported(q.Checks, v)).Name
 	repl := syntax.ReplacerOf(r)

@@ -7,7 +7,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
-	"github.com/proxyweir/weir/caddy/protect"
+	"github.com/proxyweir/weir/caddy/deferred"
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
@@ -16,9 +16,11 @@ import (
 
 // ServeHTTP decides on the request. It passes the request on, makes it wait, or rejects it.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	if h.deferring.Serves(r) {
-		return h.deferring.ServeJob(w, r)
-	}
+	return h.serve(w, r, next)
+}
+
+// limit serves a request as the handler's rules have it.
+func (h *Handler) limit(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	h.expected.note(r)
 	q := front.Inquiries.Get().(*front.Inquiry)
 	shadows, err := h.assemble(q, r)
@@ -31,54 +33,38 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		front.Free(q)
 		return h.guarded.Admit(w, r, next, of)
 	}
-	asked, held := h.deferring.Ask(q, r)
-	if held {
+	decided := h.decide(w, r, q)
+	if decided.Answered {
 		front.Free(q)
-		front.Unavailable(w, r, front.Jittered(int64(time.Second/time.Microsecond), h.Jitter), front.CannotCheck)
-		return nil
-	}
-	if asked != nil && (asked.Waiting > 0 || asked.ID != "") {
-		err := h.deferring.Queue(w, r, q, asked)
-		front.Free(q)
-		return err
-	}
-	v := &q.Verdict
-	at, failure := h.limiter.Charge(q.Checks, &q.Verdict)
-	if asked != nil && failure == nil && h.deferring.Over(q) {
-		answered, err := h.deferring.Accept(w, r, q, asked, time.Duration(v.RetryAfter)*time.Microsecond)
-		if answered {
-			front.Free(q)
-			return err
-		}
+		return decided.Err
 	}
 	h.writeFields(w, q)
-	report.Count(q, at, failure != nil)
-	of := h.guarded.Ask(q, r, failure != nil)
-	if v.Outcome == core.Unavailable {
-		if protect.DispatchOf(r).TurnAway(v.RetryAfter) {
-			front.Free(q)
-			return protect.ErrTurnedAway
-		}
-		front.Unavailable(w, r, front.Jittered(v.RetryAfter, h.Jitter), front.CannotCheck)
-		front.Free(q)
-		return nil
+	report.Count(q, decided.At, decided.Failed)
+	of := h.guarded.Ask(q, r, decided.Failed)
+	if shadows && q.Verdict.Outcome != core.Unavailable {
+		report.Shadows(r, q.Checks)
 	}
-	if shadows {
-		report.ReportShadows(r, q.Checks)
-	}
-	if v.Outcome == core.Reject {
-		err := h.reject(w, r, q)
+	switch v := &q.Verdict; {
+	case v.Outcome == core.Unavailable, v.Outcome == core.Reject:
+		err = h.reject(w, r, q)
 		front.Free(q)
 		return err
-	}
-	if v.Reserved {
+	case v.Reserved:
 		err = h.serveUnderWay(w, r, next, q, of)
-	} else {
+	default:
 		front.Free(q)
 		err = h.guarded.Admit(w, r, next, of)
 	}
 	h.noteDoubled(w)
 	return err
+}
+
+// charge decides on a request, and charges it.
+func (h *Handler) charge(_ http.ResponseWriter, _ *http.Request, q *front.Inquiry) (d deferred.Decided) {
+	var failure error
+	d.At, failure = h.limiter.Charge(q.Checks, &q.Verdict)
+	d.Failed = failure != nil
+	return d
 }
 
 // noteDoubled warns once of a service that sends quota fields, too.

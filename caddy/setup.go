@@ -199,6 +199,7 @@ func (h *Handler) provisionGuard() error {
 
 // provisionDeferring makes the handler ready to defer, if one of its zones does. All zones have been provisioned.
 func (h *Handler) provisionDeferring() error {
+	h.serve, h.decide = h.limit, h.charge
 	defers, name, err := syntax.DeferringZone(h.RateLimits)
 	if defers == nil || err != nil {
 		return err
@@ -216,6 +217,7 @@ func (h *Handler) provisionDeferring() error {
 	if err != nil {
 		return fmt.Errorf("zone %q: %w", name, err)
 	}
+	h.serve, h.decide = h.deferring.Around(h.serve, h.decide)
 	return nil
 }
 

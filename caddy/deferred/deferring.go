@@ -120,8 +120,45 @@ func (d *Deferral) report(e deferral.Event) {
 	}
 }
 
-// Serves reports whether a request is about a job, by the path that its client has asked for.
-func (d *Deferral) Serves(r *http.Request) bool { return d != nil && d.Desk.Serves(asSent(r)) }
+// Serve serves a request, and Decide decides on one whose checks are assembled.
+type (
+	Serve  func(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error
+	Decide func(w http.ResponseWriter, r *http.Request, q *front.Inquiry) Decided
+)
+
+// Decided is what has become of a request: its verdict stands in the Inquiry, or it is answered.
+type Decided struct {
+	At       int64 // when, in seconds since the Unix epoch
+	Failed   bool  // the store has failed
+	Answered bool
+	Err      error // for the site's error routes
+}
+
+// Around returns how a handler that defers serves a request and decides on it, around how it does without that.
+func (d *Deferral) Around(serve Serve, decide Decide) (Serve, Decide) {
+	return func(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+			if d.Desk.Serves(asSent(r)) {
+				return d.serveJob(w, r)
+			}
+			return serve(w, r, next)
+		}, func(w http.ResponseWriter, r *http.Request, q *front.Inquiry) Decided {
+			asked, held := d.ask(q, r)
+			switch {
+			case held:
+				front.Unavailable(w, r, front.Jittered(int64(time.Second/time.Microsecond), d.Jitter), front.CannotCheck)
+				return Decided{Answered: true}
+			case asked == nil:
+				return decide(w, r, q)
+			case asked.Waiting > 0 || asked.ID != "":
+				return Decided{Answered: true, Err: d.queue(w, r, q, asked)}
+			}
+			decided := decide(w, r, q)
+			if !decided.Failed && d.over(q) {
+				decided.Answered, decided.Err = d.accept(w, r, q, asked, time.Duration(q.Verdict.RetryAfter)*time.Microsecond)
+			}
+			return decided
+		}
+}
 
 // asSent returns a request with the URL that its client has sent, which handlers in front may have rewritten.
 func asSent(r *http.Request) *http.Request {
@@ -134,8 +171,8 @@ func asSent(r *http.Request) *http.Request {
 	return &same
 }
 
-// ServeJob answers a request about a job.
-func (d *Deferral) ServeJob(w http.ResponseWriter, r *http.Request) error {
+// serveJob answers a request about a job.
+func (d *Deferral) serveJob(w http.ResponseWriter, r *http.Request) error {
 	if r.TLS != nil && !r.TLS.HandshakeComplete { // anybody may have sent it once more
 		return d.Errors.Refuse(w, http.StatusTooEarly, front.ErrEarly)
 	}
@@ -143,10 +180,10 @@ func (d *Deferral) ServeJob(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Ask looks at the queue for a request that may be deferred; nil: it may not. If Redis does not answer, the request is decided as if its zone
+// ask looks at the queue for a request that may be deferred; nil: it may not. If Redis does not answer, the request is decided as if its zone
 // did not defer, unless its key has jobs, as far as this node knows: held says that it would overtake them.
-func (d *Deferral) Ask(q *front.Inquiry, r *http.Request) (asked *deferral.Deferrable, held bool) {
-	if d == nil || q.Early || q.Lacking || !d.Desk.Wants(r) || protect.DispatchOf(r) != nil {
+func (d *Deferral) ask(q *front.Inquiry, r *http.Request) (asked *deferral.Deferrable, held bool) {
+	if q.Early || q.Lacking || !d.Desk.Wants(r) || protect.DispatchOf(r) != nil {
 		return nil, false
 	}
 	own := d.ownCheck(q)
@@ -200,8 +237,8 @@ func (d *Deferral) ownCheck(q *front.Inquiry) int {
 	return -1
 }
 
-// Over reports whether the zone rejects a request, and no other zone does: then it is to be deferred.
-func (d *Deferral) Over(q *front.Inquiry) bool {
+// over reports whether the zone rejects a request, and no other zone does: then it is to be deferred.
+func (d *Deferral) over(q *front.Inquiry) bool {
 	if q.Verdict.Outcome != core.Reject || q.Verdict.RetryAfter == rate.Never {
 		return false
 	}
@@ -217,9 +254,9 @@ func (d *Deferral) Over(q *front.Inquiry) bool {
 	return true
 }
 
-// Accept stores a request as a job, whose first turn comes after a wait, and answers. If it cannot, it has not answered, and the request is
+// accept stores a request as a job, whose first turn comes after a wait, and answers. If it cannot, it has not answered, and the request is
 // to be rejected.
-func (d *Deferral) Accept(w http.ResponseWriter, r *http.Request, q *front.Inquiry, asked *deferral.Deferrable, wait time.Duration) (answered bool, err error) {
+func (d *Deferral) accept(w http.ResponseWriter, r *http.Request, q *front.Inquiry, asked *deferral.Deferrable, wait time.Duration) (answered bool, err error) {
 	checks := make([]deferral.Check, 0, len(q.Checks))
 	address := syntax.ClientIPOf(r)
 	for i := range q.Checks {
@@ -250,9 +287,9 @@ func (d *Deferral) Accept(w http.ResponseWriter, r *http.Request, q *front.Inqui
 	return false, nil
 }
 
-// Queue answers a request that must not overtake jobs of its key, or whose Idempotency-Key has a job: it is not decided.
-func (d *Deferral) Queue(w http.ResponseWriter, r *http.Request, q *front.Inquiry, asked *deferral.Deferrable) error {
-	if answered, err := d.Accept(w, r, q, asked, 0); answered {
+// queue answers a request that must not overtake jobs of its key, or whose Idempotency-Key has a job: it is not decided.
+func (d *Deferral) queue(w http.ResponseWriter, r *http.Request, q *front.Inquiry, asked *deferral.Deferrable) error {
+	if answered, err := d.accept(w, r, q, asked, 0); answered {
 		return err
 	}
 	v := &q.Verdict

@@ -67,8 +67,8 @@ func (rule *Reporter) Rejected(r *http.Request, key string, wait time.Duration) 
 	rule.write(r, &rule.log, key, "rate limit exceeded", wait)
 }
 
-// ReportShadows logs what shadow rules would have rejected.
-func ReportShadows(r *http.Request, checks []core.Check) {
+// Shadows logs what shadow rules would have rejected.
+func Shadows(r *http.Request, checks []core.Check) {
 	for i := range checks {
 		c := &checks[i]
 		if !c.Rule.Shadow {
