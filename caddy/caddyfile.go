@@ -95,7 +95,7 @@ func globalApp(h httpcaddyfile.Helper) *App {
 	return app
 }
 
-// checkFits refuses a zone that does not fit the store in which the handler counts. Zone.provision does the same, but does not know the place any more.
+// checkFits refuses a zone that does not fit the store in which the handler counts. openZone.provision does the same, but does not know the place any more.
 func (h *Handler) checkFits(global *App) error {
 	fits := core.FitsMemory
 	switch store := cmp.Or(stores.StoreName(h.StoreRaw), stores.StoreName(global.StoreRaw), stores.MemoryName); {

@@ -57,7 +57,7 @@ func (e *DescriptorEntry) UnmarshalJSON(data []byte) error {
 	return syntax.UnmarshalPart("descriptors", data, (*plain)(e))
 }
 
-// placeAndZones reads a handler from the object of its JSON, for checkSurroundings.
+// placeAndZones reads a handler from the object of its JSON, for syntax.CheckSurroundings.
 func placeAndZones(object map[string]any) (at string, zones map[string]*syntax.Zone, err error) {
 	h, err := handlerFrom(object)
 	return h.At, h.RateLimits, err

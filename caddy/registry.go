@@ -185,7 +185,7 @@ func definedDifferently(name, first, what string) error {
 }
 
 // keepRaw keeps the JSON of the HTTP app's handlers until the app starts, since Caddy discards the JSON of each list after loading
-// it. The first of our handlers that is provisioned calls it: at that time Caddy has discarded no list with such a handler. The error is that of checkSurroundings.
+// it. The first of our handlers that is provisioned calls it: at that time Caddy has discarded no list with such a handler. The error is that of syntax.CheckSurroundings.
 func (a *App) keepRaw(ctx caddy.Context) error {
 	if a.raw != nil {
 		return nil

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// adapting carries out the advice on the rules of the configuration in force. What is in force, and what was frozen or reverted by hand, outlives
+// Controller carries out the advice on the rules of the configuration in force. What is in force, and what was frozen or reverted by hand, outlives
 // reloads.
 type Controller struct {
 	mu      sync.Mutex
@@ -31,7 +31,7 @@ type Controller struct {
 	builtin builtin
 }
 
-// advisedRules are the rules of a configuration that an advisor advises on.
+// Source has the rules of a configuration that an advisor advises on.
 type Source struct {
 	*Advisor
 	Redis *redis.Store // by which the nodes of a fleet agree on who polls; nil: each does

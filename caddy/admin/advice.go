@@ -34,7 +34,7 @@ type movedLimit struct {
 	Advice     *adapt.MovedAnswer `json:"advice,omitempty"`
 }
 
-// movedLimit returns what is to be said of a limit of a rule that decides now.
+// movedLimitOf returns what is to be said of a limit of a rule that decides now.
 func movedLimitOf(a *View, s *report.ActiveRule, now *core.Rule) movedLimit {
 	var moved movedLimit
 	for _, one := range append([]*report.ActiveRule{s}, s.Also...) {

@@ -78,7 +78,7 @@ func describe(d *deferred.Deferral, ctx context.Context) queueAnswer {
 	return queueAnswerOf(d, &sums)
 }
 
-// queueAnswer describes the queue with these numbers; nil: Redis does not answer.
+// queueAnswerOf describes the queue with these numbers; nil: Redis does not answer.
 func queueAnswerOf(d *deferred.Deferral, sums *deferral.Sums) queueAnswer {
 	q := queueAnswer{Rule: d.Label(), Path: d.Desk.Path, MaxWait: d.Desk.MaxWait.Seconds(), MaxJobs: d.Config.MaxJobs, MaxBytes: d.Config.MaxBytes}
 	if sums == nil {
@@ -150,7 +150,7 @@ func jobOf(j *deferral.Job) jobAnswer {
 		Attempts: j.Attempts, Answered: j.Status, Reason: j.Reason, Bytes: j.Bytes}
 }
 
-// read adds to an answer what is stored of its request; with contents, all of it and of the response.
+// readRequest adds to an answer what is stored of its request; with contents, all of it and of the response.
 func readRequest(d *deferred.Deferral, ctx context.Context, one *jobAnswer, contents bool) error {
 	_, request, err := d.Desk.Queue.RequestOf(ctx, one.ID)
 	if errors.Is(err, deferral.ErrUnreadable) {
@@ -311,7 +311,7 @@ func listDeferred(a *View, r *http.Request) (any, error) {
 	return answer, nil
 }
 
-// list returns the jobs that are asked for, and the place behind the last if there may be more.
+// listJobs returns the jobs that are asked for, and the place behind the last if there may be more.
 func listJobs(d *deferred.Deferral, ctx context.Context, asked *jobsAsked) (jobs []*deferral.Job, next deferral.Mark, err error) {
 	most, err := asked.most()
 	if err != nil {

@@ -28,7 +28,7 @@ type View struct {
 // current returns the configuration in force; nil: it has no rate_limit. Who has the configurations sets it.
 var current func() *View
 
-// showInForce has the API show what f returns.
+// Show has the API show what f returns.
 func Show(f func() *View) { current = f }
 
 // FilesAnswer says whether the rules in force are those of the rule files on disk.

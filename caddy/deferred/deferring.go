@@ -26,7 +26,7 @@ import (
 	"github.com/proxyweir/weir/deferral"
 )
 
-// deferring is what a handler has whose zone defers: the clients' side and the worker of its queue. Package deferral says what becomes of a
+// Deferral is what a handler has whose zone defers: the clients' side and the worker of its queue. Package deferral says what becomes of a
 // request.
 type Deferral struct {
 	Host
@@ -48,7 +48,7 @@ type Deferral struct {
 	accessLog *zap.Logger // of all servers
 }
 
-// deferringHandler is what a handler is to its deferral.
+// Host is what a handler is to its deferral.
 type Host struct {
 	Self      caddyhttp.MiddlewareHandler
 	Namespace string

@@ -23,7 +23,7 @@ const leastTimeout = 2 * time.Second
 // jobPause is the pause after the first attempt at a job; each further one is twice as long, up to deferral.MostPause.
 const jobPause = 5 * time.Second
 
-// newDeferring makes the queue of a handler ready. It does not wait for Redis.
+// New makes the queue of a handler ready. It does not wait for Redis.
 func New(h Host) (*Deferral, error) {
 	name := h.Zone.Rule.Name
 	d := &Deferral{Host: h, Config: h.Zone.Defer.WithDefaults(name), rules: make(map[string]*front.Rule), results: make(map[string]bool), ready: make(chan struct{})}

@@ -247,7 +247,7 @@ var (
 	GuardNow   = func() int64 { return time.Since(guardBegun).Microseconds() }
 )
 
-// newGuarded makes a guard ready, whose settings were checked.
+// New makes a guard ready, whose settings were checked.
 func New(g *Guard, namespace string, jitter float64, errors *ErrorRoutes, logger *zap.Logger) (*Guarded, error) {
 	label := g.Name
 	if namespace != "" {
@@ -312,7 +312,7 @@ func (g *Guarded) Leave() {
 	}
 }
 
-// inquirer is what the guard knows of a request before it is passed on.
+// Asker is what the guard knows of a request before it is passed on.
 type Asker struct {
 	key  uint64      // sets the request's client apart from others
 	rule *guard.Rule // the first that the request comes under, or that of requests under none
@@ -320,7 +320,7 @@ type Asker struct {
 	At   int64       // when; 0: it has waited since then
 }
 
-// inquire counts a request in the rules that it comes under. failed is whether their store has failed. The client is set apart by the key
+// Ask counts a request in the rules that it comes under. failed is whether their store has failed. The client is set apart by the key
 // of the first of them, else by its address.
 func (g *Guarded) Ask(q *front.Inquiry, r *http.Request, failed bool) (i Asker) {
 	if g == nil {

@@ -35,7 +35,7 @@ const (
 
 var inflights = sync.Pool{New: func() any { return &inflight{ResponseWriterWrapper: new(caddyhttp.ResponseWriterWrapper)} }}
 
-// pass passes a request on to what the guard protects, if that has room for it. A guard that is nil passes all on.
+// Admit passes a request on to what the guard protects, if that has room for it. A guard that is nil passes all on.
 func (g *Guarded) Admit(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, i Asker) error {
 	if g == nil {
 		return next.ServeHTTP(w, r)

@@ -20,9 +20,9 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// subject is a rule in force, as the admin API, metrics and rate_limit_status see it.
+// ActiveRule is a rule in force, as the admin API, metrics and rate_limit_status see it.
 type ActiveRule struct {
-	Label       string // see labelOf
+	Label       string // see metrics.LabelOf
 	Namespace   string
 	Name        string
 	Enforcement string // as it is written
@@ -64,7 +64,7 @@ func LabelsOf(list []*ActiveRule) []string {
 	return labels
 }
 
-// subjectOf returns the description of a rule, from its compiled form and its text.
+// ActiveRuleOf returns the description of a rule, from its compiled form and its text.
 func ActiveRuleOf(r *ruleset.Rule, text *ruleset.RuleText) *ActiveRule {
 	s := &ActiveRule{Name: r.Name, Enforcement: EnforcementOf(text.Texts["enforcement"]), Rule: r, All: r.Limits, Own: r.Limits.InForce().Own(), Rules: r.Limits.InForce().Rules(), Keys: KeysOf(r),
 		Shadow: r.Shadow, Notes: OverflowNotes(text)}

@@ -99,7 +99,7 @@ func (l *rejectionLog) end() {
 	l.rotate(lasted)
 }
 
-// reports is how a handler reports on its rules.
+// Config is how a handler reports on its rules.
 type Config struct {
 	Logger   *zap.Logger
 	Level    string        // of rejections, as it is written

@@ -25,7 +25,7 @@ import (
 type Reporter struct {
 	Config
 	Name   string
-	key    func(*http.Request) string // see newReporter
+	key    func(*http.Request) string // see New
 	Stats  *Stats
 	log    rejectionLog
 	delays rejectionLog // of a shadow
@@ -35,7 +35,7 @@ type Reporter struct {
 	Untrack func()      // tells the guard that the reporter has ended
 }
 
-// newReporter returns a reporter of a rule. The caller must close it. key returns a request's key in readable form; nil: as it is.
+// New returns a reporter of a rule. The caller must close it. key returns a request's key in readable form; nil: as it is.
 func New(how Config, namespace, name string, key func(*http.Request) string) *Reporter {
 	r := &Reporter{Config: how, Name: name, key: key, Stats: acquireStats(metrics.LabelOf(namespace, name))}
 	r.log.begin(how, name)
@@ -44,7 +44,7 @@ func New(how Config, namespace, name string, key func(*http.Request) string) *Re
 	return r
 }
 
-// reporterOf returns the reporter of a check's rule.
+// Of returns the reporter of a check's rule.
 func Of(c *core.Check) *Reporter { return c.Rule.Noted().(*Reporter) }
 
 // Close releases what the reporter holds. It may be called again, and on nil.

@@ -7,7 +7,7 @@ import (
 	"github.com/proxyweir/weir/core/metrics"
 )
 
-// ruleStats has the counts of one rule's requests since the process first had the rule. All handlers with a rule of the name share
+// Stats has the counts of one rule's requests since the process first had the rule. All handlers with a rule of the name share
 // it, also across reloads. It ends with the last of them, and so do its series.
 type Stats struct {
 	*metrics.Meter
@@ -16,7 +16,7 @@ type Stats struct {
 	TopRejections topKeys // requests that the rule rejected, or would have rejected as a shadow
 }
 
-// allStats has the ruleStats of all configurations' rules, by their labels.
+// allStats has the Stats of all configurations' rules, by their labels.
 var allStats = caddy.NewUsagePool()
 
 // acquireStats returns the stats of a rule. The caller must release them.

@@ -59,7 +59,7 @@ func matchedHost(hostport string) string {
 // mostLabels is how many labels a domain name can have.
 const mostLabels = 127
 
-// coversSpelt is covers for a request with another method, host or path. Later handlers see the originals, since an upstream may
+// coversSpelt is Covers for a request with another method, host or path. Later handlers see the originals, since an upstream may
 // depend on them.
 func coversSpelt(sets caddyhttp.MatcherSets, r *http.Request, method, host string) (bool, error) {
 	spelt := *r

@@ -49,7 +49,7 @@ func NewTemplate(text string) (*Template, error) {
 	return t, nil
 }
 
-// keyTemplate is newTemplate with the result that package ruleset needs.
+// keyTemplate is NewTemplate with the result that package ruleset needs.
 func keyTemplate(text string) (*ruleset.Template, error) {
 	t, err := NewTemplate(text)
 	if err != nil {

@@ -228,7 +228,7 @@ type Adapt struct {
 	Algorithms []string `json:"algorithms,omitempty"`
 }
 
-// key returns the template of the zone's key.
+// KeyText returns the template of the zone's key.
 func (z *Zone) KeyText() string {
 	if z.Key == "" && z.MaxEvents == 0 {
 		return ClientIPPlaceholder
@@ -237,7 +237,7 @@ func (z *Zone) KeyText() string {
 }
 
 // Compile checks every field that can be checked without a running Caddy, and makes the zone's rule. The error is a words.Mistake, which
-// inJSON or inCaddyfile writes.
+// InJSON or InCaddyfile writes.
 func (z *Zone) Compile(name, namespace string) (*CompiledZone, error) {
 	c := &CompiledZone{Zone: z}
 	err := c.compile(name, namespace)
