@@ -1,9 +1,7 @@
 package ratelimit
 
 import (
-	"bufio"
-	"io"
-	"net"
+	"cmp"
 	"net/http"
 	"time"
 
@@ -43,59 +41,9 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 	if !core.ByStatus(reservations) {
 		return h.guarded.Admit(w, r, next, of)
 	}
-	written := &statusWriter{ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w}}
-	defer func() {
-		if written.status != 0 { // before a panic, or before an error
-			status = written.status
-		}
-	}()
-	err := h.guarded.Admit(written, r, next, of)
+	first := 0                                        // the first final status; 0: the client has got none yet
+	defer func() { status = cmp.Or(first, status) }() // a status may come before a panic, or before an error
+	err := h.guarded.Admit(protect.NewWriter(w, func(status int) { first = cmp.Or(first, status) }), r, next, of)
 	status = protect.StatusOf(err)
 	return err
-}
-
-// statusWriter is the response writer of a request whose rule counts by status.
-type statusWriter struct {
-	*caddyhttp.ResponseWriterWrapper
-	status int // the first final one; 0: the client has got none yet
-}
-
-// wrote notes that a status was written.
-func (w *statusWriter) wrote(status int) {
-	if w.status == 0 && protect.IsFinal(status) {
-		w.status = status
-	}
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (w *statusWriter) WriteHeader(status int) {
-	w.wrote(status)
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Write implements http.ResponseWriter.
-func (w *statusWriter) Write(b []byte) (int, error) {
-	w.wrote(http.StatusOK)
-	return w.ResponseWriter.Write(b)
-}
-
-// ReadFrom implements io.ReaderFrom.
-func (w *statusWriter) ReadFrom(r io.Reader) (int64, error) {
-	w.wrote(http.StatusOK)
-	return w.ResponseWriterWrapper.ReadFrom(r)
-}
-
-// Hijack implements http.Hijacker. Who takes the connection without a status writes one himself, and that is of an upgrade.
-func (w *statusWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	if err == nil {
-		w.wrote(http.StatusSwitchingProtocols)
-	}
-	return conn, buffered, err
-}
-
-// FlushError is what http.ResponseController calls. It begins the response.
-func (w *statusWriter) FlushError() error {
-	w.wrote(http.StatusOK)
-	return http.NewResponseController(w.ResponseWriter).Flush()
 }

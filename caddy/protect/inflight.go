@@ -1,9 +1,7 @@
 package protect
 
 import (
-	"bufio"
 	"io"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -17,7 +15,7 @@ import (
 type inflight struct {
 	begun, under int64 // atomic; first, where 64 bits are aligned on every machine
 
-	*caddyhttp.ResponseWriterWrapper
+	Writer
 	g     *Guarded
 	rule  *guard.Rule
 	state int32 // inflightUnderWay, and so on; atomic
@@ -33,7 +31,11 @@ const (
 	inflightOver
 )
 
-var inflights = sync.Pool{New: func() any { return &inflight{ResponseWriterWrapper: new(caddyhttp.ResponseWriterWrapper)} }}
+var inflights = sync.Pool{New: func() any {
+	p := new(inflight)
+	p.Writer = Writer{new(caddyhttp.ResponseWriterWrapper), p.begins}
+	return p
+}}
 
 // Admit passes a request on to what the guard protects, if that has room for it. A guard that is nil passes all on.
 func (g *Guarded) Admit(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, i Asker) error {
@@ -182,46 +184,16 @@ func (p *inflight) resume() {
 // statusLeft is what Caddy's reverse_proxy answers to a client that has left, for the access log.
 const statusLeft = 499
 
-// WriteHeader implements http.ResponseWriter.
-func (p *inflight) WriteHeader(status int) {
-	if IsFinal(status) {
-		switch {
-		case status == statusLeft:
-			p.end(endLeft)
-		case status >= 500:
-			p.end(endFailed)
-		default:
-			p.end(endAnswered)
-		}
-	}
-	p.ResponseWriter.WriteHeader(status)
-}
-
-// Write implements http.ResponseWriter.
-func (p *inflight) Write(b []byte) (int, error) {
-	p.end(endAnswered)
-	return p.ResponseWriter.Write(b)
-}
-
-// ReadFrom implements io.ReaderFrom.
-func (p *inflight) ReadFrom(r io.Reader) (int64, error) {
-	p.end(endAnswered)
-	return p.ResponseWriterWrapper.ReadFrom(r)
-}
-
-// Hijack implements http.Hijacker.
-func (p *inflight) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buffered, err := http.NewResponseController(p.ResponseWriter).Hijack()
-	if err == nil {
+// begins ends the request by the status with which its answer begins.
+func (p *inflight) begins(status int) {
+	switch {
+	case status == statusLeft:
+		p.end(endLeft)
+	case status >= http.StatusInternalServerError:
+		p.end(endFailed)
+	default:
 		p.end(endAnswered)
 	}
-	return conn, buffered, err
-}
-
-// FlushError is what http.ResponseController calls. It begins the answer, if nothing has been written.
-func (p *inflight) FlushError() error {
-	p.end(endAnswered)
-	return http.NewResponseController(p.ResponseWriter).Flush()
 }
 
 // guardedBody is the body of a request, whose end it sees.
@@ -237,10 +209,4 @@ func (b *guardedBody) Read(to []byte) (int, error) {
 		b.p.resume()
 	}
 	return n, err
-}
-
-// IsFinal reports whether a status ends the header of a response. The other 1xx inform a client that waits for it, and any number of them may
-// precede it; after 101 the connection is no longer HTTP's.
-func IsFinal(status int) bool {
-	return status >= http.StatusOK || status == http.StatusSwitchingProtocols
 }
