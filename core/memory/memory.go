@@ -448,6 +448,10 @@ func decideInLog(s *shard, i int, l *rate.Limit, now, cost int64, d *rate.Decisi
 		}
 		startLog(s, i, now)
 	}
+	if l.Algorithm == rate.SlidingWindowLog { // not by DecideLog, since a call more costs an interpreter 3 %
+		slot.state.B = rate.DecideSlidingWindowLog(l, &s.logs[slot.state.A], slot.state.B, now, cost, d)
+		return
+	}
 	slot.state.B = rate.DecideLog(l, &s.logs[slot.state.A], slot.state.B, now, cost, d)
 }
 
@@ -460,9 +464,14 @@ func startLog(s *shard, i int, now int64) {
 // chargeInLog charges the log of the key in slot i at the time of the last look at it. For most see ChargeLog.
 func chargeInLog(m *Store, s *shard, i int, sp *space, l *rate.Limit, cost, most int64) {
 	slot := &s.slots[i]
-	if !rate.IsBlocked(&slot.state) {
-		m.countTimes(sp, rate.ChargeLog(l, &s.logs[slot.state.A], slot.state.B, cost, int(most)))
+	if rate.IsBlocked(&slot.state) {
+		return
 	}
+	if l.Algorithm == rate.SlidingWindowLog { // as in decideInLog
+		m.countTimes(sp, rate.ChargeSlidingWindowLog(l, &s.logs[slot.state.A], slot.state.B, cost, int(most)))
+		return
+	}
+	m.countTimes(sp, rate.ChargeLog(l, &s.logs[slot.state.A], slot.state.B, cost, int(most)))
 }
 
 // readyLog makes the log of the key in slot i ready for take: it drops what has expired, and makes room for an entry. It returns false if take

@@ -86,7 +86,7 @@ type algorithmRow struct {
 	// late adds units to a state of the present, all of them, which another instance has admitted in a slot that still counts.
 	late func(l *Limit, s *State, slot *Slot, now, units int64)
 
-	// decideLog, chargeLog and lateLog are for an EventLog: see decideSlidingWindowLog, chargeSlidingWindowLog and lateSlidingWindowLog.
+	// decideLog, chargeLog and lateLog are for an EventLog: see DecideSlidingWindowLog, ChargeSlidingWindowLog and lateSlidingWindowLog.
 	decideLog func(l *Limit, log *EventLog, last, now, cost int64, d *Decision) int64
 	chargeLog func(l *Limit, log *EventLog, at, cost int64, most int) int
 	lateLog   func(l *Limit, log *EventLog, slot *Slot, now, units int64) int
@@ -130,7 +130,7 @@ var algorithms = tabulate([]algorithmRow{
 	{
 		algorithm: SlidingWindowLog, Name: "sliding_window_log", fastPath: true, IsLog: true, ages: true,
 		MostRequests: MaxLogRequests, canDelay: true, CanCountByStatus: true, CanSoften: true,
-		decideLog: decideSlidingWindowLog, chargeLog: chargeSlidingWindowLog, lateLog: lateSlidingWindowLog, slot: slidingWindowLogSlot, lease: leaseByTime,
+		decideLog: DecideSlidingWindowLog, chargeLog: ChargeSlidingWindowLog, lateLog: lateSlidingWindowLog, slot: slidingWindowLogSlot, lease: leaseByTime,
 	},
 	{
 		algorithm: SlidingWindowCounter, Name: "sliding_window_counter", fastPath: true, windows: true, ages: true,

@@ -116,7 +116,7 @@ func ChargeLate(l *Limit, s *State, slot *Slot, now, units int64) {
 func DecideLog(l *Limit, log *EventLog, last, now, cost int64, d *Decision) int64 {
 	switch l.Algorithm {
 	case SlidingWindowLog:
-		return decideSlidingWindowLog(l, log, last, now, cost, d)
+		return DecideSlidingWindowLog(l, log, last, now, cost, d)
 	case SlidingWindowSegments:
 		return decideSlidingWindowSegments(l, log, last, now, cost, d)
 	}
@@ -127,7 +127,7 @@ func DecideLog(l *Limit, log *EventLog, last, now, cost int64, d *Decision) int6
 func ChargeLog(l *Limit, log *EventLog, at, cost int64, most int) int {
 	switch l.Algorithm {
 	case SlidingWindowLog:
-		return chargeSlidingWindowLog(l, log, at, cost, most)
+		return ChargeSlidingWindowLog(l, log, at, cost, most)
 	case SlidingWindowSegments:
 		return chargeSlidingWindowSegments(l, log, at, cost, most)
 	}

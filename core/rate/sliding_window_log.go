@@ -9,13 +9,13 @@ type EventLog struct {
 	N     int
 }
 
-// decideSlidingWindowLog allows at most R in any window of length P, (now−P, now]: a unit taken at t counts until t+P, exclusive. For periods
+// DecideSlidingWindowLog allows at most R in any window of length P, (now−P, now]: a unit taken at t counts until t+P, exclusive. For periods
 // up to 35 minutes times are exact. For longer ones they are in quanta of ⌈P/(2³¹−1)⌉ µs, and expire late by less than two of
 // these. last is the time of the last look at the log, when expired entries were dropped from it.
 //
 // It returns the time of this look, at which to charge the request: now, or last if the clock has stepped back by at most a
 // period. A longer step back empties the log.
-func decideSlidingWindowLog(l *Limit, log *EventLog, last, now, cost int64, d *Decision) int64 {
+func DecideSlidingWindowLog(l *Limit, log *EventLog, last, now, cost int64, d *Decision) int64 {
 	at := now
 	if last > now {
 		if last-now <= l.Period {
@@ -82,11 +82,11 @@ func LogExpiry(l *Limit, log *EventLog, i int, tick int64) int64 {
 	return (tick + 1 - age + l.Window) * l.Quantum
 }
 
-// chargeSlidingWindowLog adds cost entries at time at. It keeps the newest, up to most, or up to as many as there were before. most is R if
+// ChargeSlidingWindowLog adds cost entries at time at. It keeps the newest, up to most, or up to as many as there were before. most is R if
 // the limit has decided, so that rejected requests that count use up the limit and no more. It is MaxLogRequests for requests
 // that were allowed before, perhaps by a higher limit, and are charged whole. It returns by how much the ring has grown: the ring
 // grows as entries come, up to what is needed, and is never allocated in advance.
-func chargeSlidingWindowLog(l *Limit, log *EventLog, at, cost int64, most int) int {
+func ChargeSlidingWindowLog(l *Limit, log *EventLog, at, cost int64, most int) int {
 	if log.N > most {
 		most = log.N
 	}
@@ -132,7 +132,7 @@ func lateSlidingWindowLog(l *Limit, log *EventLog, slot *Slot, now, units int64)
 		newer = append(newer, last)
 		log.N--
 	}
-	grown := chargeSlidingWindowLog(l, log, at, AtMost(units, AtLeast(MaxLogRequests-int64(log.N+len(newer)), 0)), MaxLogRequests)
+	grown := ChargeSlidingWindowLog(l, log, at, AtMost(units, AtLeast(MaxLogRequests-int64(log.N+len(newer)), 0)), MaxLogRequests)
 	grown += GrowLog(log, len(newer), MaxLogRequests)
 	for k := len(newer) - 1; k >= 0; k-- {
 		log.Times[(log.Head+log.N)%len(log.Times)] = newer[k]
