@@ -64,7 +64,7 @@ func main() {
 			}
 		}
 	})
-	play("bursts of half the limit to all of it, one or two a period", 1000, func(r *rand.Rand, request func(client int, at int64)) {
+	play("bursts of half the limit to all of it, one a period on average", 1000, func(r *rand.Rand, request func(client int, at int64)) {
 		for client := range 1000 {
 			for at := int64(0); at < 300*micros; at += r.Int64N(2 * micros) {
 				for range 50 + r.IntN(51) {
