@@ -131,7 +131,10 @@ func (s *overflowScene) floodPast(r *core.Rule, name string, keys int) {
 func TestAFloodDoesNotUnblockKeysBlockedByHand(t *testing.T) {
 	underrace.OneGoroutine(t)
 	for _, index := range []Index{Probing, Mapped} {
-		for _, l := range everyAlgorithm(t, 1) {
+		for i, l := range everyAlgorithm(t, 1) {
+			if interpreted && Index(i%2) != index { // half of them
+				continue
+			}
 			s := newOverflowScene(t, Config{Index: index, MaxKeys: 200})
 			r := s.open(core.RuleConfig{Name: "r", Limit: l})
 			penal := s.open(core.RuleConfig{Name: "penal", Limit: l, OverflowPolicy: core.OverflowPolicy{Penalties: []time.Duration{time.Hour}}})
