@@ -121,18 +121,6 @@ func TestTheClientsAddressIsTheOneThatTraefikFinds(t *testing.T) {
 	}
 }
 
-// Unlike Traefik, the plugin treats all spellings of an address as one client.
-func TestSpellingsOfAnAddressAreOneClient(t *testing.T) {
-	s := limited(t, "{limit: 4/366d, ipStrategy: {depth: 1}}")
-	for _, spelling := range []string{"2001:db8::1", "2001:DB8::1", "2001:db8:0:0:0:0:0:1", "2001:db8::0:1"} {
-		s.admit(1, "/", "X-Forwarded-For", spelling)
-	}
-	s.reject("/", "X-Forwarded-For", "2001:db8::1")
-	s.reject("/", "X-Forwarded-For", "2001:db8::2") // in the same network of 64 bits
-	s.exactly(4, "/", "X-Forwarded-For", "192.0.2.1")
-	s.reject("/", "X-Forwarded-For", "::ffff:192.0.2.1")
-}
-
 // Without a configuration for proxies, a client that writes X-Forwarded-For itself stays the same client.
 func TestAClientCannotChooseItsAddressByDefault(t *testing.T) {
 	s := limited(t, "limit: 3/366d")
@@ -141,41 +129,4 @@ func TestAClientCannotChooseItsAddressByDefault(t *testing.T) {
 	}
 	s.reject("/", "X-Forwarded-For", "192.0.2.77")
 	s.from("127.0.0.2").admit(1, "/", "X-Forwarded-For", "192.0.2.77")
-}
-
-// Behind a load balancer all clients would be one. A middleware logs that once, for any number of requests and routers.
-func TestForwardedRequestsWithoutAStrategyAreWarnedOfOnce(t *testing.T) {
-	warnings := func(s *site, middleware string) (n int) {
-		for _, e := range s.log() {
-			if strings.Contains(e.raw, s.qualified(middleware)) && strings.Contains(e.Message, "X-Forwarded-For") && strings.Contains(e.Message, "ipStrategy") {
-				n++
-			}
-		}
-		return n
-	}
-	s := newSite(t)
-	s.limit("bare", "limit: 1000/366d")
-	s.limit("depth", "{limit: 1000/366d, ipStrategy: {depth: 1}}")
-	s.limit("direct", "limit: 1000/366d")
-	s.limit("others", "{limit: 1000/366d, key: [header:X-User]}")
-	for _, name := range []string{"bare", "depth", "direct", "others"} {
-		s.route("/"+name, name)
-	}
-	s.route("/bare/too", "bare")
-	s.apply()
-	s.admit(3, "/direct")
-	for _, path := range []string{"/bare", "/bare/too", "/depth", "/others"} {
-		s.admit(5, path, "X-Forwarded-For", "192.0.2.1")
-	}
-	eventually(t, "there is a warning", func() bool { return warnings(s, "bare") > 0 })
-	s.limit("bare", "limit: 2000/366d") // and not with the next configuration either
-	s.route("/more", "bare")
-	s.apply()
-	s.admit(5, "/bare", "X-Forwarded-For", "192.0.2.1")
-	s.admit(5, "/more", "X-Forwarded-For", "192.0.2.1")
-	for name, want := range map[string]int{"bare": 1, "depth": 0, "direct": 0, "others": 0} {
-		if n := warnings(s, name); n != want {
-			t.Errorf("%s: %d warnings, want %d", name, n, want)
-		}
-	}
 }

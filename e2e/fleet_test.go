@@ -187,19 +187,6 @@ func TestMiddlewaresWithOneRedisCountApartUnlessTheyShareANamespace(t *testing.T
 	s.reject("/three")
 }
 
-func TestSeveralRulesInRedisAreDecidedTogether(t *testing.T) {
-	redis := redistest.Start(t)
-	s := limited(t, `
-		store: `+inRedis(redis.Addr())+`
-		rules:
-		  - {name: all, key: [static:all], limit: 4/366d, algorithm: fixed_window}
-		  - {name: posts, match: {methods: [POST]}, key: [static:posts], limit: 1/366d, algorithm: sliding_window_log}
-		  - {name: shy, limit: 1/366d, algorithm: token_bucket, enforcement: shadow}`)
-	s.exactly(1, "POST /")
-	s.reject("POST /")
-	s.exactly(3, "/")
-}
-
 // Everything that a server can require of a client, with secrets in a file and in the environment.
 func TestRedisWithTLSAndAPassword(t *testing.T) {
 	certificates := redistest.NewCertificates(t)

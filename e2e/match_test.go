@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"net/http"
 	"testing"
 )
 
@@ -44,33 +43,6 @@ func TestMatchSaysWhichRequestsAreCovered(t *testing.T) {
 	}
 }
 
-func TestMatchByHost(t *testing.T) {
-	s := newSite(t)
-	s.limit("limit", "{limit: 1/366d, match: {hosts: ["+s.host()+"]}}")
-	s.limit("other", "{limit: 1/366d, match: {hosts: [other.test]}}")
-	s.limit("wide", "{limit: 1/366d, match: {hosts: ['*.test']}}")
-	s.route("/", "limit")
-	s.route("/other", "other")
-	s.route("/wide", "wide")
-	s.apply()
-	s.exactly(1, "/")
-	s.admit(3, "/other")
-	s.exactly(1, "/wide")
-}
-
-// One rule covers everything, and one a part of it.
-func TestARequestIsCountedByEveryRuleThatCoversIt(t *testing.T) {
-	s := limited(t, `
-		rules:
-		  - name: all
-		    limit: 5/366d
-		  - name: logins
-		    match: {methods: [POST], paths: [/login]}
-		    limit: 2/366d`)
-	s.exactly(2, "POST /login")
-	s.exactly(3, "/")
-}
-
 // Clients that differ in the key have their own counters; no other difference matters.
 func TestEverySourceOfAKeyTellsClientsApart(t *testing.T) {
 	for _, c := range []struct {
@@ -102,82 +74,4 @@ func quoteList(text string) string {
 		return text
 	}
 	return `"` + text + `"`
-}
-
-func TestTheHostAsAKey(t *testing.T) {
-	s := newSite(t)
-	s.limit("limit", "{limit: 1/366d, key: [host], namespace: "+s.name+"}")
-	s.route("/", "limit")
-	s.apply()
-	other := sharedTraefik(t).newSite(t)
-	other.limit("limit", "{limit: 1/366d, key: [host], name: "+s.name+"-limit, namespace: "+s.name+"}")
-	other.route("/", "limit")
-	other.apply()
-	s.exactly(1, "/")
-	other.exactly(1, "/")
-}
-
-func TestAStaticKeyIsOneCounterForAll(t *testing.T) {
-	s := limited(t, "{limit: 2/366d, key: [static:everyone]}")
-	s.admit(1, "/", "X-Forwarded-For", "192.0.2.1")
-	s.admit(1, "POST /b", "X-Forwarded-For", "192.0.2.2")
-	s.reject("/c")
-}
-
-func TestTheAddressIsTheKeyUnlessAnotherIsSaid(t *testing.T) {
-	for _, key := range []string{"", "key: client_ip", "key: [remote_ip]"} {
-		t.Run(key, func(t *testing.T) {
-			s := limited(t, "limit: 2/366d\n"+key)
-			s.exactly(2, "/")
-			s.from("127.0.0.2").exactly(2, "/")
-		})
-	}
-}
-
-func TestAddressesAreMaskedToTheirNetwork(t *testing.T) {
-	s := limited(t, "{limit: 2/366d, ipv4Prefix: 24, ipv6Prefix: 56, ipStrategy: {depth: 1}}")
-	s.exactly(2, "/", "X-Forwarded-For", "192.0.2.1")
-	s.reject("/", "X-Forwarded-For", "192.0.2.200")
-	s.admit(1, "/", "X-Forwarded-For", "192.0.3.1")
-	s.exactly(2, "/", "X-Forwarded-For", "2001:db8:0:ff::1")
-	s.reject("/", "X-Forwarded-For", "2001:db8:0:1::2")
-	s.admit(1, "/", "X-Forwarded-For", "2001:db8:0:100::1")
-}
-
-func TestARequestWithoutTheKey(t *testing.T) {
-	for word, statuses := range map[string][]int{
-		"":                     {http.StatusOK, http.StatusTooManyRequests},
-		"onMissingKey: share":  {http.StatusOK, http.StatusTooManyRequests},
-		"onMissingKey: skip":   {http.StatusOK, http.StatusOK},
-		"onMissingKey: reject": {http.StatusTooManyRequests, http.StatusTooManyRequests},
-	} {
-		t.Run(word, func(t *testing.T) {
-			s := limited(t, "key: [header:X-User]\nlimit: 1/366d\n"+word)
-			for i, want := range statuses {
-				if r := s.do("/"); r.status != want {
-					t.Errorf("request %d: status %d, want %d", i+1, r.status, want)
-				}
-			}
-			s.exactly(1, "/", "X-User", "a")
-		})
-	}
-}
-
-func TestARequestTakesItsCost(t *testing.T) {
-	for _, source := range []string{"header:X-Cost", "query:cost", "cookie:cost"} {
-		t.Run(source, func(t *testing.T) {
-			s := limited(t, "{limit: 10/366d, cost: '"+source+"'}")
-			with := func(n string) (string, []string) {
-				return "/?cost=" + n, []string{"X-Cost", n, "Cookie", "cost=" + n}
-			}
-			request, fields := with("6")
-			s.exactly(1, request, fields...)
-			request, fields = with("4")
-			s.exactly(1, request, fields...)
-			for _, hostile := range []string{"-5", "0", "x", "", "99999999999999999999", "1e3"} {
-				request, fields = with(hostile)
-				s.reject(request, fields...)
-			}
-		})
-	}
 }

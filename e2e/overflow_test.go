@@ -19,20 +19,6 @@ import (
 
 // Overflow policies of rules in a real Traefik. The tests of the stores check the arithmetic.
 
-func TestToleranceIsReported(t *testing.T) {
-	stores(t, func(t *testing.T, store string) {
-		s := limited(t, "{limit: 4/366d, enforcement: soft 50% 1h, store: "+store+"}")
-		for i := range 6 {
-			soft := "-"
-			if i >= 4 {
-				soft = "exceeded"
-			}
-			s.admit(1, "/").want(t, "X-RateLimit-Soft", soft, "X-RateLimit-Limit", "4", "X-RateLimit-Remaining", strconv.Itoa(max(0, 3-i)))
-		}
-		s.reject("/").want(t, "X-RateLimit-Soft", "-", "X-RateLimit-Limit", "4")
-	})
-}
-
 var (
 	shadowLine    = regexp.MustCompile(`rule "([^"]+)", a shadow, would have rejected (\d+) requests in the last minute`)
 	candidateLine = regexp.MustCompile(`rule "([^"]+)", of (\d+) requests in the last minute: the candidate would have rejected (\d+) that the limit allowed, and allowed (\d+) that it rejected`)
@@ -118,31 +104,6 @@ func TestAnUnusedStoreInRedisIsReleased(t *testing.T) {
 		}
 	}
 	s.admit(1, "/")
-}
-
-func TestAPenaltyBlocksAClient(t *testing.T) {
-	stores(t, func(t *testing.T, store string) {
-		s := newSite(t)
-		s.limit("long", "{limit: 2/1s, algorithm: token_bucket, penalty: [1h, 2h], store: "+store+"}")
-		s.limit("short", "{limit: 2/366d, algorithm: token_bucket, penalty: [1ms, 500ms], store: "+store+"}")
-		s.route("/long", "long")
-		s.route("/short", "short")
-		s.apply()
-		eventually(t, "the limit is exceeded", func() bool { return s.do("/long").status == http.StatusTooManyRequests })
-		for range 3 { // further requests do not make it longer
-			s.reject("/long").number(t, "Retry-After", 3500, 3600)
-		}
-		s.from("127.0.0.2").admit(2, "/long")
-		// The penalty survives a change of the limit.
-		s.limit("long", "{limit: 20/1s, algorithm: token_bucket, penalty: [1h, 2h], store: "+store+"}")
-		s.apply()
-		s.reject("/long").number(t, "Retry-After", 3500, 3600)
-		// When it is over, the limit applies again.
-		s.exactly(2, "/short")
-		s.limit("short", "{limit: 4/366d, algorithm: token_bucket, penalty: [1ms, 500ms], store: "+store+"}")
-		s.apply()
-		eventually(t, "the client is unblocked", func() bool { return s.do("/short").status == http.StatusOK })
-	})
 }
 
 // A client that offends at one proxy is blocked at all, and all know how often it has offended.

@@ -81,28 +81,6 @@ func TestReloadsUnderLoadLoseNoRequestAndNoCount(t *testing.T) {
 	t.Logf("%d reloads, %d requests, the slowest took %v", reloads, l.requests()+rest.requests()+free.requests(), max(l.slowest, rest.slowest))
 }
 
-func TestAChangedLimitAppliesAtOnceToExistingCounters(t *testing.T) {
-	for _, algorithm := range []string{"token_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"} {
-		t.Run(algorithm, func(t *testing.T) {
-			s := newSite(t)
-			set := func(limit int) {
-				s.limit("limit", fmt.Sprintf("{limit: %d/366d, algorithm: %s}", limit, algorithm))
-				s.apply()
-			}
-			s.route("/", "limit")
-			set(4)
-			s.exactly(4, "/")
-			set(6)
-			s.exactly(2, "/")
-			set(3)
-			s.reject("/")
-			set(8)
-			s.admit(1, "/").want(t, "X-RateLimit-Limit", "8", "X-RateLimit-Remaining", "1")
-			s.exactly(1, "/")
-		})
-	}
-}
-
 func TestRoutersOnOneMiddlewareShareItsCounters(t *testing.T) {
 	s := newSite(t)
 	s.limit("one", "limit: 4/366d")
@@ -115,24 +93,6 @@ func TestRoutersOnOneMiddlewareShareItsCounters(t *testing.T) {
 	s.exactly(2, "/b")
 	s.reject("/a")
 	s.exactly(4, "/c")
-}
-
-func TestMiddlewaresOfOneNamespaceShareTheirCounters(t *testing.T) {
-	s := newSite(t)
-	rules := "namespace: " + s.name + "\nrules: [{name: r, limit: 4/366d}, {name: "
-	s.limit("one", rules+"x, limit: 100/366d}]")
-	s.limit("two", rules+"y, limit: 100/366d}]")
-	s.limit("three", "rules: [{name: r, limit: 4/366d}]") // not its own counters, and not those of the next
-	s.limit("four", "rules: [{name: r, limit: 4/366d}]")
-	for _, name := range []string{"one", "two", "three", "four"} {
-		s.route("/"+name, name)
-	}
-	s.apply()
-	s.admit(2, "/one")
-	s.exactly(2, "/two")
-	s.reject("/one")
-	s.exactly(4, "/three")
-	s.exactly(4, "/four")
 }
 
 // A rule whose algorithm or period changes keeps to its former limit, too, for a while. With another key it cannot use the existing counters.
