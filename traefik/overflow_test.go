@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/front"
 )
 
 // over returns a handler of a middleware m@file in front of that service.
@@ -242,7 +243,11 @@ func counted(s *stage, name string) string {
 	if c == nil {
 		return "nothing"
 	}
-	return fmt.Sprint(c.requests.Load(), " requests, ", c.stricter.Load(), " stricter, ", c.laxer.Load(), " laxer")
+	requests := int64(0)
+	for _, n := range c.Compared {
+		requests += n
+	}
+	return fmt.Sprint(requests, " requests, ", c.Compared[front.Stricter], " stricter, ", c.Compared[front.Laxer], " laxer")
 }
 
 func TestACandidateIsComparedAndChangesNothing(t *testing.T) {

@@ -24,9 +24,9 @@ type ruleSet struct {
 	needsAddress   bool // any rule needs the client's address
 	watchForwarded bool // and takes the connection's, since ipStrategy is not set
 
-	ofFiles    []*core.Rule      // what the store has opened for the files
-	tallies    map[string]*tally // by shadow, and by rule with a candidate; nil: there is none
-	hasTallies bool              // there are any
+	ofFiles    []*core.Rule              // what the store has opened for the files
+	tallies    map[string]*metrics.Meter // by shadow, and by rule with a candidate: of the requests since the last report; nil: there is none
+	hasTallies bool                      // there are any
 
 	tracked map[string]*guard.Rule // what the guard knows of the rules, by name; nil: there is no guard
 
@@ -37,15 +37,6 @@ type ruleSet struct {
 	series   []*series                 // the series of each rule
 	enforced bool                      // no rule is a shadow, or has a concurrency beside its limit
 	waits    bool                      // any rule makes requests wait
-}
-
-// tally counts what a shadow would have rejected, and how a limit and its candidate have decided differently, since the last report.
-type tally struct {
-	shadowed atomic.Int64 // requests that the shadow would have rejected
-	delayed  atomic.Int64 // and those that it would have made wait
-	requests atomic.Int64 // on which limit and candidate were compared
-	stricter atomic.Int64 // the candidate would have rejected what the limit allowed
-	laxer    atomic.Int64 // the candidate would have allowed what the limit rejected
 }
 
 // goOn passes to new rules of files how many requests wait under the rules that they replace.
@@ -79,9 +70,9 @@ func hasCandidate(limit *core.Rule) bool {
 // addTally starts counting what a shadow or candidate would have done.
 func (s *ruleSet) addTally(name string) {
 	if s.tallies == nil {
-		s.tallies = make(map[string]*tally)
+		s.tallies = make(map[string]*metrics.Meter)
 	}
-	s.tallies[name] = &tally{}
+	s.tallies[name] = metrics.NewMeter(name)
 	s.hasTallies = true
 }
 
@@ -94,36 +85,25 @@ func (s *ruleSet) keepTallies(before *ruleSet) {
 	}
 }
 
-// countShadows counts a request once for each shadow rule that would have rejected it, and how candidates would have decided.
+// countShadows counts a request once for each shadow rule that would have rejected it, or made it wait, and how candidates would have decided.
 func countShadows(s *ruleSet, q *front.Inquiry, failed bool) {
 	var (
-		part       front.Part
-		name, last string
+		part    front.Part
+		m, last *metrics.Meter
 	)
 	for i := range q.Checks {
-		name = q.Checks[i].Rule.Name()
-		front.PartOf(&q.Checks[i], &q.Verdict, failed, &part)
-		t := s.tallies[name]
-		if t == nil {
+		m = s.tallies[q.Checks[i].Rule.Name()]
+		if m == nil {
 			continue
 		}
-		if part.Compared != front.NotCompared {
-			t.requests.Add(1)
+		front.PartOf(&q.Checks[i], &q.Verdict, failed, &part)
+		if part.Outcome == front.ShadowRejected || part.Outcome == front.ShadowDelayed {
+			if m == last { // descriptors may come under one rule by several keys
+				part.Outcome = front.NotCounted
+			}
+			last = m
 		}
-		if part.Compared == front.Stricter {
-			t.stricter.Add(1)
-		}
-		if part.Compared == front.Laxer {
-			t.laxer.Add(1)
-		}
-		if part.Outcome == front.ShadowRejected && name != last {
-			last = name
-			t.shadowed.Add(1)
-		}
-		if part.Outcome == front.ShadowDelayed && name != last {
-			last = name
-			t.delayed.Add(1)
-		}
+		metrics.CountPart(m, &part)
 	}
 }
 
@@ -162,11 +142,18 @@ func (s *ruleSet) addTo(reports map[string]*report, middleware string) {
 			r = &report{middleware: middleware, rule: name}
 			reports[id] = r
 		}
-		r.shadowed += t.shadowed.Swap(0)
-		r.delayed += t.delayed.Swap(0)
-		r.requests += t.requests.Swap(0)
-		r.stricter += t.stricter.Swap(0)
-		r.laxer += t.laxer.Swap(0)
+		r.shadowed += atomic.SwapInt64(&t.Requests[front.ShadowRejected], 0)
+		r.delayed += atomic.SwapInt64(&t.Requests[front.ShadowDelayed], 0)
+		for i := range t.Compared {
+			n := atomic.SwapInt64(&t.Compared[i], 0)
+			r.requests += n
+			switch front.Comparison(i) {
+			case front.Stricter:
+				r.stricter += n
+			case front.Laxer:
+				r.laxer += n
+			}
+		}
 	}
 }
 
