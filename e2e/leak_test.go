@@ -43,7 +43,7 @@ func (tr *traefik) figures(t testing.TB) figures {
 // share a store in Redis, which is kept; and one has a store of its own, which each reload replaces.
 func TestNothingIsLeftOfHundredsOfReloads(t *testing.T) {
 	t.Parallel() // it waits for two minutes
-	const reloads = 150
+	const reloads = 300
 	tr := startTraefik(t, settings{})
 	s := tr.newSite(t)
 	server := redistest.Start(t)
