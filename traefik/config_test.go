@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/proxyweir/weir/tools/underrace"
 	"github.com/proxyweir/weir/traefik/config"
 )
 
@@ -320,6 +321,8 @@ func TestNewNeverPanics(t *testing.T) {
 	rounds := 20_000
 	if interpreted {
 		rounds = 300
+	} else if underrace.On {
+		rounds = 2000
 	}
 	taken := 0
 	for i := 0; i < rounds; i++ {
