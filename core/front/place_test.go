@@ -14,9 +14,9 @@ func placeOf(t *testing.T, limit, ceiling string) *Place {
 	t.Helper()
 	text := &ruleset.RuleText{Name: "api"}
 	ruleset.SetText(&text.Object, "limit", limit)
-	adapt := &ruleset.Object{}
-	ruleset.SetText(adapt, "ceiling", ceiling)
-	text.Objects = map[string][]*ruleset.Object{"adapt": {adapt}}
+	adaptable := &ruleset.Object{}
+	ruleset.SetText(adaptable, "ceiling", ceiling)
+	text.Objects = map[string][]*ruleset.Object{"adapt": {adaptable}}
 	r, problems := ruleset.Compile(text, ruleset.Context{})
 	if len(problems) > 0 {
 		t.Fatal(problems[0])
