@@ -6,7 +6,7 @@ import (
 
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/metrics"
 )
 
@@ -84,16 +84,16 @@ func (h *Handler) subjectsOfDomain(view *inForce, add func(*report.ActiveRule)) 
 }
 
 // adaptedRules returns the adaptable rules of a configuration by label, with the guards of the handlers that they are in.
-func (a *App) adaptedRules() map[string]*front.AdaptedRule {
-	rules := make(map[string]*front.AdaptedRule)
-	add := func(h *Handler, p *front.Place, name string) {
+func (a *App) adaptedRules() map[string]*adaptive.Rule {
+	rules := make(map[string]*adaptive.Rule)
+	add := func(h *Handler, p *adaptive.Place, name string) {
 		if p == nil {
 			return
 		}
 		label := metrics.LabelOf(h.Namespace, name)
 		r := rules[label]
 		if r == nil {
-			r = new(front.AdaptedRule)
+			r = new(adaptive.Rule)
 			rules[label] = r
 		}
 		for _, other := range r.Places {
@@ -102,10 +102,10 @@ func (a *App) adaptedRules() map[string]*front.AdaptedRule {
 			}
 		}
 		r.Places = append(r.Places, p)
-		var watched front.Watched // of nobody
+		var watched adaptive.Watched // of nobody
 		if state := h.guarded.State(); state != nil {
 			if of := state.Tracked(label); of != nil {
-				watched = front.Watched{Guard: state.Guard, Rule: of}
+				watched = adaptive.Watched{Guard: state.Guard, Rule: of}
 			}
 		}
 		r.Guards = append(r.Guards, watched)

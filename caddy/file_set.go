@@ -10,6 +10,7 @@ import (
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/ruleset"
 )
@@ -21,7 +22,7 @@ type fileSet struct {
 	opened      []*core.Rule
 	reporters   []*report.Reporter // of Set.Rules
 	rules       []*front.Rule      // the same rules, in the form in which requests are checked
-	places      []*front.Place     // of Set.Rules; nil: advice cannot touch the rule
+	places      []*adaptive.Place  // of Set.Rules; nil: advice cannot touch the rule
 	descriptors map[*ruleset.Domain][]*report.Reporter
 	shadows     bool // any rule is a shadow, or has a candidate
 	waits       bool // requests may wait while they are under these rules, since a zone or one of these rules makes them wait

@@ -19,6 +19,7 @@ import (
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
+	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/ruleset"
@@ -211,8 +212,8 @@ func (h *Handler) newReporter(name string, key func(*http.Request) string) *repo
 }
 
 // placeOf returns the place where an adaptable rule of the handler decides.
-func (h *Handler) placeOf(r *ruleset.Rule) *front.Place {
-	return &front.Place{Rule: r, Limiter: h.limiter.Limiter, Applies: h.app.Advisor.Applies()}
+func (h *Handler) placeOf(r *ruleset.Rule) *adaptive.Place {
+	return &adaptive.Place{Rule: r, Limiter: h.limiter.Limiter, Applies: h.app.Advisor.Applies()}
 }
 
 // warnOfExempted warns of zones and rules that exempt private addresses on a server without trusted proxies. If that server is

@@ -8,7 +8,7 @@ import (
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/adaptive"
 )
 
 // openZone is a zone of a handler that serves, or is about to: its rule is open in the store.
@@ -17,7 +17,7 @@ type openZone struct {
 	matchers caddyhttp.MatcherSets
 	reporter *report.Reporter
 	opened   []*core.Rule
-	place    *front.Place // nil: advice cannot touch the zone
+	place    *adaptive.Place // nil: advice cannot touch the zone
 }
 
 // readable returns a function that writes a request's key for the log: the template with its placeholders replaced.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/syntax"
+	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/ruleset/yaml"
@@ -441,7 +442,7 @@ func newFileSet(files []*ruleset.File, h *Handler) (*fileSet, error) {
 		}
 		s.reporters = append(s.reporters, rep)
 		s.rules = append(s.rules, front.NewRule(r))
-		var place *front.Place
+		var place *adaptive.Place
 		if r.Adapt != nil {
 			place = h.placeOf(r)
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/adaptive"
 )
 
 // ruling are limits of a configuration, with the limiter that has opened them.
@@ -14,7 +14,7 @@ type ruling struct {
 	limiter *stores.Limiter
 	limits  *core.Limits
 	name    string
-	place   *front.Place // nil: advice cannot touch the limits
+	place   *adaptive.Place // nil: advice cannot touch the limits
 }
 
 // rulings are the limits of zones, rules in files and descriptors, by namespace and name.

@@ -14,6 +14,7 @@
 //	guard       how many requests may be under way to a service
 //	advice      what an advisor may say about limits
 //	front       what the adapters of all proxies do with a request
+//	adaptive    puts in force what an advisor says
 //	metrics     the families of series, with help and labels, for all adapters
 //	caddy, traefik, replay, examples/nethttp   the adapters: they find the rules and keys of a request, ask the limiter once, and write the answer
 //

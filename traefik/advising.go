@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/redis"
@@ -20,7 +21,7 @@ func (g *registry) takeAdvisor(e *engine) {
 	}
 	s, name := e.advisor, e.name
 	a := &advising{of: e.fingerprint}
-	a.advised = &front.Advised{Adaptation: &front.Adaptation{Tell: func(c front.Adapted) { g.tellAdapted(s, name, c) }}, Clock: g.unixNow}
+	a.advised = &adaptive.Proxy{Controller: &adaptive.Controller{Tell: func(c adaptive.Change) { g.tellAdapted(s, name, c) }}, Clock: g.unixNow}
 	if e.shared != nil {
 		a.advised.Agree = redis.Agreeing(e.shared.store, s.Source.Fleet, s.Source.URL)
 	}
@@ -52,13 +53,13 @@ func (g *registry) place(e *engine, s *ruleSet) {
 	}
 }
 
-func placeOf(e *engine, r *front.Rule) *front.Place {
-	return &front.Place{Rule: r.Ruled, Limiter: e.limiter, Applies: e.advisor.Apply}
+func placeOf(e *engine, r *front.Rule) *adaptive.Place {
+	return &adaptive.Place{Rule: r.Ruled, Limiter: e.limiter, Applies: e.advisor.Apply}
 }
 
 // goOnAdvised has the adaptable rules of a set go on with what advice has put in force in those of the set before that have the same names.
 func goOnAdvised(e *engine, s, before *ruleSet) {
-	old := make(map[string]*front.Place, len(before.places))
+	old := make(map[string]*adaptive.Place, len(before.places))
 	for _, p := range before.places {
 		old[p.Rule.Name] = p
 	}
@@ -177,43 +178,43 @@ func (g *registry) stillAdvises(a *advising) bool {
 func (g *registry) adviceBoard(e *engine, before *advice.Board) *advice.Board {
 	rules := g.adaptedRules(e)
 	c := advice.BoardConfig{PublicKey: e.advisor.Key, Advisor: e.advisor.Source.URL + " " + e.advisor.Source.Fleet, Applies: e.advisor.Apply}
-	c.Rules = front.SettingsOf(rules, e.advisor.Gates, e.advisor.WarmUp, func(label string, err error) {
+	c.Rules = adaptive.SettingsOf(rules, e.advisor.Gates, e.advisor.WarmUp, func(label string, err error) {
 		warn(e.name, fmt.Sprintf("advice cannot change the rule %q: %s", label, err))
 	})
 	return e.advising.advised.Renew(c, rules, before, g.unixNow(), guardNow(g.host))
 }
 
 // adaptedRules returns the adaptable rules of an engine by label, with the guard of its middleware.
-func (g *registry) adaptedRules(e *engine) map[string]*front.AdaptedRule {
+func (g *registry) adaptedRules(e *engine) map[string]*adaptive.Rule {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	rules := make(map[string]*front.AdaptedRule)
+	rules := make(map[string]*adaptive.Rule)
 	set := e.inForce()
-	var all []*front.Place
+	var all []*adaptive.Place
 	all = append(all, e.places...)
 	all = append(all, set.places...)
 	for _, p := range all {
 		label := labelOf(p.Rule.Limits.Own())
 		r := rules[label]
 		if r == nil {
-			r = &front.AdaptedRule{}
+			r = &adaptive.Rule{}
 			rules[label] = r
 		}
 		r.Places = append(r.Places, p)
 		if of := set.tracked[p.Rule.Name]; of != nil {
-			r.Guards = append(r.Guards, front.Watched{Guard: e.guard, Rule: of})
+			r.Guards = append(r.Guards, adaptive.Watched{Guard: e.guard, Rule: of})
 		}
 	}
 	return rules
 }
 
 // tellAdapted logs a change of a limit, and writes it to the audit file.
-func (g *registry) tellAdapted(s *config.AdvisorSettings, middleware string, c front.Adapted) {
+func (g *registry) tellAdapted(s *config.AdvisorSettings, middleware string, c adaptive.Change) {
 	if c.Abstains {
 		inform(middleware, fmt.Sprintf("the advisor has nothing for rule %q (serial %d): %s", c.Label, c.After.Serial, advice.Explain(&c.After)))
 		return
 	}
-	said := fmt.Sprintf("of rule %q: from %s to %s (serial %d): %s", c.Label, front.LimitText(&c.Before), front.LimitText(&c.After), c.After.Serial, advice.Explain(&c.After))
+	said := fmt.Sprintf("of rule %q: from %s to %s (serial %d): %s", c.Label, adaptive.LimitText(&c.Before), adaptive.LimitText(&c.After), c.After.Serial, advice.Explain(&c.After))
 	if c.Err != nil {
 		warn(middleware, "advice could not change the limit "+said+": "+c.Err.Error())
 	} else if c.Applied {
@@ -224,7 +225,7 @@ func (g *registry) tellAdapted(s *config.AdvisorSettings, middleware string, c f
 	if s.Audit == "" {
 		return
 	}
-	if err := front.WriteAudit(s.Audit, front.AuditOf(c, time.UnixMicro(g.unixNow()))); err != nil {
+	if err := adaptive.WriteAudit(s.Audit, adaptive.AuditOf(c, time.UnixMicro(g.unixNow()))); err != nil {
 		g.say(middleware, "advisor: the audit file cannot be written: "+err.Error())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
@@ -49,7 +50,7 @@ type engine struct {
 
 	advisor  *config.AdvisorSettings // nil: there is none
 	advising *advising               // nil, too
-	places   []*front.Place          // of the adaptable rules among its own
+	places   []*adaptive.Place       // of the adaptable rules among its own
 
 	advisedBefore *advising // whose limits in force go on when advice begins; nil: none
 
@@ -96,7 +97,7 @@ type ruleFiles struct {
 // each second at most, and a poller asks the advisor. (It does not refer to the engine, which refers to it: see traefik/INTERPRETER.md.)
 type advising struct {
 	of      string // the engine's fingerprint
-	advised *front.Advised
+	advised *adaptive.Proxy
 	later   func() // the next second: made once, see registry
 
 	// With the registry's lock advices.
@@ -335,7 +336,7 @@ func releaseRules(limiter *core.Limiter, rules []*core.Rule) {
 	}
 }
 
-func closePlaces(places []*front.Place) {
+func closePlaces(places []*adaptive.Place) {
 	for _, p := range places {
 		p.Close()
 	}

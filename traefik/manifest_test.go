@@ -43,12 +43,13 @@ var mayImport = map[string]string{
 	"core/memory":    "core core/rate",
 	"core/answer":    "core core/memory core/rate core/words",
 	"core/ruleset":   "core core/match core/rate core/words",
-	"core/front":     "core core/advice core/answer core/guard core/match core/rate core/ruleset core/words",
+	"core/front":     "core core/answer core/guard core/match core/rate core/ruleset core/words",
+	"core/adaptive":  "core core/advice core/front core/guard core/rate core/ruleset core/words",
 	"core/metrics":   "core core/advice core/front core/guard core/memory core/rate",
 	"redis":          "core core/advice core/match core/memory core/rate core/words",
 	"redis/resp":     "redis",
-	"traefik/config": "core/advice core/answer core/front core/guard core/match core/memory core/rate core/ruleset core/words redis redis/resp",
-	"traefik":        "core core/advice core/answer core/front core/guard core/match core/memory core/metrics core/rate core/ruleset core/words redis redis/resp traefik/config",
+	"traefik/config": "core/adaptive core/advice core/answer core/front core/guard core/match core/memory core/rate core/ruleset core/words redis redis/resp",
+	"traefik":        "core core/adaptive core/advice core/answer core/front core/guard core/match core/memory core/metrics core/rate core/ruleset core/words redis redis/resp traefik/config",
 }
 
 func interpretedFolders() (list []string) {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
@@ -76,9 +76,9 @@ type leaving struct {
 	next    *generation   // the one after engines: until it is made, Traefik lets the old handlers serve; nil: none has begun
 	engines []*engine
 	rules   []*core.Rule
-	limits  []*core.Limits // of the rules
-	places  []*front.Place // the same
-	limiter *core.Limiter  // that of the rules
+	limits  []*core.Limits    // of the rules
+	places  []*adaptive.Place // the same
+	limiter *core.Limiter     // that of the rules
 }
 
 const sweepInterval = time.Minute

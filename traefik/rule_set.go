@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/memory"
@@ -30,7 +31,7 @@ type ruleSet struct {
 
 	tracked map[string]*guard.Rule // what the guard knows of the rules, by name; nil: there is no guard
 
-	places []*front.Place // of the adaptable rules in the files; nil: no advisor
+	places []*adaptive.Place // of the adaptable rules in the files; nil: no advisor
 
 	// If the rules are metered.
 	meters   map[string]*metrics.Meter // by name; nil: they are not metered

@@ -8,8 +8,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
+	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/advice"
-	"github.com/proxyweir/weir/core/front"
 	"go.uber.org/zap"
 )
 
@@ -80,7 +80,7 @@ func (a *Advisor) Read(d *caddyfile.Dispenser) error {
 // settings returns the lines that the block may have.
 func (a *Advisor) settings() []syntax.Setting {
 	return []syntax.Setting{
-		syntax.WordTo("mode", &a.Mode, front.AdvisorModes...),
+		syntax.WordTo("mode", &a.Mode, adaptive.AdvisorModes...),
 		syntax.DurationTo("interval", &a.Interval, "1s", "1h"),
 		syntax.DurationTo("timeout", &a.Timeout, "10ms", "1m"),
 		{Word: "fleet", To: &a.Fleet},
@@ -91,16 +91,16 @@ func (a *Advisor) settings() []syntax.Setting {
 			return a.TLS.Read(d, "advisor: tls")
 		}},
 		syntax.DurationTo("warm_up", &a.WarmUp, "10s", "720h"),
-		syntax.WordTo("gates", &a.Gates, front.AdvisorGates...),
+		syntax.WordTo("gates", &a.Gates, adaptive.AdvisorGates...),
 		{Word: "audit", To: &a.Audit},
 	}
 }
 
 // check says what is wrong with the settings.
 func (a *Advisor) check() error {
-	c := front.AdvisorConfig{URL: a.URL, Mode: a.Mode, Fleet: a.Fleet, Token: a.Token, Gates: a.Gates,
+	c := adaptive.AdvisorConfig{URL: a.URL, Mode: a.Mode, Fleet: a.Fleet, Token: a.Token, Gates: a.Gates,
 		Interval: time.Duration(a.Interval), Timeout: time.Duration(a.Timeout), WarmUp: time.Duration(a.WarmUp), PublicKey: a.PublicKey, TLS: a.TLS != nil}
-	return front.CheckAdvisor(&c, true)
+	return adaptive.CheckAdvisor(&c, true)
 }
 
 // UnmarshalJSON reads an advisor's settings as strictly as the app's.

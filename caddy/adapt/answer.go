@@ -8,8 +8,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/proxyweir/weir/caddy/protect"
+	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/advice"
-	"github.com/proxyweir/weir/core/front"
 )
 
 // adviceAnswer is the answer of /rate_limit/advice.
@@ -48,22 +48,22 @@ type pollAnswer struct {
 
 // adviceRule is an adaptable rule.
 type adviceRule struct {
-	Rule       string            `json:"rule"`
-	Configured front.AuditLimit  `json:"configured"`
-	InForce    front.AuditLimit  `json:"in_force"`
-	Would      *front.AuditLimit `json:"would_be,omitempty"` // in force, if the mode were apply
-	Target     int64             `json:"target"`             // the requests that it steps towards
-	Floor      int64             `json:"floor"`
-	Ceiling    int64             `json:"ceiling"`
-	Why        string            `json:"why"`
-	Text       string            `json:"text"` // the same in words
-	Reason     string            `json:"reason,omitempty"`
-	Serial     int64             `json:"serial,omitempty"`
-	Until      *time.Time        `json:"until,omitempty"` // when the advice expires, or the freeze ends
-	WalksBack  float64           `json:"walks_back_seconds"`
-	Above      string            `json:"above,omitempty"` // the threshold that holds, in words
-	Advice     *advice.Rule      `json:"advice,omitempty"`
-	Clamped    map[string]int64  `json:"clamped"`
+	Rule       string               `json:"rule"`
+	Configured adaptive.AuditLimit  `json:"configured"`
+	InForce    adaptive.AuditLimit  `json:"in_force"`
+	Would      *adaptive.AuditLimit `json:"would_be,omitempty"` // in force, if the mode were apply
+	Target     int64                `json:"target"`             // the requests that it steps towards
+	Floor      int64                `json:"floor"`
+	Ceiling    int64                `json:"ceiling"`
+	Why        string               `json:"why"`
+	Text       string               `json:"text"` // the same in words
+	Reason     string               `json:"reason,omitempty"`
+	Serial     int64                `json:"serial,omitempty"`
+	Until      *time.Time           `json:"until,omitempty"` // when the advice expires, or the freeze ends
+	WalksBack  float64              `json:"walks_back_seconds"`
+	Above      string               `json:"above,omitempty"` // the threshold that holds, in words
+	Advice     *advice.Rule         `json:"advice,omitempty"`
+	Clamped    map[string]int64     `json:"clamped"`
 }
 
 // Answer returns what is advised on the rules of a configuration, and what has become of it; nil: it has no advisor.
@@ -75,7 +75,7 @@ func (g *Controller) Answer(a *Source) *adviceAnswer {
 	}
 	by := a.Advisor
 	view := g.board.Look()
-	answer := &adviceAnswer{Mode: by.mode(), Gates: cmp.Or(by.Gates, front.AdvisorGates[0]), Advisor: by.URL, Fleet: by.fleet, Config: g.board.Digest(), Refused: view.Refused, Rules: []adviceRule{}}
+	answer := &adviceAnswer{Mode: by.mode(), Gates: cmp.Or(by.Gates, adaptive.AdvisorGates[0]), Advisor: by.URL, Fleet: by.fleet, Config: g.board.Digest(), Refused: view.Refused, Rules: []adviceRule{}}
 	if d := view.Document; d != nil {
 		answer.Document = &documentAnswer{d.Serial, time.UnixMicro(AdviceClock.Now()).Sub(d.IssuedAt).Seconds(), d.IssuedAt, d.EffectiveAt, d.ExpiresAt, d.Model}
 	}
@@ -117,12 +117,12 @@ func (g *Controller) Health(a *Source) *AdvisorAnswer {
 }
 
 // mode returns the mode, observe by default.
-func (a *Advisor) mode() string { return cmp.Or(a.Mode, front.AdvisorModes[0]) }
+func (a *Advisor) mode() string { return cmp.Or(a.Mode, adaptive.AdvisorModes[0]) }
 
 func adviceRuleOf(label string, of *advice.RuleView, applied bool) adviceRule {
 	s, o := &of.Settings, &of.Outcome
 	rule := adviceRule{
-		Rule: label, Configured: front.AuditLimit{Requests: s.Requests, Burst: s.Burst, Algorithm: s.Algorithm}, InForce: front.AuditLimitOf(o),
+		Rule: label, Configured: adaptive.AuditLimit{Requests: s.Requests, Burst: s.Burst, Algorithm: s.Algorithm}, InForce: adaptive.AuditLimitOf(o),
 		Target: o.Target, Floor: s.Floor, Ceiling: s.Ceiling, Why: o.Why, Text: advice.Explain(o), Reason: o.Reason, Serial: o.Serial, Until: timeOf(o.Until),
 		WalksBack: float64(of.WalksBack) / 1e6, Advice: of.Advice, Clamped: of.Clamped,
 	}

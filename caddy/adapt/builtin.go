@@ -8,8 +8,8 @@ import (
 
 	"github.com/proxyweir/weir/advisor"
 	"github.com/proxyweir/weir/caddy/protect"
+	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/advice"
-	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/ruleset"
 )
@@ -31,13 +31,13 @@ const (
 type builtin struct {
 	telemetry *advisor.Telemetry
 	advisor   *advisor.Advisor // for the rules in force
-	rules     map[string]*front.AdaptedRule
+	rules     map[string]*adaptive.Rule
 	looked    time.Time // the step of the last snapshot
 	logger    *zap.Logger
 }
 
 // use has the advisor advise on rules, whose settings these are.
-func (b *builtin) use(rules map[string]*front.AdaptedRule, settings []advice.Settings, logger *zap.Logger) {
+func (b *builtin) use(rules map[string]*adaptive.Rule, settings []advice.Settings, logger *zap.Logger) {
 	if b.telemetry == nil {
 		b.telemetry = advisor.NewTelemetry(builtinStep, builtinHistory)
 	}
@@ -61,7 +61,7 @@ func (b *builtin) use(rules map[string]*front.AdaptedRule, settings []advice.Set
 }
 
 // tick looks at the guards once a step, and makes a document, if it is this node that advises.
-func (b *builtin) tick(now time.Time, advised *front.Advised) {
+func (b *builtin) tick(now time.Time, advised *adaptive.Proxy) {
 	if b.advisor == nil || now.Truncate(builtinStep).Equal(b.looked) {
 		return
 	}
@@ -82,7 +82,7 @@ func (b *builtin) tick(now time.Time, advised *front.Advised) {
 }
 
 // snapshotOf returns what guards have seen of a rule, all together.
-func snapshotOf(guards []front.Watched, now int64) advisor.Snapshot {
+func snapshotOf(guards []adaptive.Watched, now int64) advisor.Snapshot {
 	var all advisor.Snapshot
 	for _, w := range guards {
 		if w.Rule == nil {

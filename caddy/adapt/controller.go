@@ -11,8 +11,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/proxyweir/weir/caddy/protect"
 	"github.com/proxyweir/weir/caddy/syntax"
+	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/advice"
-	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/redis"
 	"go.uber.org/zap"
@@ -23,10 +23,10 @@ import (
 type Controller struct {
 	mu      sync.Mutex
 	of      *Source
-	board   *advice.Board  // of the last configuration with an advisor; nil: there was none
-	advised *front.Advised // nil: there is no advisor
-	poller  *advice.Poller // nil: there is no advisor but the builtin one
-	stop    chan struct{}  // ends the ticks; nil: there are none
+	board   *advice.Board   // of the last configuration with an advisor; nil: there was none
+	advised *adaptive.Proxy // nil: there is no advisor
+	poller  *advice.Poller  // nil: there is no advisor but the builtin one
+	stop    chan struct{}   // ends the ticks; nil: there are none
 	ended   chan struct{}
 	builtin builtin
 }
@@ -35,7 +35,7 @@ type Controller struct {
 type Source struct {
 	*Advisor
 	Redis *redis.Store // by which the nodes of a fleet agree on who polls; nil: each does
-	Rules func() map[string]*front.AdaptedRule
+	Rules func() map[string]*adaptive.Rule
 }
 
 // Metrics returns the advice on the rules of a configuration, as metrics show it; none without an advisor, or before it begins.
@@ -67,7 +67,7 @@ func (g *Controller) Use(a *Source) {
 	}
 	g.mu.Unlock()
 	g.Refresh(a)
-	if a.URL != front.BuiltinAdvisor {
+	if a.URL != adaptive.BuiltinAdvisor {
 		g.poll(a.Advisor)
 	}
 	stop, ended := make(chan struct{}), make(chan struct{})
@@ -95,7 +95,7 @@ func (g *Controller) end() {
 func (a *Advisor) Applies() bool { return a != nil && a.Mode == "apply" }
 
 // tick carries advice out each second.
-func (g *Controller) tick(advised *front.Advised, stop, ended chan struct{}) {
+func (g *Controller) tick(advised *adaptive.Proxy, stop, ended chan struct{}) {
 	defer close(ended)
 	ticks, end := AdviceClock.Ticks()
 	defer end()
@@ -112,10 +112,10 @@ func (g *Controller) tick(advised *front.Advised, stop, ended chan struct{}) {
 }
 
 // advise has the builtin advisor do its work, if it is that.
-func (g *Controller) advise(now time.Time, advised *front.Advised) {
+func (g *Controller) advise(now time.Time, advised *adaptive.Proxy) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.of != nil && g.of.URL == front.BuiltinAdvisor {
+	if g.of != nil && g.of.URL == adaptive.BuiltinAdvisor {
 		g.builtin.tick(now, advised)
 	}
 }
@@ -129,11 +129,11 @@ func (g *Controller) Refresh(a *Source) {
 	}
 	rules := a.Rules()
 	c := advice.BoardConfig{PublicKey: a.key, Advisor: a.URL + " " + a.fleet, Applies: a.Applies()}
-	warmUp := cmp.Or(time.Duration(a.WarmUp), front.DefaultAdvisorWarmUp).Microseconds()
-	c.Rules = front.SettingsOf(rules, a.Gates, warmUp, func(label string, err error) {
+	warmUp := cmp.Or(time.Duration(a.WarmUp), adaptive.DefaultAdvisorWarmUp).Microseconds()
+	c.Rules = adaptive.SettingsOf(rules, a.Gates, warmUp, func(label string, err error) {
 		a.logger.Error("advice cannot change the rule", zap.String("rule", label), zap.Error(err))
 	})
-	if a.URL == front.BuiltinAdvisor {
+	if a.URL == adaptive.BuiltinAdvisor {
 		g.builtin.use(rules, c.Rules, a.logger)
 	}
 	g.board = g.advised.Renew(c, rules, g.board, AdviceClock.Now(), protect.GuardNow())
@@ -177,18 +177,18 @@ func (a *Advisor) noteRefusal(refusal *advice.Refusal) *advice.Refusal {
 }
 
 // advised returns what carries the advisor's advice out.
-func (a *Advisor) advised() *front.Advised {
-	return &front.Advised{Adaptation: &front.Adaptation{Tell: a.tell}, Clock: AdviceClock.Now}
+func (a *Advisor) advised() *adaptive.Proxy {
+	return &adaptive.Proxy{Controller: &adaptive.Controller{Tell: a.tell}, Clock: AdviceClock.Now}
 }
 
 // tell logs a change, and writes it to the audit file.
-func (a *Advisor) tell(c front.Adapted) {
+func (a *Advisor) tell(c adaptive.Change) {
 	if c.Abstains {
 		a.logger.Info("the advisor has nothing for the rule", zap.String("rule", c.Label), zap.Int64("serial", c.After.Serial), zap.String("reason", advice.Explain(&c.After)))
 		return
 	}
 	fields := []zap.Field{
-		zap.String("rule", c.Label), zap.String("before", front.LimitText(&c.Before)), zap.String("after", front.LimitText(&c.After)),
+		zap.String("rule", c.Label), zap.String("before", adaptive.LimitText(&c.Before)), zap.String("after", adaptive.LimitText(&c.After)),
 		zap.Int64("serial", c.After.Serial), zap.String("reason", advice.Explain(&c.After)),
 	}
 	switch {
@@ -202,7 +202,7 @@ func (a *Advisor) tell(c front.Adapted) {
 	if a.audit == "" {
 		return
 	}
-	if err := front.WriteAudit(a.audit, front.AuditOf(c, time.UnixMicro(AdviceClock.Now()))); err != nil {
+	if err := adaptive.WriteAudit(a.audit, adaptive.AuditOf(c, time.UnixMicro(AdviceClock.Now()))); err != nil {
 		a.logger.Error("the audit file cannot be written", zap.String("file", a.audit), zap.Error(err))
 	}
 }
@@ -239,11 +239,11 @@ func (a *Advisor) Provision(ctx caddy.Context) error {
 		}
 	}
 	if a.audit != "" {
-		if err := front.CheckAudit(a.audit); err != nil {
+		if err := adaptive.CheckAudit(a.audit); err != nil {
 			return fmt.Errorf("advisor: %w", err)
 		}
 	}
-	if resolved.URL != front.BuiltinAdvisor {
+	if resolved.URL != adaptive.BuiltinAdvisor {
 		if err := advice.CheckSource(&a.source); err != nil {
 			return fmt.Errorf("advisor: %w", err)
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/ruleset"
@@ -98,28 +99,28 @@ func ReadAdvisor(value interface{}) (*AdvisorSettings, error) {
 // check checks the settings, and reads those that are no texts.
 func (s *AdvisorSettings) check(given *Advisor, secure bool) error {
 	var in ruleset.Settings
-	s.Interval = in.Duration("interval", given.Interval, front.LeastAdvisorInterval, front.MostAdvisorInterval, front.DefaultAdvisorInterval)
-	s.Source.Timeout = in.Duration("timeout", given.Timeout, front.LeastAdvisorTimeout, front.MostAdvisorTimeout, front.DefaultAdvisorTimeout)
+	s.Interval = in.Duration("interval", given.Interval, adaptive.LeastAdvisorInterval, adaptive.MostAdvisorInterval, adaptive.DefaultAdvisorInterval)
+	s.Source.Timeout = in.Duration("timeout", given.Timeout, adaptive.LeastAdvisorTimeout, adaptive.MostAdvisorTimeout, adaptive.DefaultAdvisorTimeout)
 	warmUp := in.Duration("warmUp", given.WarmUp, front.LeastWarmUp, front.MostWarmUp, 0)
 	if in.Err != nil {
 		return fmt.Errorf("advisor: %w", in.Err)
 	}
-	if given.URL == front.BuiltinAdvisor {
+	if given.URL == adaptive.BuiltinAdvisor {
 		return errors.New("advisor: url builtin: the Traefik plugin has no advisor in it; run caddy rate-limit advisor, and write its address, such as https://advisor.internal:8787/v1/advice")
 	}
-	c := front.AdvisorConfig{URL: given.URL, Mode: given.Mode, Fleet: given.Fleet, Token: given.Token, Gates: given.Gates,
+	c := adaptive.AdvisorConfig{URL: given.URL, Mode: given.Mode, Fleet: given.Fleet, Token: given.Token, Gates: given.Gates,
 		Interval: s.Interval, Timeout: s.Source.Timeout, WarmUp: warmUp, PublicKey: given.PublicKey, TLS: secure}
-	if err := front.CheckAdvisor(&c, false); err != nil {
+	if err := adaptive.CheckAdvisor(&c, false); err != nil {
 		return InWords(words.Of(err))
 	}
 	if warmUp == 0 {
-		warmUp = front.DefaultAdvisorWarmUp
+		warmUp = adaptive.DefaultAdvisorWarmUp
 	}
 	s.WarmUp = warmUp.Microseconds()
 	s.Apply = given.Mode == "apply"
 	s.Gates = given.Gates
 	if s.Gates == "" {
-		s.Gates = front.AdvisorGates[0]
+		s.Gates = adaptive.AdvisorGates[0]
 	}
 	return nil
 }
@@ -151,7 +152,7 @@ func (s *AdvisorSettings) complete(given *Advisor) ([]byte, error) {
 		}
 	}
 	if s.Audit != "" {
-		if err := front.CheckAudit(s.Audit); err != nil {
+		if err := adaptive.CheckAudit(s.Audit); err != nil {
 			return pem, err
 		}
 	}

@@ -1,4 +1,4 @@
-package front
+package adaptive
 
 import (
 	"encoding/json"
@@ -34,7 +34,7 @@ type AuditLimit struct {
 }
 
 // AuditOf returns the line of a change.
-func AuditOf(c Adapted, now time.Time) Audit {
+func AuditOf(c Change, now time.Time) Audit {
 	line := Audit{
 		Time: now.UTC(), Rule: c.Label, Applied: c.Applied, Before: AuditLimitOf(&c.Before), After: AuditLimitOf(&c.After),
 		Serial: c.After.Serial, Why: c.After.Why, Reason: advice.Explain(&c.After), Actor: actorOf(c.After.Why),

@@ -1,4 +1,4 @@
-package front
+package adaptive
 
 import (
 	"errors"
@@ -43,7 +43,7 @@ func (s *fleetStore) agree(node string, known int64, p *advice.Proposal, now int
 const fleetBegins = int64(1_800_000_000_000_000)
 
 // fleetNode returns a node of the fleet with one rule.
-func fleetNode(s *fleetStore, name string, now *int64) *Advised {
+func fleetNode(s *fleetStore, name string, now *int64) *Proxy {
 	settings := advice.Settings{Gates: advice.Bounds, Step: 100, Every: 1_000_000}
 	settings.Label = "api"
 	settings.Requests = 100
@@ -51,7 +51,7 @@ func fleetNode(s *fleetStore, name string, now *int64) *Advised {
 	settings.Algorithm = "fixed_window"
 	settings.Floor = 50
 	settings.Ceiling = 200
-	a := &Advised{Adaptation: &Adaptation{Tell: func(c Adapted) {}}, Clock: func() int64 { return *now }}
+	a := &Proxy{Controller: &Controller{Tell: func(c Change) {}}, Clock: func() int64 { return *now }}
 	a.Agree = func(digest string, known int64, p *advice.Proposal) (*advice.Agreement, error) {
 		return s.agree(name, known, p, *now)
 	}
@@ -59,12 +59,12 @@ func fleetNode(s *fleetStore, name string, now *int64) *Advised {
 	return a
 }
 
-func limitOf(a *Advised) int64 {
-	view, _ := a.Adaptation.Board.LookAt("api")
+func limitOf(a *Proxy) int64 {
+	view, _ := a.Controller.Board.LookAt("api")
 	return view.Outcome.Requests
 }
 
-func documentOf(a *Advised, serial, requests, now int64) []byte {
+func documentOf(a *Proxy, serial, requests, now int64) []byte {
 	at := time.UnixMicro(now).UTC()
 	return []byte(fmt.Sprintf(`{"version":1,"serial":%d,"config":%q,"issued_at":%q,"effective_at":%q,"expires_at":%q,"model":{"name":"test","horizon_seconds":60,"skill_vs_last":null},"rules":[{"rule":"api","limit":{"requests":%d},"reason":"growth"}]}`,
 		serial, a.Digest(), at.Format(time.RFC3339), at.Format(time.RFC3339), at.Add(time.Hour).Format(time.RFC3339), requests))
@@ -171,7 +171,7 @@ func TestADocumentThatIsOverIsHandedToNobody(t *testing.T) {
 	}
 	s.fails = false
 	a.Tick(now, 0)
-	if view := a.Adaptation.Board.Look(); len(view.Refused) > 0 || s.kept != nil {
+	if view := a.Controller.Board.Look(); len(view.Refused) > 0 || s.kept != nil {
 		t.Errorf("refused %v, handed over %v", view.Refused, s.kept)
 	}
 }
@@ -182,7 +182,7 @@ func TestWhatIsRefusedIsHandedToNobody(t *testing.T) {
 	s := &fleetStore{kept: &advice.Proposal{Serial: 9, Document: []byte("garbage")}}
 	a := fleetNode(s, "a", &now)
 	a.Tick(now, 0)
-	if view := a.Adaptation.Board.Look(); view.Refused[advice.Malformed] != 1 {
+	if view := a.Controller.Board.Look(); view.Refused[advice.Malformed] != 1 {
 		t.Errorf("refused %v", view.Refused)
 	}
 	s.kept = nil

@@ -1,19 +1,19 @@
-package front
+package adaptive
 
 import (
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/guard"
 )
 
-// Adaptation carries out what an advisor's board says, in all places where its rules decide. Turn is called each second, and never twice at a time.
-type Adaptation struct {
+// Controller carries out what an advisor's board says, in all places where its rules decide. Turn is called each second, and never twice at a time.
+type Controller struct {
 	Board *advice.Board
 
 	// Rules returns the places of a rule and the guards that watch it.
 	Rules func(label string) ([]*Place, []Watched)
 
 	// Tell gets each change of a limit, or of what would be one, why limits could not change, and each change of why the advisor abstains.
-	Tell func(Adapted)
+	Tell func(Change)
 }
 
 // Watched is a guard, and what it knows of a rule; zero where no guard watches the rule in some place.
@@ -22,8 +22,8 @@ type Watched struct {
 	Rule  *guard.Rule
 }
 
-// Adapted is a change of a rule's limit.
-type Adapted struct {
+// Change is a change of a rule's limit.
+type Change struct {
 	Label         string
 	Before, After advice.Outcome
 	Applied       bool  // else it is only what would be
@@ -32,14 +32,14 @@ type Adapted struct {
 }
 
 // Resume tells what the reload for which the board was made has changed.
-func (a *Adaptation) Resume() {
+func (a *Controller) Resume() {
 	for _, c := range a.Board.Reloaded() {
-		a.Tell(Adapted{Label: c.Label, Before: c.Before, After: c.After, Applied: true})
+		a.Tell(Change{Label: c.Label, Before: c.Before, After: c.After, Applied: true})
 	}
 }
 
 // Turn draws the consequences of a second. now is the time since the Unix epoch, and guardNow that by which guards go, both in microseconds.
-func (a *Adaptation) Turn(now, guardNow int64) {
+func (a *Controller) Turn(now, guardNow int64) {
 	changes := a.Board.Turn(now, func(label string) advice.Conditions {
 		places, guards := a.Rules(label)
 		switching := false
@@ -53,8 +53,8 @@ func (a *Adaptation) Turn(now, guardNow int64) {
 	}
 }
 
-// End ends what guards do by advice: they outlive the adaptation. Places go on until they are closed.
-func (a *Adaptation) End() {
+// End ends what guards do by advice: they outlive the controller. Places go on until they are closed.
+func (a *Controller) End() {
 	for _, label := range a.Board.Labels() {
 		_, guards := a.Rules(label)
 		for _, w := range guards {
@@ -66,7 +66,7 @@ func (a *Adaptation) End() {
 }
 
 // carryOut has the places and guards of a rule do what a change says, and tells of it.
-func (a *Adaptation) carryOut(c *advice.Change, now, guardNow int64) {
+func (a *Controller) carryOut(c *advice.Change, now, guardNow int64) {
 	var failed error
 	places, guards := a.Rules(c.Label)
 	applies := a.Board.Applies()
@@ -85,9 +85,9 @@ func (a *Adaptation) carryOut(c *advice.Change, now, guardNow int64) {
 		}
 	}
 	if c.Changed || failed != nil {
-		a.Tell(Adapted{Label: c.Label, Before: c.Before, After: c.After, Applied: applies && failed == nil, Err: failed})
+		a.Tell(Change{Label: c.Label, Before: c.Before, After: c.After, Applied: applies && failed == nil, Err: failed})
 	} else if abstainsAnew(&c.Before, &c.After) {
-		a.Tell(Adapted{Label: c.Label, Before: c.Before, After: c.After, Abstains: true})
+		a.Tell(Change{Label: c.Label, Before: c.Before, After: c.After, Abstains: true})
 	}
 }
 

@@ -1,4 +1,4 @@
-package front
+package adaptive
 
 import (
 	"net/url"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -60,7 +61,7 @@ func checkAdvisor(c *AdvisorConfig, builtin bool) error {
 	}{
 		{"interval", c.Interval, LeastAdvisorInterval, MostAdvisorInterval, "from 1s to 1h"},
 		{"timeout", c.Timeout, LeastAdvisorTimeout, MostAdvisorTimeout, "from 10ms to 1m"},
-		{"warm_up", c.WarmUp, LeastWarmUp, MostWarmUp, "from 10s to 720h"},
+		{"warm_up", c.WarmUp, front.LeastWarmUp, front.MostWarmUp, "from 10s to 720h"},
 	} {
 		if d.value != 0 && (d.value < d.least || d.value > d.most) {
 			return words.Wrong(d.word, d.value.String(), "must be a duration %s", d.text)

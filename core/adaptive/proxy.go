@@ -1,4 +1,4 @@
-package front
+package adaptive
 
 import (
 	"bytes"
@@ -8,10 +8,10 @@ import (
 	"github.com/proxyweir/weir/core/advice"
 )
 
-// Advised is a proxy whose rules an advisor advises: the board that takes its documents, and the fleet that agrees on one. Tick is to be called each
+// Proxy is a proxy whose rules an advisor advises: the board that takes its documents, and the fleet that agrees on one. Tick is to be called each
 // second, by one goroutine.
-type Advised struct {
-	Adaptation *Adaptation
+type Proxy struct {
+	Controller *Controller
 
 	// Agree takes part in the fleet of the nodes with rules of that digest, as redis.Agree does; nil: the node is alone.
 	Agree func(digest string, known int64, p *advice.Proposal) (*advice.Agreement, error)
@@ -42,34 +42,34 @@ func lasts(h *heldDocument, now int64) bool { return h != nil && now < h.expires
 const fleetDelay = 1500 * time.Millisecond
 
 // Digest returns the digest of the rules.
-func (a *Advised) Digest() string {
+func (a *Proxy) Digest() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.Adaptation.Board.Digest()
+	return a.Controller.Board.Digest()
 }
 
-// Replace replaces the board and Adaptation.Rules, since the rules are others, and puts in force at once what the board goes on with.
-func (a *Advised) Replace(board *advice.Board, rules func(label string) ([]*Place, []Watched), now, guardNow int64) {
+// Replace replaces the board and Controller.Rules, since the rules are others, and puts in force at once what the board goes on with.
+func (a *Proxy) Replace(board *advice.Board, rules func(label string) ([]*Place, []Watched), now, guardNow int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.Adaptation.Board = board
-	a.Adaptation.Rules = rules
+	a.Controller.Board = board
+	a.Controller.Rules = rules
 	a.known = 0 // what the fleet has may be for these rules
 	a.held = nil
 	a.proposal = nil
-	a.Adaptation.Resume()
-	a.Adaptation.Turn(now, guardNow)
+	a.Controller.Resume()
+	a.Controller.Turn(now, guardNow)
 }
 
-// AdaptedRule is an adaptable rule: where it decides, and what the guards before its services know of it.
-type AdaptedRule struct {
+// Rule is an adaptable rule: where it decides, and what the guards before its services know of it.
+type Rule struct {
 	Places []*Place
 	Guards []Watched
 }
 
 // SettingsOf returns the settings of adaptable rules, by label, under such gates and with such a warm-up in microseconds. It leaves out those that advice
 // cannot change, and says why.
-func SettingsOf(rules map[string]*AdaptedRule, gates string, warmUp int64, failed func(label string, err error)) []advice.Settings {
+func SettingsOf(rules map[string]*Rule, gates string, warmUp int64, failed func(label string, err error)) []advice.Settings {
 	var list []advice.Settings
 	for label, r := range rules {
 		s := r.Places[0].Settings(label, gates, warmUp)
@@ -83,12 +83,12 @@ func SettingsOf(rules map[string]*AdaptedRule, gates string, warmUp int64, faile
 }
 
 // Renew replaces the board by that of other rules, by label, which goes on with the one before, and returns it.
-func (a *Advised) Renew(c advice.BoardConfig, rules map[string]*AdaptedRule, before *advice.Board, now, guardNow int64) *advice.Board {
+func (a *Proxy) Renew(c advice.BoardConfig, rules map[string]*Rule, before *advice.Board, now, guardNow int64) *advice.Board {
 	board := advice.NewBoard(c, before)
 	a.Replace(board, func(label string) ([]*Place, []Watched) {
 		r := rules[label]
 		if r == nil {
-			r = &AdaptedRule{}
+			r = &Rule{}
 		}
 		return r.Places, r.Guards
 	}, now, guardNow)
@@ -96,39 +96,39 @@ func (a *Advised) Renew(c advice.BoardConfig, rules map[string]*AdaptedRule, bef
 }
 
 // End ends what guards do by advice, when the proxy has no advisor any more.
-func (a *Advised) End() {
+func (a *Proxy) End() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.Adaptation.Board != nil {
-		a.Adaptation.End()
+	if a.Controller.Board != nil {
+		a.Controller.End()
 	}
 }
 
 // Refuse notes that no document came.
-func (a *Advised) Refuse(refusal *advice.Refusal, now int64) {
+func (a *Proxy) Refuse(refusal *advice.Refusal, now int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.Adaptation.Board.Refuse(refusal, now)
+	a.Controller.Board.Refuse(refusal, now)
 }
 
 // MayPoll reports whether there is an adaptable rule, and it is this node that asks the advisor.
-func (a *Advised) MayPoll() bool {
+func (a *Proxy) MayPoll() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.Adaptation.Board.Labels()) > 0 && (a.Agree == nil || a.failed || a.leads)
+	return len(a.Controller.Board.Labels()) > 0 && (a.Agree == nil || a.failed || a.leads)
 }
 
 // Take takes a document that the advisor has sent to this node, and hands it to the fleet, if there is one. It returns why it is refused; nil: it is not.
-func (a *Advised) Take(body []byte, signature string, now int64) *advice.Refusal {
+func (a *Proxy) Take(body []byte, signature string, now int64) *advice.Refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.Agree == nil {
-		_, refusal := a.Adaptation.Board.Take(body, signature, now)
+		_, refusal := a.Controller.Board.Take(body, signature, now)
 		return refusal
 	}
-	d, refusal := a.Adaptation.Board.Check(body, signature, now)
+	d, refusal := a.Controller.Board.Check(body, signature, now)
 	if refusal != nil {
-		a.Adaptation.Board.Refuse(refusal, now)
+		a.Controller.Board.Refuse(refusal, now)
 		return refusal
 	}
 	if d != nil {
@@ -142,7 +142,7 @@ func (a *Advised) Take(body []byte, signature string, now int64) *advice.Refusal
 }
 
 // Tick does what is to be done each second. The times are as in Adaptation.Turn.
-func (a *Advised) Tick(now, guardNow int64) {
+func (a *Proxy) Tick(now, guardNow int64) {
 	if a.Agree != nil {
 		a.agree(now)
 	}
@@ -150,14 +150,14 @@ func (a *Advised) Tick(now, guardNow int64) {
 }
 
 // Now carries out at once what was done by hand.
-func (a *Advised) Now(now, guardNow int64) {
+func (a *Proxy) Now(now, guardNow int64) {
 	a.mu.Lock()
-	a.Adaptation.Turn(now, guardNow)
+	a.Controller.Turn(now, guardNow)
 	a.mu.Unlock()
 }
 
 // agree takes part in the fleet. While its store fails, each node asks the advisor for itself; what a store has lost, the node that leads hands over again.
-func (a *Advised) agree(now int64) {
+func (a *Proxy) agree(now int64) {
 	a.mu.Lock()
 	if !lasts(a.proposal, now) {
 		a.proposal = nil
@@ -168,7 +168,7 @@ func (a *Advised) agree(now int64) {
 	if p != nil {
 		proposed = &advice.Proposal{Serial: p.serial, Document: p.document, After: fleetDelay, Keep: time.Duration(p.expires-now) * time.Microsecond}
 	}
-	digest := a.Adaptation.Board.Digest()
+	digest := a.Controller.Board.Digest()
 	a.mu.Unlock()
 	got, err := a.Agree(digest, known, proposed)
 	now = a.Clock()
@@ -188,7 +188,7 @@ func (a *Advised) agree(now int64) {
 	if got.Serial != known {
 		a.known = got.Serial
 		if got.Document != nil && a.take(got.Document, now, now+got.Effective-got.Now) == nil {
-			a.held = &heldDocument{serial: got.Serial, document: got.Document, expires: a.Adaptation.Board.Look().Document.ExpiresAt.UnixMicro()}
+			a.held = &heldDocument{serial: got.Serial, document: got.Document, expires: a.Controller.Board.Look().Document.ExpiresAt.UnixMicro()}
 		}
 	}
 	if got.Leads && a.proposal == nil && lasts(a.held, now) && got.Serial < a.held.serial {
@@ -197,11 +197,11 @@ func (a *Advised) agree(now int64) {
 }
 
 // take takes a fleet's document. It returns why it is refused, which the board counts; nil: it is not.
-func (a *Advised) take(document []byte, now, effective int64) *advice.Refusal {
+func (a *Proxy) take(document []byte, now, effective int64) *advice.Refusal {
 	signature, body, found := bytes.Cut(document, []byte("\n"))
 	if !found {
 		body = document // no document, as the board will find
 	}
-	_, refusal := a.Adaptation.Board.TakeAt(body, string(signature), now, effective)
+	_, refusal := a.Controller.Board.TakeAt(body, string(signature), now, effective)
 	return refusal
 }
