@@ -70,7 +70,7 @@ const newAlgorithm = "sliding_window_segments"
 // withoutNew returns a script without the branches of that algorithm.
 func withoutNew(source string) string {
 	for {
-		before, rest, found := strings.Cut(source, fmt.Sprintf("\nelseif algorithm == %d then -- %s\n", rate.SlidingWindowSegments, newAlgorithm))
+		before, rest, found := strings.Cut(source, fmt.Sprintf("\nelseif algorithm == %d then -- %s\n", int(rate.SlidingWindowSegments), newAlgorithm))
 		if !found {
 			return source
 		}

@@ -97,7 +97,7 @@ func LeaseTermsOf(l *Limit) (LeaseTerms, error) {
 	t.Few = l.Quota / 40
 	leaseBy(l, &t)
 	if t.Length < leastTime/4 {
-		return t, fmt.Errorf("a lease of the limit %s would be over after %s; it must last %s or more: choose fewer segments, a longer period, or consistency strict", l, FormatMicroseconds(t.Length), FormatMicroseconds(leastTime/4))
+		return t, fmt.Errorf("a lease of the limit %s would be over after %s; it must last %s or more: choose fewer segments, a longer period, or consistency strict", l.String(), FormatMicroseconds(t.Length), FormatMicroseconds(leastTime/4))
 	}
 	return t, nil
 }

@@ -1,6 +1,7 @@
 package rate
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -178,6 +179,25 @@ func TestASuspensionIsNotedByWhoeverLooksAtTheClocks(t *testing.T) {
 		l.asking = false
 		if step := UseLease(&l, &terms, 1, 4000, 4000, &a); step == Held || step == HeldAndAsk {
 			t.Errorf("%s: step %d after two seconds: %+v", name, step, l)
+		}
+	}
+}
+
+// A lease of a limit with segments ends with its segment, so these must not be too short.
+func TestALeaseEndsWithItsSegment(t *testing.T) {
+	limit := mustLimit(t, LimitConfig{Segments: 6, Requests: 100, Period: 3 * time.Second})
+	if terms, err := LeaseTermsOf(limit); err != nil || !terms.Charges || terms.AtOnce || terms.Length != 500_000 {
+		t.Errorf("%+v, %v", terms, err)
+	}
+	for _, c := range []struct {
+		limit LimitConfig
+		want  string
+	}{
+		{LimitConfig{Segments: 12, Requests: 100, Period: 2 * time.Second}, "a lease of the limit 100/2s sliding_window_counter segments 12 would be over after 166.667ms; it must last 250ms or more"},
+		{LimitConfig{Requests: 100, Period: 500 * time.Millisecond}, "the limit 100/500ms sliding_window_counter is whole again after 500ms, and a lease would be over at once"},
+	} {
+		if _, err := LeaseTermsOf(mustLimit(t, c.limit)); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%v, want %s", err, c.want)
 		}
 	}
 }

@@ -394,7 +394,7 @@ func (c LimitConfig) check() error {
 		return words.Wrong("burst", fmt.Sprint(c.Burst), "must be from 1 to %d", MaxRequests)
 	}
 	if c.Segments != 0 && c.Algorithm != SlidingWindowCounter {
-		return words.Wrong("segments", fmt.Sprint(c.Segments), "only %s has segments, not %s", SlidingWindowCounter, row.Name)
+		return words.Wrong("segments", fmt.Sprint(c.Segments), "only sliding_window_counter has segments, not %s", row.Name)
 	}
 	if c.Segments != 0 && (c.Segments < LeastSegments || c.Segments > MostSegments) {
 		return words.Wrong("segments", fmt.Sprint(c.Segments), "must be from %d to %d", LeastSegments, MostSegments)
