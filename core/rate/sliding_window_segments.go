@@ -36,7 +36,7 @@ func decideSlidingWindowSegments(l *Limit, log *EventLog, last, now, cost int64,
 	}
 	d.Remaining = AtLeast(room, 0)
 	if room < l.Requests {
-		d.ResetAfter = at - now + segmentsFree(l, log, into, added, l.Requests)
+		d.ResetAfter = at - now + segmentsReset(l, log, into, added)
 		if d.Allowed {
 			d.MoreAfter = at - now + segmentsFree(l, log, into, added, d.Remaining+1)
 		}
@@ -82,6 +82,17 @@ func segmentsFree(l *Limit, log *EventLog, into, added, units int64) int64 {
 		count += added
 	}
 	return (l.Window-before)*l.Quantum + leftBehind(l, count, room-newer, l.Quantum) - into
+}
+
+// segmentsReset is segmentsFree for all units. It looks for the last segment with any, which mostly is the present one.
+func segmentsReset(l *Limit, log *EventLog, into, added int64) int64 {
+	before := int64(0)
+	count := segment(log, 0) + added
+	for count == 0 && before < l.Window {
+		before++
+		count = segment(log, before)
+	}
+	return (l.Window-before)*l.Quantum + leftBehind(l, count, 0, l.Quantum) - into
 }
 
 // chargeSlidingWindowSegments adds units to the present segment. All counts together stop at 2³¹−1, whatever most says. It returns by how much the ring has

@@ -35,6 +35,17 @@ elseif counts then
 	added = math.min(cost, 2147483647 - newer)
 end
 
+-- leaves returns in how many microseconds the i-th of the segments, with that count, weighs no more than room.
+local function leaves(i, count, room)
+	local wait = at - now - into + i * X
+	if count > room then
+		local overlap, over = divide(room + 1, X, count)
+		if over == 0 then overlap = overlap - 1 end
+		wait = wait + X - overlap
+	end
+	return wait
+end
+
 -- free returns in how many microseconds so many units are free that are not free now.
 local function free(units)
 	local room, rest, count, i = R - units, newer + added, oldest, 0
@@ -43,18 +54,19 @@ local function free(units)
 		count = i == Y and present + added or unpack('<I4', segments, 4 * i + 1)
 		rest = rest - count
 	end
-	local wait = at - now - into + i * X
-	if count > room - rest then
-		local overlap, over = divide(room - rest + 1, X, count)
-		if over == 0 then overlap = overlap - 1 end
-		wait = wait + X - overlap
-	end
-	return wait
+	return leaves(i, count, room - rest)
 end
 
 if not ok then wait = cost <= R and free(cost) or -1 end
 remaining = R - weighted - newer - added
-if remaining < R then reset = free(R) end
+if remaining < R then
+	local i, count = Y, present + added
+	while count == 0 and i > 0 do
+		i = i - 1
+		count = unpack('<I4', segments, 4 * i + 1)
+	end
+	reset = leaves(i, count, 0)
+end
 if remaining < 0 then remaining = 0 end
 if (ok or cost == 0) and remaining < R then more = free(remaining + 1) end
 if ok and not denied or counts and not ok then
