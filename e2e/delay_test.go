@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -40,6 +41,16 @@ func (s *site) eventuallyWaiting(n int) {
 		s.t.Fatalf("%d requests wait, want %d", last, n)
 	}
 }
+
+// eventuallyQueued waits until that many requests wait, and their reservations are made: a request that only waits for an answer of Redis looks the
+// same, and gets it before a later request of another client.
+func (s *site) eventuallyQueued(n int) {
+	s.t.Helper()
+	s.eventuallyWaiting(n)
+	s.from(fmt.Sprintf("127.0.2.%d", bystanders.Add(1))).admit(1, "/")
+}
+
+var bystanders atomic.Int64 // so far
 
 // abandon makes a request whose client leaves when ctx ends, and returns whether it was answered before.
 func (s *site) abandon(ctx context.Context, path string) (r response, answered bool) {
@@ -133,7 +144,7 @@ func TestMaxDelayAndMaxWaitingBoundTheQueue(t *testing.T) {
 				defer leave()
 				for i := range c.waits {
 					go s.queue(ctx)
-					s.eventuallyWaiting(i + 1)
+					s.eventuallyQueued(i + 1)
 				}
 				s.reject("/").number(t, "Retry-After", c.retry[0], c.retry[1])
 				leave()
@@ -163,7 +174,7 @@ func TestAClientThatLeavesTheQueueCancelsItsReservation(t *testing.T) {
 				for range 3 {
 					ctx, leave := context.WithCancel(t.Context())
 					go s.queue(ctx)
-					s.eventuallyWaiting(1)
+					s.eventuallyQueued(1)
 					s.reject("/queued")
 					leave()
 					s.eventuallyWaiting(0)
