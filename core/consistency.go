@@ -16,13 +16,13 @@ type Consistency int
 const (
 	Strict   Consistency = iota // the store decides on every request
 	Leased                      // nodes lease units, and spend them without asking: see Lease
-	Eventual                    // nodes decide by replicas, which they synchronise at intervals: see Replica
+	Eventual                    // nodes decide by their memories, and tell each other at intervals: see package eventual
 )
 
 // ConsistencyNames lists the names of the values, in the order of the constants.
 var ConsistencyNames = []string{"strict", "lease", "eventual"}
 
-// ParseConsistency returns the value for a text of the configuration: strict, lease, or eventual with the interval of synchronisation, which is DefaultSync
+// ParseConsistency returns the value for a text of the configuration: strict, lease, or eventual with the interval at which nodes tell each other, which is DefaultSync
 // if it is left out. "" means the default, Strict. every is 0 unless the value is Eventual.
 func ParseConsistency(text string) (value Consistency, every time.Duration, err error) {
 	parts := strings.Fields(text)
@@ -52,7 +52,7 @@ func ParseConsistency(text string) (value Consistency, every time.Duration, err 
 	return value, every, nil
 }
 
-// setConsistency sets the terms on which nodes lease units of the rule's limit, or keep it by replicas. The error names a setting that needs the store at
+// setConsistency sets the terms on which nodes lease units of the rule's limit, or tell each other what they admit. The error names a setting that needs the store at
 // every request.
 func (r *Rule) setConsistency(c *RuleConfig) error {
 	if c.Consistency == Strict {
@@ -119,7 +119,7 @@ func (r *Rule) NeedsOneStore() string { return r.central }
 // LeaseTerms returns the terms on which nodes lease units of the rule's limit; nil: they do not.
 func (r *Rule) LeaseTerms() *rate.LeaseTerms { return r.lease }
 
-// SyncTerms returns the terms on which nodes decide by replicas; nil: they do not.
+// SyncTerms returns the terms on which nodes tell each other what they admit; nil: they do not.
 func (r *Rule) SyncTerms() *rate.SyncTerms { return r.sync }
 
 // consistencyText says how closely nodes follow the rule's limit.
@@ -133,7 +133,7 @@ func (r *Rule) consistencyText() string {
 	return ConsistencyNames[Strict]
 }
 
-// SyncAdvice returns what is unwise about the interval at which replicas of the rule are synchronised: see SyncTerms.Advice. "" means nothing.
+// SyncAdvice returns what is unwise about the interval at which nodes tell each other: see SyncTerms.Advice. "" means nothing.
 func (r *Rule) SyncAdvice() string {
 	if r.sync == nil {
 		return ""

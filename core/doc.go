@@ -7,8 +7,10 @@
 //	rate        limits, the algorithms, and what nodes lease or tell each other of a limit: pure functions
 //	core        whether a request is within its limits: a Limiter asks a Store about each Check, and makes a Verdict
 //	memory      a Store in memory, with its fast paths
-//	redis       another Store: Lua scripts that decide the same
-//	blobstore   a third, over the memory: instances tell each other over a storage what they admit; tally is what they write
+//	usage       what instances tell each other of what they admit
+//	eventual    another Store, over the memory: it charges, too, what other instances tell
+//	blobstore   eventual over a storage of blobs
+//	redis       a third Store: Lua scripts that decide the same; and eventual over Redis
 //	answer      what the client gets to see of the Verdict: header fields, bodies
 //	ruleset     reads rules as users write them, in files and in the settings of proxies, and finds those that cover a request
 //	guard       how many requests may be under way to a service

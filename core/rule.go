@@ -83,7 +83,7 @@ type Rule struct {
 	onError       OnError
 	blocks        bool
 	lease         *rate.LeaseTerms // nil: nodes lease nothing
-	sync          *rate.SyncTerms  // nil: nodes keep no replicas
+	sync          *rate.SyncTerms  // nil: it is not eventual
 	central       string           // see NeedsOneStore
 	adapt         string
 	Overflow      *Overflow // for stores; nil: it only rejects, and counts all requests

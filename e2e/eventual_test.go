@@ -8,7 +8,7 @@ import (
 )
 
 // Two Caddys and a Traefik with consistency eventual admit what each of them may by itself, and then hear of each other: all three reject.
-func TestProxiesWithReplicasHearOfEachOther(t *testing.T) {
+func TestEventualProxiesHearOfEachOther(t *testing.T) {
 	server := redistest.Start(t)
 	s := newSite(t)
 	s.limit("api", "{namespace: fleet, rules: [{name: api, limit: 30/366d, algorithm: fixed_window, key: 'header:X-Who', consistency: eventual 100ms}], store: "+inRedis(server.Addr())+"}")

@@ -12,7 +12,7 @@ import (
 
 // A Redis that is further away than the timeout of a decision decides for lease and eventual all the same: no request falls back on on_error, which would reject
 // it here, and leases admit nothing beyond the limit. All timeouts are the standard ones.
-func TestAFarRedisServesLeasesAndReplicas(t *testing.T) {
+func TestAFarRedisServesLeasesAndEventual(t *testing.T) {
 	const far, each, lasts, requests = 100 * time.Millisecond, 75, 8 * time.Second, 1500
 	for _, consistency := range []string{"lease", "eventual 1s"} {
 		t.Run(consistency, func(t *testing.T) {

@@ -46,6 +46,7 @@ type Call struct {
 	Args     []string
 	Deadline time.Time // zero: the client's timeout from now; with a later one the connection waits as long for the reply
 	Reply    []int64
+	Texts    []string // the reply of a Script with Texts
 
 	// Late, unless it is nil, is called once after Run has returned ErrTimeout, and that was not ErrUnsent: with nil when the reply has come
 	// after all, which then is in Reply, or with the error when it will not come any more. It must not block.

@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"hash"
 	"strconv"
 	"strings"
@@ -79,6 +80,20 @@ func (n *naming) key(client, suffix string) string {
 		n.macs.Put(mac)
 	}
 	return n.prefix + string(digest[:]) + suffix
+}
+
+// hash returns what a client is called where nodes tell each other of it: the beginning of the hash in the names of its keys, also with plain keys.
+func (n *naming) hash(client string) uint64 {
+	if n.macs == nil {
+		sum := sha256.Sum256([]byte(client))
+		return binary.BigEndian.Uint64(sum[:8])
+	}
+	mac := n.macs.Get().(hash.Hash)
+	mac.Reset()
+	mac.Write([]byte(client)) // a hash never fails
+	sum := mac.Sum(nil)
+	n.macs.Put(mac)
+	return binary.BigEndian.Uint64(sum)
 }
 
 // longestPlain is the longest key that stays readable, in bytes. A longer one is hashed: only attackers have such keys.

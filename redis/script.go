@@ -13,6 +13,7 @@ import (
 type Script struct {
 	Source string
 	SHA1   string // in hexadecimal, for EVALSHA
+	Texts  bool   // it replies with a list of texts, and not with numbers
 
 	name string
 }
@@ -50,12 +51,12 @@ var (
 	scriptOfRenewal  = newScript("renewal")
 	scriptOfRelease  = newScript("release")
 
-	scriptOfLease    = newScript("lease")    // see lessee
-	scriptOfReplicas = newScript("replicas") // see replicas
-	scriptOfMark     = newScript("mark")     // see comparison
-	scriptOfCarry    = newScript("carry")    // see Carry
-	scriptOfFleet    = newScript("fleet")    // see Agree
-	scriptOfNothing  = newScript("nothing")  // see runMoving
+	scriptOfLease    = newScript("lease")               // see lessee
+	scriptOfEventual = withTexts(newScript("eventual")) // see eventually
+	scriptOfMark     = newScript("mark")                // see comparison
+	scriptOfCarry    = newScript("carry")               // see Carry
+	scriptOfFleet    = newScript("fleet")               // see Agree
+	scriptOfNothing  = newScript("nothing")             // see runMoving
 
 	// For keys that somebody blocks, unblocks or resets by hand, whatever their rule.
 	scriptOfBlock = newScript("block")
@@ -67,6 +68,11 @@ const lineNumbers = 6
 
 // newScript makes the script of a file.
 func newScript(file string) *Script { return newScriptFor(nil, file, file) }
+
+func withTexts(s *Script) *Script {
+	s.Texts = true
+	return s
+}
 
 // makeScriptsOfOne makes the script of a file for each algorithm, and returns them by rate.Algorithm.
 func makeScriptsOfOne(file string) []*Script {

@@ -19,6 +19,7 @@ var folder = flag.String("scripts", "", "write the scripts into this folder, eac
 var released = map[string]string{
 	"block":                       "521309a0312ee293fb82fad4fe19d11b85af4448",
 	"carry":                       "661e0bb42689eb9cb53163d2b077b52ae60b9d94",
+	"eventual":                    "09e85c33eb8ada1656e9a44a0747c51cb21c0899",
 	"fixed_window":                "813ff2f2e8d492e4ed80eb195513ece8ed2d46d8",
 	"fixed_window_line":           "f111cda68d6ed78d709caa669cf0dd81ed516844",
 	"fleet":                       "0c858dcdd7d0017bddd80fc5f02984c0e4d9b734",
@@ -31,7 +32,6 @@ var released = map[string]string{
 	"refund":                      "f6acec8bfadc4cac9e614365b0e8e9db31601e04",
 	"release":                     "84fdf95508657366e67f6aa9a4395765116f2d81",
 	"renewal":                     "74fd24a5ab42673ff332264c3bd64607ea7e3919",
-	"replicas":                    "abff349f1ee2e442d9bf1b3e66072be1fd4fb4b9",
 	"reset":                       "6f485e08b8744708cd277b7c856f0c76b80cd0e2",
 	"settle":                      "bf13c3026a47e3259574b2f6b63dceeb34fbbb20",
 	"several":                     "49adc35ad0a7467cddbaa4c62c4439f251554fa8",
@@ -115,7 +115,7 @@ func TestAnAlgorithmWithoutItsRowOrAPartIsRefusedByName(t *testing.T) {
 				t.Errorf("%s without %s: %q", name, lacks, said)
 			}
 		}
-		for part, file := range map[string]string{"most": "several", "decide": "several_line", "refund": "refund", "settle": "lease", "window": "lease", "lend": "lease", "state": "replicas"} {
+		for part, file := range map[string]string{"most": "several", "decide": "several_line", "refund": "refund", "settle": "lease", "window": "lease", "lend": "lease"} {
 			lacks := name + "." + part
 			if _, ok := lua[lacks]; !ok && algorithms[i].kind&kindQueue > 0 {
 				continue

@@ -10,6 +10,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/rate"
 )
 
@@ -81,7 +82,7 @@ type Store struct {
 	memo       memo
 	leases     leases
 	lessee     lessee
-	replicas   replicas
+	eventually eventually
 	comparison comparison
 	ahead      atomic.Int64 // how far the server's clock is ahead of the node's; 0 until a wrong guess has shown it
 
@@ -106,8 +107,7 @@ type openRule struct {
 	atOnce  bool
 	windows atomic.Value     // *windows, with a calendar
 	lease   *rate.LeaseTerms // nil: the rule is not leased
-	sync    *rate.SyncTerms  // nil: it has no replicas
-	round   *progress        // of the round in which its replicas are synchronised
+	sync    *rate.SyncTerms  // nil: it is not eventual
 	further []byte           // follows the argument, for a rule with an overflow policy: see appendOverflow; nil: it has none
 }
 
@@ -142,7 +142,6 @@ func NewStore(c Config) (*Store, error) {
 	}
 	s.leases.begin(s, c.Lease)
 	s.lessee.begin(s)
-	s.replicas.begin(s)
 	s.comparison.begin(s, c.Differs)
 	if s.clock == nil {
 		s.clock = monotonic
@@ -150,6 +149,11 @@ func NewStore(c Config) (*Store, error) {
 	if s.wallClock == nil {
 		s.wallClock = wallClock
 	}
+	index := memory.Probing
+	if c.Lines {
+		index = memory.Mapped
+	}
+	s.eventually.begin(s, index, c.WallClock)
 	return s, nil
 }
 
@@ -169,6 +173,11 @@ func (s *Store) Open(r *core.Rule) error {
 	s.mu.Unlock()
 	o := s.prepare(r)
 	r.Keep(o)
+	if o.sync != nil {
+		if err := s.eventually.open(r); err != nil {
+			return err
+		}
+	}
 	r.OnAccompany(func() { o.further = appendOverflow(nil, r, s.leases.lasts) })
 	s.comparison.add(r)
 	return nil
@@ -205,7 +214,6 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 		terms := *t
 		terms.Slack = int64(s.client.Timeout() / time.Microsecond)
 		o.sync = &terms
-		o.round = s.replicas.roundOf(t.Every).progress
 	}
 	if r.HasOverflowPolicy() {
 		o.further = appendOverflow(nil, r, s.leases.lasts)
@@ -223,6 +231,9 @@ func (s *Store) Release(r *core.Rule) {
 		delete(s.waiting, r.Identity)
 	}
 	s.mu.Unlock()
+	if r.SyncTerms() != nil {
+		s.eventually.release(r)
+	}
 	s.comparison.remove(r)
 }
 
@@ -247,7 +258,7 @@ func (s *Store) closeLater() { _ = s.end() }
 func (s *Store) end() error {
 	s.comparison.close()
 	s.lessee.close()
-	s.replicas.close()
+	s.eventually.close()
 	s.mu.Lock()
 	s.closed = true
 	for _, timer := range s.timers {
@@ -281,14 +292,14 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 		if o := opened(checks[0].Rule); o.lease != nil {
 			return s.decideLeased(o, checks, peek)
 		} else if o.sync != nil {
-			return s.decideByReplica(o, checks, peek)
+			return s.decideEventually([]*openRule{o}, checks, peek, s.clock())
 		}
 	}
 	q := s.inquire(checks)
 	now := s.clock()
 	var err error
-	if anyReplicated(q.rules) {
-		err = s.decideByReplicas(q, checks, peek, now)
+	if anyEventual(q.rules) {
+		err = s.decideMixed(q, checks, peek, now)
 	} else {
 		err = s.decideAsked(q, checks, peek, now)
 	}
@@ -296,7 +307,7 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 	return err
 }
 
-// decideAsked decides on checks of rules without replicas: by what the node has leased, or as Redis says.
+// decideAsked decides on checks of rules that are not eventual: by what the node has leased, or as Redis says.
 func (s *Store) decideAsked(q *inquiry, checks []core.Check, peek bool, now int64) error {
 	switch {
 	case !anyLeased(q.rules):

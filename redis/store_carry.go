@@ -33,6 +33,10 @@ func (s *Store) Now() int64 { return s.clock() }
 // A server that does not answer is tried again some times. If a pass over its keys fails, done is called all the same: the keys that were not
 // reached are then blocked only until the transition ends.
 func (s *Store) Carry(from, to *core.Rule, done func()) {
+	if opened(from).sync != nil && opened(to).sync != nil {
+		s.eventually.of.Carry(from, to, done)
+		return
+	}
 	t, _ := to.Terms()
 	one := &carriage{from: opened(from).suffix, to: opened(to).suffix, penalties: len(t.Penalties) > 0, done: done}
 	s.mu.Lock()

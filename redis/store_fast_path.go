@@ -25,8 +25,7 @@ type fastPath struct {
 	script   *Script
 	clock    func() int64 // nil: monotonic
 	shards   []*memoShard
-	lent     []*lesseeShard  // of a leased rule
-	copied   []*replicaShard // of one with replicas
+	lent     []*lesseeShard // of a leased rule
 	seed     maphash.Seed
 	config   *memory.ServeConfig
 	conclude Concluder
@@ -84,7 +83,7 @@ func Serve(s *Store, r *core.Rule, c *memory.ServeConfig, conclude Concluder) ht
 		return leasedHandler(e, c)
 	}
 	if one.open.sync != nil {
-		return replicatedHandler(e, c)
+		return eventualHandler(e, c)
 	}
 	if !connect(e) {
 		return none
@@ -102,15 +101,6 @@ func leasedHandler(e *fastPath, c *memory.ServeConfig) http.Handler {
 	}
 	e.all = &ruleGroup{rules: e.rules}
 	return newLeased(e, c)
-}
-
-// replicatedHandler returns the handler of the fast path of a rule with replicas.
-func replicatedHandler(e *fastPath, c *memory.ServeConfig) http.Handler {
-	for i := range e.store.replicas.shards {
-		e.copied = append(e.copied, &e.store.replicas.shards[i])
-	}
-	e.all = &ruleGroup{rules: e.rules}
-	return newReplicated(e, c)
 }
 
 // ServeSeveral is Serve for several rules, each with its core.ServedRule in the same place. They are charged together, in one call. Requests that an earlier handler has set quota fields for are left to c.Rest.
@@ -333,8 +323,7 @@ func watched(e *fastPath, r *http.Request) bool {
 }
 
 // decideUnheld takes the general path for a key of a leased rule, since its unit is not held, or more units are to be asked for; or for one of a rule
-// with replicas, since its replica does not simply allow the request, or is to be listed for the next round. Without a key it leaves the request to the
-// rest.
+// that is eventual, since the memory does not simply allow the request. Without a key it leaves the request to the rest.
 func decideUnheld(e *fastPath, w http.ResponseWriter, r *http.Request, key string) {
 	checks := checksOf(e, e.all, key, r)
 	if checks == nil || watched(e, r) {

@@ -15,7 +15,7 @@ import (
 )
 
 // The functions of this file are what tools/flatten writes the fast paths of a Store from: its doc comment says how. Programs call what it writes.
-var _ = []func(e *fastPath, c *memory.ServeConfig) http.Handler{templateOne, templateLeased, templateReplicated, templateSeveral}
+var _ = []func(e *fastPath, c *memory.ServeConfig) http.Handler{templateOne, templateLeased, templateSeveral}
 
 // templateOne returns the fast path of one rule, which asks Redis. All but a plain yes goes to the labels seldom and unusual.
 func templateOne(e *fastPath, c *memory.ServeConfig) http.Handler {
@@ -303,93 +303,6 @@ func setDecided(t *memory.QuotaFields, h http.Header, remaining, reset, more int
 		h[memory.HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[more]}
 		h[memory.HeaderPolicy] = t.Policy
 	}
-}
-
-// templateReplicated returns the fast path of a rule with replicas: it decides by that of the key. All else, such as a call to Redis, is done elsewhere, and
-// so is the first request after each round.
-func templateReplicated(e *fastPath, c *memory.ServeConfig) http.Handler {
-	m := c.Metering
-	metered := m != nil
-	if !metered {
-		m = &memory.Metering{}
-	}
-	own := m.Path
-	other := m.Other
-	aside := m.Aside
-	allowed := m.Allowed
-	durations := e.durations
-	keyOf := c.Key
-	made := keyOf != nil
-	rest := c.Rest
-	next := c.Next
-	shards := e.copied
-	seed := e.seed
-	salt := e.rules[0].salt
-	open := e.rules[0].open
-	round := open.round
-	terms := open.sync
-	limit := e.rules[0].rule.Limit
-	clock := e.clock
-	t := c.QuotaFields
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var (
-			path                   string
-			key                    string
-			hash                   uint64
-			at                     time.Time
-			mono                   int64
-			shard                  *replicaShard
-			of                     *replicaOf
-			remaining, reset, more int64
-			h                      http.Header
-		)
-		if metered {
-			path = r.URL.Path
-			if path == own || path == other {
-				aside.ServeHTTP(w, r)
-				return
-			}
-		}
-		if made {
-			key = keyOf(r)
-		} else {
-			key = memory.AddressIn(r.RemoteAddr)
-		}
-		if key == "" {
-			rest.ServeHTTP(w, r)
-			return
-		}
-		hash = maphash.String(seed, key) ^ salt
-		shard = shards[hash%memoShards]
-		at = time.Now()
-		if clock == nil {
-			mono = int64(at.Sub(Started) / time.Microsecond)
-		} else {
-			mono = clock()
-		}
-		remaining = -1
-		shard.mu.Lock()
-		of = shard.young[hash]
-		if of != nil && of.listed && of.open == open && of.round == round {
-			remaining, reset, more = rate.SpendReplica(&of.replica, limit, terms, mono)
-		}
-		shard.mu.Unlock()
-		if remaining < 0 {
-			decideUnheld(e, w, r, key)
-			return
-		}
-		if metered {
-			if mono%memory.TimedShare == 0 { // microseconds are random enough
-				rate.Observe(durations, time.Since(at))
-			}
-			atomic.AddInt64(allowed, 1)
-		}
-		reset = (reset + 999_999) / 1_000_000
-		more = (more + 999_999) / 1_000_000
-		h = w.Header()
-		setDecided(t, h, remaining, reset, more)
-		next.ServeHTTP(w, r)
-	})
 }
 
 // templateSeveral returns the fast path of several rules. They have one call, and each has its own entry in the memo.

@@ -188,11 +188,13 @@ func (s *Store) Reset(r *core.Rule, key string) error {
 // failed: the server may have executed it.
 func (s *Store) sendFor(script *Script, r *core.Rule, key, what string) error {
 	o := opened(r)
+	if o.sync != nil {
+		return s.eventually.byHand(script, r, key, what)
+	}
 	c := core.Check{Rule: r, Key: key, Cost: 1}
 	err := s.send(script, s.naming.key(key, o.suffix), &c, what, time.Time{}, aside)
 	s.memo.forget(s.hashOf(o, key))
 	s.lessee.forget(o, s.hashOf(o, key))
-	s.replicas.forget(s.hashOf(o, key))
 	return err
 }
 

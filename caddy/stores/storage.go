@@ -21,7 +21,7 @@ import (
 	"github.com/proxyweir/weir/core/blobstore"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
-	"github.com/proxyweir/weir/core/tally"
+	"github.com/proxyweir/weir/core/usage"
 )
 
 func init() {
@@ -43,7 +43,7 @@ type StorageStore struct {
 	// least three times the write_interval and a read_interval.
 	PurgeAge caddy.Duration `json:"purge_age,omitempty"`
 
-	// How many keys the memory holds, those of other Caddys included: from 1 to 100000000; the default is 1000000.
+	// How many keys the memory holds: from 1 to 100000000; the default is 1000000.
 	MaxKeys int `json:"max_keys,omitempty"`
 
 	// The storage module. The default is Caddy's own storage, which the global option `storage` sets.
@@ -228,7 +228,7 @@ func (u *storageUsers) newest() (certmagic.Storage, error) {
 	return u.list[len(u.list)-1].storage, nil
 }
 
-// Store implements tally.Storage.
+// Store implements blobstore.Storage.
 func (u *storageUsers) Store(ctx context.Context, name string, blob []byte) error {
 	s, err := u.newest()
 	if err != nil {
@@ -237,7 +237,7 @@ func (u *storageUsers) Store(ctx context.Context, name string, blob []byte) erro
 	return s.Store(ctx, name, blob)
 }
 
-// Load implements tally.Storage.
+// Load implements blobstore.Storage.
 func (u *storageUsers) Load(ctx context.Context, name string) ([]byte, error) {
 	s, err := u.newest()
 	if err != nil {
@@ -248,8 +248,8 @@ func (u *storageUsers) Load(ctx context.Context, name string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if info.Mode().IsRegular() && info.Size() > tally.MaxBytes {
-			return nil, fmt.Errorf("it has %d bytes; the counts of a Caddy have at most %d", info.Size(), tally.MaxBytes)
+		if info.Mode().IsRegular() && info.Size() > usage.MaxBytes {
+			return nil, fmt.Errorf("it has %d bytes; the counts of a Caddy have at most %d", info.Size(), usage.MaxBytes)
 		}
 		if !info.Mode().IsRegular() {
 			return nil, fmt.Errorf("it is no regular file: %s", info.Mode())
@@ -258,7 +258,7 @@ func (u *storageUsers) Load(ctx context.Context, name string) ([]byte, error) {
 	return s.Load(ctx, name)
 }
 
-// Delete implements tally.Storage.
+// Delete implements blobstore.Storage.
 func (u *storageUsers) Delete(ctx context.Context, name string) error {
 	s, err := u.newest()
 	if err != nil {
@@ -267,7 +267,7 @@ func (u *storageUsers) Delete(ctx context.Context, name string) error {
 	return s.Delete(ctx, name)
 }
 
-// List implements tally.Storage.
+// List implements blobstore.Storage.
 func (u *storageUsers) List(ctx context.Context, folder string, recursive bool) ([]string, error) {
 	s, err := u.newest()
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/proxyweir/weir/core/blobstore"
 	"github.com/proxyweir/weir/core/fleetclock"
 	"github.com/proxyweir/weir/core/rate"
-	"github.com/proxyweir/weir/core/replicatest"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -87,8 +86,8 @@ type fleet struct {
 	storage   *blobs
 	config    blobstore.Config
 	instances []*instance
-	judge     replicatest.Judge
-	asked     replicatest.Arrivals
+	judge     fleetclock.Judge
+	asked     fleetclock.Arrivals
 
 	admitted, unused int
 	excess, bound    int64
@@ -106,7 +105,7 @@ func newFleet(t *testing.T, limit rate.LimitConfig, read, write time.Duration) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fleet{t: t, limit: l, storage: &blobs{of: make(map[string][]byte)}, judge: replicatest.NewJudge(l)}
+	f := &fleet{t: t, limit: l, storage: &blobs{of: make(map[string][]byte)}, judge: fleetclock.NewJudge(l)}
 	f.Now = fleetclock.Start
 	f.asked.Long = (read + write).Microseconds()
 	clock := func() int64 { return f.Now }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
-
-	"github.com/proxyweir/weir/core/tally"
 )
 
 // Run reads at once, and then reads and writes at the store's intervals until ctx ends. Then it writes a last time. The first times are random, so that
@@ -24,7 +22,7 @@ func (s *Store) Run(ctx context.Context) {
 			s.round(context.WithoutCancel(ctx), func(ctx context.Context) { _ = s.Write(ctx) })
 			return
 		case <-sweep.C:
-			s.memory.Sweep() // keys that are unused again
+			s.Memory().Sweep() // keys that are unused again
 		case <-read.C:
 			s.round(ctx, func(ctx context.Context) { s.Read(ctx) })
 			read.Reset(s.config.ReadEvery)
@@ -56,7 +54,7 @@ func (s *Store) round(ctx context.Context, f func(context.Context)) {
 }
 
 // steady is a storage whose panics are errors, so that one blob keeps no other from being read.
-type steady struct{ tally.Storage }
+type steady struct{ Storage }
 
 func panicked(err *error) {
 	if p := recover(); p != nil {

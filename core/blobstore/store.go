@@ -1,35 +1,21 @@
 // Package blobstore is the store of a fleet that has no Redis, but a storage of blobs that all its instances share, such as a folder. Its consistency is
-// eventual: each instance decides by its own memory, and at intervals they tell each other what they have admitted. Package tally is the transport.
+// eventual: package eventual says how instances decide, and this package carries what they tell. Each instance has one blob, and nobody else writes it.
 //
-//	Store.Decide  decides in memory, and notes what it admits in the ledger
-//	Store.Write   tells the others
-//	Store.Read    charges the memory for what the others tell
-//	Run           does both at their intervals
-//
-// # The bound
-//
-// A decision counts everything that this instance has admitted, and what the others had written before the last read: all that is older than W + R + d. W is
-// the interval of writing, R that of reading, and d the longest that a write and a read take together. Charges that come late only make a state fuller. So
-// at any time the state that the algorithm would have, had it been charged with everything that was admitted, exceeds the limit by at most what the other
-// instances were asked for in the last W + R + d; and by N−1 times the limit, since no instance by itself admits more than the limit. While the storage
-// fails, instances decide by what they know, and only the second bound holds.
-//
-// What the others have probably been admitted since, by the rate of late, is kept free besides: it is not charged. That lowers the usual excess, and not the
-// bound.
+//	Store.Write  tells the others
+//	Store.Read   hears what the others tell
+//	Store.Run    does both at their intervals
 package blobstore
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/eventual"
 	"github.com/proxyweir/weir/core/rate"
-	"github.com/proxyweir/weir/core/tally"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -43,7 +29,7 @@ const (
 
 // Config configures New.
 type Config struct {
-	Storage tally.Storage
+	Storage Storage
 	Folder  string // in which the blobs are
 
 	ReadEvery  time.Duration // how often others' blobs are read; 0 means DefaultInterval
@@ -55,7 +41,7 @@ type Config struct {
 
 	Patience time.Duration // how long the storage may take for a round of reading or writing; 0 means DefaultPatience
 
-	MaxKeys int // that the memory holds, those of others included; 0 means core.DefaultMaxKeys
+	MaxKeys int // that the memory holds; 0 means memory.DefaultMaxKeys
 
 	Clock func() int64 // the wall clock in microseconds since the Unix epoch; nil: the system's
 	Mono  func() int64 // a clock in microseconds that never steps back; nil: the system's
@@ -69,35 +55,22 @@ type Config struct {
 
 // Store is a core.Store. New makes it. It is safe for concurrent use.
 type Store struct {
-	memory   *memory.Store
-	exchange *tally.Exchange
-	config   Config
-	flows    flows
+	*eventual.Store
 
-	mu      sync.Mutex
-	rules   map[ruleID]*opened
-	pending map[tally.Slot]int64 // what others have admitted under rules that are not open here
+	exchange *exchange
+	config   Config
 
 	going   sync.Mutex // held while blobs are read or written
 	trouble string     // of the last write
 
 	stats struct {
-		written, writeFailed, read, readTroubles, purged, untold atomic.Int64
-		instances                                                atomic.Int64
-		readAt                                                   atomic.Int64 // when the blobs were read last, by Mono, plus 1; 0: never
-		failing, blind                                           atomic.Bool  // the last write has failed; the folder could not be listed
-		stuck                                                    atomic.Bool  // a round does not end, though it was told to
-		since                                                    atomic.Int64 // when the first admission came that is not written yet, by Mono, plus 1; 0: all is written
+		written, writeFailed, read, readTroubles, purged atomic.Int64
+		instances                                        atomic.Int64
+		readAt                                           atomic.Int64 // when the blobs were read last, by Mono, plus 1; 0: never
+		failing, blind                                   atomic.Bool  // the last write has failed; the folder could not be listed
+		stuck                                            atomic.Bool  // a round does not end, though it was told to
+		since                                            atomic.Int64 // when the first admission came that is not written yet, by Mono, plus 1; 0: all is written
 	}
-}
-
-// ruleID is the first part of the keys of a rule.
-type ruleID [6]byte
-
-// opened is what the store keeps of an identity.
-type opened struct {
-	digest [sha256.Size]byte // of the identity
-	rules  []*core.Rule
 }
 
 // New returns a store of a new instance.
@@ -113,28 +86,22 @@ func New(c Config) (*Store, error) {
 	if c.PurgeAge == 0 {
 		c.PurgeAge = DefaultPurgeAge
 	}
-	c.PurgeAge = max(c.PurgeAge, 3*c.WriteEvery+c.ReadEvery, time.Second)
-	if c.Clock == nil {
-		c.Clock = func() int64 { return time.Now().UnixMicro() }
+	for _, least := range []time.Duration{3*c.WriteEvery + c.ReadEvery, time.Second} {
+		if c.PurgeAge < least {
+			c.PurgeAge = least
+		}
+	}
+	if c.Patience == 0 {
+		c.Patience = DefaultPatience
 	}
 	if c.Mono == nil {
 		start := time.Now()
 		c.Mono = func() int64 { return time.Since(start).Microseconds() }
 	}
-	if c.Patience == 0 {
-		c.Patience = DefaultPatience
-	}
-	exchange, err := tally.New(steady{c.Storage}, c.Folder, c.PurgeAge)
-	if err != nil {
-		return nil, err
-	}
-	return &Store{
-		memory:   memory.New(memory.Config{MaxKeys: c.MaxKeys, Clock: c.Clock}),
-		exchange: exchange,
-		config:   c,
-		rules:    make(map[ruleID]*opened),
-		pending:  make(map[tally.Slot]int64),
-	}, nil
+	s := &Store{config: c, Store: eventual.New(eventual.Config{MaxKeys: c.MaxKeys, Clock: c.Clock, Read: c.ReadEvery, Write: c.WriteEvery})}
+	exchange, err := newExchange(&s.Ledger, &s.Others, steady{c.Storage}, c.Folder, c.PurgeAge)
+	s.exchange = exchange
+	return s, err
 }
 
 // Delay returns how old a decision's knowledge of other instances may be, apart from the time that the storage takes: the sum of both intervals.
@@ -172,144 +139,29 @@ func (s *Store) Open(r *core.Rule) error {
 	if err := s.Fits(r); err != nil {
 		return err
 	}
-	if err := s.memory.Open(r); err != nil {
-		return err
-	}
-	digest := sha256.Sum256([]byte(r.Identity))
-	id := ruleID(digest[:len(ruleID{})])
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o := s.rules[id]
-	if o == nil {
-		o = &opened{digest: digest}
-		s.rules[id] = o
-	}
-	r.Keep(o)
-	o.rules = append(o.rules, r)
-	for slot, units := range s.pending {
-		if idOf(slot.Key) == id {
-			delete(s.pending, slot)
-			s.charge(r, slot, units)
-		}
-	}
-	return nil
+	return s.Store.Open(r)
 }
-
-// Release implements core.Store.
-func (s *Store) Release(r *core.Rule) {
-	s.mu.Lock()
-	o := r.Kept().(*opened)
-	for i := range o.rules {
-		if o.rules[i] == r {
-			o.rules = append(o.rules[:i:i], o.rules[i+1:]...)
-			break
-		}
-	}
-	if len(o.rules) == 0 {
-		delete(s.rules, ruleID(o.digest[:len(ruleID{})]))
-	}
-	s.mu.Unlock()
-	s.memory.Release(r)
-}
-
-func idOf(k tally.Key) ruleID { return ruleID(k[:len(ruleID{})]) }
-
-// key returns what a client's key under the rule is called in blobs, and in the memory.
-func (o *opened) key(key string) tally.Key {
-	var space [256]byte
-	sum := sha256.Sum256(append(append(space[:0], o.digest[:]...), key...))
-	var k tally.Key
-	copy(k[copy(k[:], o.digest[:len(ruleID{})]):], sum[:])
-	return k
-}
-
-// scratch is what a decision needs for each of its checks.
-type scratch struct {
-	names  []string // the clients' keys
-	keys   []tally.Key
-	beside []int64
-}
-
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // Decide implements core.Store. It never fails.
 func (s *Store) Decide(checks []core.Check, peek bool) error {
-	w := scratches.Get().(*scratch)
-	w.names, w.keys, w.beside = w.names[:0], w.keys[:0], w.beside[:0]
-	guesses := false
-	for i := range checks {
-		c := &checks[i]
-		key := c.Rule.Kept().(*opened).key(c.Key)
-		units := s.flows.probable(key, c.Rule.Limit, s.config.Clock)
-		guesses = guesses || units > 0
-		w.names, w.keys, w.beside = append(w.names, c.Key), append(w.keys, key), append(w.beside, units)
-		c.Key = string(key[:])
+	_ = s.Store.Decide(checks, peek)
+	if !peek && s.stats.since.Load() == 0 {
+		for i := range checks {
+			if checks[i].Decision.Allowed {
+				s.stats.since.CompareAndSwap(0, s.config.Mono()+1)
+			}
+		}
 	}
-	if guesses {
-		s.memory.DecideBeside(checks, w.beside, peek)
-	} else {
-		s.memory.Decide(checks, peek)
-	}
-	admits := !peek
-	for i := range checks {
-		c := &checks[i]
-		c.Key = w.names[i]
-		admits = admits && (c.Decision.Allowed || c.Rule.Shadow)
-	}
-	if admits {
-		s.note(checks, w.keys)
-	}
-	clear(w.names)
-	scratches.Put(w)
 	return nil
 }
-
-// note notes what was admitted in the ledger.
-func (s *Store) note(checks []core.Check, keys []tally.Key) {
-	now := s.config.Clock()
-	for i := range checks {
-		c := &checks[i]
-		if !c.Decision.Allowed || c.Cost < 1 {
-			continue
-		}
-		slot := rate.SlotOf(c.Rule.Limit, now, s.config.WriteEvery.Microseconds())
-		if slot.Start < 0 || !s.exchange.Ledger.Add(tally.Slot{Key: keys[i], Start: slot.Start, End: slot.End}, c.Cost) {
-			s.stats.untold.Add(c.Cost)
-		}
-	}
-	if s.stats.since.Load() == 0 {
-		s.stats.since.CompareAndSwap(0, s.config.Mono()+1)
-	}
-}
-
-// Settle implements core.Store. No rule of the store reserves anything.
-func (s *Store) Settle(reservations []core.Reservation) error { return nil }
-
-// Block implements core.Store, for this instance alone.
-func (s *Store) Block(r *core.Rule, key string, duration int64) error {
-	k := r.Kept().(*opened).key(key)
-	return s.memory.Block(r, string(k[:]), duration)
-}
-
-// Carry implements core.Store. A key has another name under another identity, so blocks end with it.
-func (s *Store) Carry(from, to *core.Rule, done func()) { done() }
-
-// Reset implements core.Store, for this instance alone. Others still count what it has told them.
-func (s *Store) Reset(r *core.Rule, key string) error {
-	k := r.Kept().(*opened).key(key)
-	s.flows.forget(k)
-	return s.memory.Reset(r, string(k[:]))
-}
-
-// Now implements core.Store.
-func (s *Store) Now() int64 { return s.memory.Now() }
 
 // Write writes this instance's counts, if there is news. ctx bounds the time that the storage may take.
 func (s *Store) Write(ctx context.Context) error {
 	s.going.Lock()
 	defer s.going.Unlock()
 	since := s.stats.since.Swap(0)
-	err := s.exchange.Write(ctx, s.config.Clock(), s.config.Mono())
+	s.Collect()
+	err := s.exchange.Write(ctx, s.Now(), s.config.Mono())
 	if err == nil {
 		s.stats.written.Store(int64(s.exchange.Written()))
 		s.stats.failing.Store(false)
@@ -338,8 +190,7 @@ func (s *Store) tell(err error) {
 func (s *Store) Read(ctx context.Context) {
 	s.going.Lock()
 	defer s.going.Unlock()
-	now := s.config.Clock()
-	news := s.exchange.Read(ctx, now, s.config.Mono())
+	news := s.exchange.Read(ctx, s.Now(), s.config.Mono())
 	s.stats.read.Add(1)
 	s.stats.readTroubles.Store(int64(s.exchange.Damaged()))
 	s.stats.instances.Store(int64(s.exchange.Others()))
@@ -356,31 +207,7 @@ func (s *Store) Read(ctx context.Context) {
 			s.config.Purged(name)
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	admitted := make(map[tally.Key]int64, len(news.Counts))
-	for _, c := range news.Counts {
-		o := s.rules[idOf(c.Key)]
-		if o == nil {
-			if _, has := s.pending[c.Slot]; has || len(s.pending) < tally.MaxCounts {
-				s.pending[c.Slot] += c.Units
-			}
-			continue
-		}
-		s.charge(o.rules[0], c.Slot, c.Units)
-		admitted[c.Key] += c.Units
-	}
-	for slot := range s.pending {
-		if slot.End <= now {
-			delete(s.pending, slot)
-		}
-	}
-	s.flows.learn(s, admitted, now)
-}
-
-// charge charges the memory for what another instance has admitted.
-func (s *Store) charge(r *core.Rule, slot tally.Slot, units int64) {
-	s.memory.ChargeSlot(r, string(slot.Key[:]), rate.Slot{Start: slot.Start, End: slot.End}, units)
+	s.Hear(&news)
 }
 
 // ReadAge returns how long ago, in microseconds, the counts of others were read; -1: never.
@@ -389,7 +216,7 @@ func (s *Store) ReadAge() int64 {
 	if at == 0 {
 		return -1
 	}
-	return max(s.config.Mono()-at+1, 0)
+	return rate.AtLeast(s.config.Mono()-at+1, 0)
 }
 
 // Stats is the result of Store.Stats.
@@ -416,26 +243,26 @@ func (s *Store) Stats() Stats {
 		Failing:   s.stats.failing.Load() || s.stats.blind.Load() || s.stats.stuck.Load(),
 		Read:      s.stats.read.Load(),
 		Purged:    s.stats.purged.Load(),
-		Untold:    s.stats.untold.Load(),
-		Keys:      s.memory.Stats().Keys,
+		Untold:    s.Untold(),
+		Keys:      s.Memory().Stats().Keys,
 	}
 	if since := s.stats.since.Load(); since > 0 {
-		st.Age = max(s.config.Mono()-since+1, 1)
+		st.Age = rate.AtLeast(s.config.Mono()-since+1, 1)
 	}
 	return st
 }
 
 // Add adds the numbers of another store. The age is that of the older one, and both may see the same other instances.
 func (s *Stats) Add(o Stats) {
-	s.Instances = max(s.Instances, o.Instances)
-	s.Damaged = max(s.Damaged, o.Damaged)
+	s.Instances = rate.AtLeast(s.Instances, o.Instances)
+	s.Damaged = rate.AtLeast(s.Damaged, o.Damaged)
 	s.Written += o.Written
 	s.Failed += o.Failed
 	s.Read += o.Read
 	s.Purged += o.Purged
 	s.Untold += o.Untold
 	s.Failing = s.Failing || o.Failing
-	s.Age = max(s.Age, o.Age)
+	s.Age = rate.AtLeast(s.Age, o.Age)
 	s.Keys += o.Keys
 }
 

@@ -1,4 +1,4 @@
-// Package fleetclock has the virtual clock of simulated fleets: core/leasetest and core/replicatest play by it.
+// Package fleetclock has the virtual clock of simulated fleets, and who judges what they admit.
 package fleetclock
 
 import "container/heap"
@@ -27,7 +27,7 @@ func (c *Clock) Until(now int64) {
 		c.Now = e.at
 		e.do()
 	}
-	c.Now = now
+	c.Now = max(c.Now, now) // what happened may have moved it on further
 }
 
 type event struct {

@@ -33,6 +33,10 @@ type Config struct {
 	Clock func() int64
 
 	Index Index
+
+	// Ahead is by how many microseconds another clock is ahead of the wall clock, which the store goes by then: see package eventual. It may change;
+	// functions of sync/atomic read it. nil: the store goes by Clock.
+	Ahead *int64
 }
 
 // Store is the Store of one process. New makes it. It is safe for concurrent use.
@@ -52,6 +56,7 @@ type Store struct {
 	clock  func() int64
 
 	ownClock func() int64 // Config.Clock
+	ahead    *int64       // Config.Ahead
 
 	maxKeys atomic.Int64
 
@@ -71,6 +76,8 @@ type Store struct {
 	spared    atomic.Int64  // evictions that do not look far: see looksFar
 	inVain    atomic.Int64  // spared, after it was in vain the last time
 	tickets   atomic.Uint64 // the last ticket of a reservation
+
+	untolds untolds
 }
 
 // space is the state of a rule. Its keys have its salt in their hashes, and its number as their owner.
@@ -100,10 +107,14 @@ func New(c Config) *Store {
 		clock: c.Clock,
 
 		ownClock: c.Clock,
+		ahead:    c.Ahead,
 		byName:   make(map[string]*space),
 	}
 	if m.clock == nil {
 		m.clock = wallClock
+	}
+	if own := m.clock; c.Ahead != nil {
+		m.clock = func() int64 { return own() + atomic.LoadInt64(c.Ahead) }
 	}
 	if c.MaxKeys <= 0 {
 		c.MaxKeys = DefaultMaxKeys
@@ -119,6 +130,11 @@ func New(c Config) *Store {
 		m.mapped = true
 		for i := range m.shards {
 			m.shards[i].index = make(map[uint64]int)
+			m.shards[i].fast = m.shards[i].index
+			if c.Ahead != nil {
+				m.shards[i].fast = make(map[uint64]int)
+				m.shards[i].admitted = make([]int64, 0, 8)
+			}
 			m.ways = append(m.ways, &m.shards[i])
 		}
 	}

@@ -117,6 +117,11 @@ func (m *Store) shrink(s *shard) {
 		s.cursor = 0
 		if s.index != nil {
 			s.index = make(map[uint64]int)
+			s.fast = s.index
+			if s.admitted != nil {
+				s.fast = make(map[uint64]int)
+				s.admitted = make([]int64, 0, 8)
+			}
 		}
 		return
 	}

@@ -45,6 +45,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 	seed := e.seed
 	salt := e.salt
 	clock := e.clock
+	ahead := e.ahead
+	tells := ahead != nil
 	limit := e.limit
 	rest := c.Rest
 	settling := newSettling(e, c)
@@ -113,10 +115,14 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				timed.ServeHTTP(w, r)
 				return
 			}
-			i, ok = s.index[hash]
+			i, ok = s.fast[hash]
 			if !ok {
 				i = -1
 				goto rare
+			}
+			if tells {
+				now += atomic.LoadInt64(ahead)
+				s.admitted[i]++
 			}
 		again:
 			state = &s.slots[i].state
@@ -233,10 +239,14 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				timed.ServeHTTP(w, r)
 				return
 			}
-			i, ok = s.index[hash]
+			i, ok = s.fast[hash]
 			if !ok {
 				i = -1
 				goto rare
+			}
+			if tells {
+				now += atomic.LoadInt64(ahead)
+				s.admitted[i]++
 			}
 		again:
 			state = &s.slots[i].state
@@ -339,10 +349,14 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				timed.ServeHTTP(w, r)
 				return
 			}
-			i, ok = s.index[hash]
+			i, ok = s.fast[hash]
 			if !ok {
 				i = -1
 				goto rare
+			}
+			if tells {
+				now += atomic.LoadInt64(ahead)
+				s.admitted[i]++
 			}
 		again:
 			state = &s.slots[i].state
@@ -450,10 +464,14 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				timed.ServeHTTP(w, r)
 				return
 			}
-			i, ok = s.index[hash]
+			i, ok = s.fast[hash]
 			if !ok {
 				i = -1
 				goto rare
+			}
+			if tells {
+				now += atomic.LoadInt64(ahead)
+				s.admitted[i]++
 			}
 		again:
 			state = &s.slots[i].state
@@ -582,10 +600,14 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				timed.ServeHTTP(w, r)
 				return
 			}
-			i, ok = s.index[hash]
+			i, ok = s.fast[hash]
 			if !ok {
 				i = -1
 				goto rare
+			}
+			if tells {
+				now += atomic.LoadInt64(ahead)
+				s.admitted[i]++
 			}
 		again:
 			state = &s.slots[i].state

@@ -19,6 +19,13 @@ func settleTokenBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 		retry, reset         int64
 		elapsed, level, over int64
 	)
+	if f.tells {
+		if i < 0 {
+			s.mu.Unlock()
+			goto rest
+		}
+		s.admitted[i]--
+	}
 	if i < 0 {
 		i = settleNew(f, s, now, hash, key, w, r)
 
@@ -67,6 +74,13 @@ func settleLeakyBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 		retry, reset                int64
 		elapsed, level, over, queue int64
 	)
+	if f.tells {
+		if i < 0 {
+			s.mu.Unlock()
+			goto rest
+		}
+		s.admitted[i]--
+	}
 	if i < 0 {
 		i = settleNew(f, s, now, hash, key, w, r)
 
@@ -119,6 +133,13 @@ func settleFixedWindow(f *settling, s *shard, i int, now int64, hash uint64, key
 		retry, reset int64
 		start        int64
 	)
+	if f.tells {
+		if i < 0 {
+			s.mu.Unlock()
+			goto rest
+		}
+		s.admitted[i]--
+	}
 	if i < 0 {
 		i = settleNew(f, s, now, hash, key, w, r)
 
@@ -162,6 +183,13 @@ func settleSlidingWindowLog(f *settling, s *shard, i int, now int64, hash uint64
 		log          *rate.EventLog
 		tick, over   int64
 	)
+	if f.tells {
+		if i < 0 {
+			s.mu.Unlock()
+			goto rest
+		}
+		s.admitted[i]--
+	}
 	if i < 0 {
 		i = settleNew(f, s, now, hash, key, w, r)
 
@@ -201,6 +229,9 @@ func settleSlidingWindowLog(f *settling, s *shard, i int, now int64, hash uint64
 rare:
 
 	if readyIn(f, s, i, now) {
+		if f.tells {
+			s.admitted[i]++
+		}
 		return i
 	}
 
@@ -221,6 +252,13 @@ func settleSlidingWindowCounter(f *settling, s *shard, i int, now int64, hash ui
 		retry, reset                          int64
 		left, previous, current, weighs, room int64
 	)
+	if f.tells {
+		if i < 0 {
+			s.mu.Unlock()
+			goto rest
+		}
+		s.admitted[i]--
+	}
 	if i < 0 {
 		i = settleNew(f, s, now, hash, key, w, r)
 
@@ -266,6 +304,9 @@ func settleSlidingWindowCounter(f *settling, s *shard, i int, now int64, hash ui
 rare:
 
 	if readyIn(f, s, i, now) {
+		if f.tells {
+			s.admitted[i]++
+		}
 		return i
 	}
 

@@ -44,6 +44,8 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 	seed := e.seed
 	salt := e.salt
 	clock := e.clock
+	ahead := e.ahead
+	tells := ahead != nil
 	limit := e.limit
 	rest := c.Rest
 	settling := newSettling(e, c)
@@ -91,10 +93,14 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 			timed.ServeHTTP(w, r)
 			return
 		}
-		i, ok = s.index[hash]
+		i, ok = s.fast[hash]
 		if !ok {
 			i = -1
 			goto rare
+		}
+		if tells {
+			now += atomic.LoadInt64(ahead)
+			s.admitted[i]++
 		}
 	again:
 		state = &s.slots[i].state
@@ -155,6 +161,13 @@ func templateSettle(f *settling, s *shard, i int, now int64, hash uint64, key st
 		g            *Refuser
 		retry, reset int64
 	)
+	if f.tells {
+		if i < 0 {
+			s.mu.Unlock()
+			goto rest
+		}
+		s.admitted[i]--
+	}
 	if i < 0 {
 		i = settleNew(f, s, now, hash, key, w, r)
 		if f.limit.Ages {
@@ -183,6 +196,9 @@ func templateSettle(f *settling, s *shard, i int, now int64, hash uint64, key st
 rare:
 	if l.Ages {
 		if readyIn(f, s, i, now) {
+			if f.tells {
+				s.admitted[i]++
+			}
 			return i
 		}
 	}

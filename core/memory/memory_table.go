@@ -28,8 +28,11 @@ type shard struct {
 	freeLogs  []int    // numbers of logs that no key has
 
 	index    map[uint64]int
+	fast     map[uint64]int      // the same as index; of a store that tells, the keys that the fast path may admit
 	accounts map[uint64]*account // by hash, for keys with the mark accounted
-	_        [24]byte            // pads to three cache lines, so that the locks of neighbours do not share one
+	untold   map[uint64]*Untold  // by hash
+	admitted []int64             // what the fast path has admitted, by slot; only of a store that tells
+	_        [48]byte            // pads to four cache lines, so that the locks of neighbours do not share one
 }
 
 // slot holds a key's State and its hash, which is 0 in a free slot.
@@ -142,6 +145,9 @@ func placeKey(m *Store, s *shard, h uint64) int {
 		s.index[h] = i
 		s.slots = append(s.slots, slot{hash: h})
 		s.owners = append(s.owners, 0)
+		if s.admitted != nil {
+			s.admitted = append(s.admitted, 0)
+		}
 		return i
 	}
 	for {
@@ -179,6 +185,9 @@ func removeKey(m *Store, s *shard, i int) *space {
 	}
 	if s.index != nil {
 		last := len(s.slots) - 1
+		if s.admitted != nil {
+			s.forgetFast(i, last)
+		}
 		delete(s.index, s.slots[i].hash)
 		if i != last {
 			s.slots[i] = s.slots[last]

@@ -186,11 +186,12 @@ type settling struct {
 	watched string // of the ServeConfig, as noticed; no request has the field "", so that these are not asked
 	noticed *atomic.Bool
 	refuser *Refuser // nil: it leaves all rejections to the rest
+	tells   bool     // it counts what is admitted, and leaves keys that are not fast to the rest: see Untold
 }
 
 // newSettling prepares what a fast path does with requests that it does not allow at once.
 func newSettling(e *FastPath, c *ServeConfig) *settling {
-	f := &settling{memory: e.memory, space: e.space, limit: e.limit, rest: c.Rest, watched: c.Watched, noticed: c.Noticed}
+	f := &settling{memory: e.memory, space: e.space, limit: e.limit, rest: c.Rest, watched: c.Watched, noticed: c.Noticed, tells: e.ahead != nil}
 	if c.Refusal != nil && !e.countRejected {
 		f.refuser = NewRefuser(c.QuotaFields, c.Refusal)
 	}

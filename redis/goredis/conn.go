@@ -187,7 +187,7 @@ func (c *conn) send(batch []*flight) {
 func (c *conn) exchange(g *group, last bool) []group {
 	ctx := context.Background()
 	pipe := g.patient().Pipeline()
-	commands := make([]*goredis.IntSliceCmd, len(g.flights))
+	commands := make([]goredis.Cmder, len(g.flights))
 	var sources []*redis.Script // whose source is in this pipeline already: once per script is enough to load it
 	for i, f := range g.flights {
 		if g.asking {
@@ -206,12 +206,11 @@ func (c *conn) exchange(g *group, last bool) []group {
 	}
 	var again []group
 	for i, f := range g.flights {
-		reply, err := commands[i].Result()
-		if err == nil && reply == nil {
+		err := f.take(commands[i])
+		if errors.Is(err, errNoReply) && failure != nil {
 			err = failure // of the whole pipeline, such as a wrong password: the commands were not sent, and have no error
 		}
 		if err == nil {
-			f.call.Reply = append(f.call.Reply[:0], reply...)
 			f.call.Asked = g.asking
 			f.land(nil)
 			continue
@@ -230,6 +229,33 @@ func (c *conn) exchange(g *group, last bool) []group {
 	return again
 }
 
+var errNoReply = errors.New("redis: no reply")
+
+// take takes over the reply to the flight's command.
+func (f *flight) take(command goredis.Cmder) error {
+	switch command := command.(type) {
+	case *goredis.IntSliceCmd:
+		reply, err := command.Result()
+		if err != nil {
+			return err
+		}
+		f.call.Reply = append(f.call.Reply[:0], reply...)
+		if reply == nil {
+			return errNoReply
+		}
+	case *goredis.StringSliceCmd:
+		reply, err := command.Result()
+		if err != nil {
+			return err
+		}
+		f.call.Texts = reply
+		if reply == nil {
+			return errNoReply
+		}
+	}
+	return nil
+}
+
 // patient returns the group's client, which waits for replies as long as the most patient of the group's calls.
 func (g *group) patient() *goredis.Client {
 	timeout := g.client.Options().ReadTimeout
@@ -246,7 +272,7 @@ func (g *group) patient() *goredis.Client {
 }
 
 // execute sends a pipeline and reads the replies. If a reply is not RESP, go-redis may panic: then all the commands get an error.
-func execute(ctx context.Context, pipe goredis.Pipeliner, commands []*goredis.IntSliceCmd) (err error) {
+func execute(ctx context.Context, pipe goredis.Pipeliner, commands []goredis.Cmder) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("reading the reply: %v", p)
@@ -317,7 +343,7 @@ func add(groups []group, next group, f *flight) []group {
 
 // command returns the flight's call as a command. If the server did not know the script, the command has its source, and the server keeps
 // that.
-func (f *flight) command(ctx context.Context) *goredis.IntSliceCmd {
+func (f *flight) command(ctx context.Context) goredis.Cmder {
 	args := make([]any, 0, 3+len(f.call.Keys)+len(f.call.Args))
 	if f.source {
 		args = append(args, "eval", f.call.Script.Source)
@@ -331,6 +357,9 @@ func (f *flight) command(ctx context.Context) *goredis.IntSliceCmd {
 	}
 	for _, arg := range f.call.Args {
 		args = append(args, arg)
+	}
+	if f.call.Script.Texts {
+		return goredis.NewStringSliceCmd(ctx, args...)
 	}
 	return goredis.NewIntSliceCmd(ctx, args...)
 }

@@ -627,7 +627,7 @@ func cut(text string, size int) []string {
 }
 
 // play makes five calls wait for their replies, reads the pieces, and returns the results of the calls.
-func play(t *testing.T, pieces []string) string {
+func play(t *testing.T, pieces []string, script *redis.Script) string {
 	t.Helper()
 	c := newConn(Config{Timeout: time.Minute, ReadTimeout: time.Minute}, "", time.Now())
 	defer c.cancel()
@@ -637,7 +637,11 @@ func play(t *testing.T, pieces []string) string {
 	var list []*flight
 	for i := 0; i < 5; i++ {
 		f := &flight{call: &redis.Call{Reply: make([]int64, 1, 2)}, deadline: time.Hour, done: make(chan struct{}, 1)}
+		if i == 1 || i == 3 {
+			f.call.Script = script
+		}
 		if i == 2 { // its caller has left
+			f.left = &redis.Call{Script: script}
 			f.call = nil
 		}
 		if l.last == nil {
@@ -662,6 +666,8 @@ func play(t *testing.T, pieces []string) string {
 		}
 		if f.err != nil {
 			fmt.Fprintf(&b, "%v; ", f.err)
+		} else if f.call.Script != nil {
+			fmt.Fprintf(&b, "%q; ", f.call.Texts)
 		} else {
 			fmt.Fprintf(&b, "%v; ", f.call.Reply)
 			if len(f.call.Reply) > mostNumbers {
@@ -686,7 +692,26 @@ func TestRepliesThatComeInPieces(t *testing.T) {
 		{"*2\r\n:1\r\n", lost + lost + lost + lost},
 	} {
 		for size := 1; size <= len(test.stream)+1; size++ {
-			if got := play(t, cut(test.stream, size)); got != test.want {
+			if got := play(t, cut(test.stream, size), nil); got != test.want {
+				t.Errorf("%q in pieces of %d:\n got %s\nwant %s", test.stream, size, got, test.want)
+			}
+		}
+	}
+}
+
+// The second call and the two behind it are of a script that replies with texts, which may have any bytes.
+func TestTextsThatComeInPieces(t *testing.T) {
+	t.Parallel()
+	const lost = "redis: not available: the client is closed; "
+	for _, test := range []struct{ stream, want string }{
+		{"+1\r\n*3\r\n$2\r\n\r\n\r\n$0\r\n\r\n$6\r\na\n$*+:\r\n*1\r\n$1\r\nx\r\n*2\r\n$1\r\ny\r\n$1\r\nz\r\n+5\r\n", `[1]; ["\r\n" "" "a\n$*+:"]; ["y" "z"]; [5]; `},
+		{"+1\r\n*0\r\n-ERR no\r\n*0\r\n+5\r\n", "[1]; []; []; [5]; "},
+		{"+1\r\n*2\r\n$1\r\na\r\n", "[1]; " + lost + lost + lost},
+		{"+1\r\n*1\r\n:1\r\n+3\r\n", "[1]; " + lost + lost + lost},
+		{"+1\r\n*1\r\n$99999999999\r\n", "[1]; " + lost + lost + lost},
+	} {
+		for size := 1; size <= len(test.stream)+1; size++ {
+			if got := play(t, cut(test.stream, size), &redis.Script{Texts: true}); got != test.want {
 				t.Errorf("%q in pieces of %d:\n got %s\nwant %s", test.stream, size, got, test.want)
 			}
 		}

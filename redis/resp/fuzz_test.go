@@ -16,14 +16,20 @@ import (
 // little memory is allocated.
 func FuzzReply(f *testing.F) {
 	for _, junk := range malformed {
-		f.Add(junk, 3)
+		f.Add(junk, 3, false)
+		f.Add(junk, 3, true)
 	}
-	f.Add("*3\r\n:1\r\n:2\r\n:3\r\n+4 5 6\r\n-ERR x\r\n-READONLY y\r\n-NOSCRIPT z\r\n", 5)
-	f.Add(strings.Repeat("*1\r\n", 10_000), 7)
-	f.Fuzz(func(t *testing.T, stream string, size int) {
+	f.Add("*3\r\n:1\r\n:2\r\n:3\r\n+4 5 6\r\n-ERR x\r\n-READONLY y\r\n-NOSCRIPT z\r\n", 5, false)
+	f.Add("+1\r\n*2\r\n$3\r\na\r\n\r\n$0\r\n\r\n+2\r\n", 2, true)
+	f.Add(strings.Repeat("*1\r\n", 10_000), 7, false)
+	f.Fuzz(func(t *testing.T, stream string, size int, texts bool) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		whole := play(t, []string{stream})
+		var script *redis.Script
+		if texts {
+			script = &redis.Script{Texts: true}
+		}
+		whole := play(t, []string{stream}, script)
 		runtime.ReadMemStats(&after)
 		if most := uint64(1<<20 + 100*len(stream)); after.TotalAlloc-before.TotalAlloc > most {
 			t.Errorf("%d bytes were allocated for %d", after.TotalAlloc-before.TotalAlloc, len(stream))
@@ -31,7 +37,7 @@ func FuzzReply(f *testing.F) {
 		if size < 1 || len(stream)/size > 2000 {
 			return
 		}
-		if got := play(t, cut(stream, size)); got != whole {
+		if got := play(t, cut(stream, size), script); got != whole {
 			t.Errorf("in pieces of %d:\n%s\nas a whole:\n%s", size, got, whole)
 		}
 	})

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -79,7 +80,7 @@ func read(c *conn, l *link) {
 	err = replies(c, l)
 }
 
-// replies reads replies, each of which ends the next flight, and returns why there are no more. A reply is an array of numbers, a line that
+// replies reads replies, each of which ends the next flight, and returns why there are no more. A reply is an array of numbers or texts, a line that
 // numbersOf reads, or an error. After anything else the connection is unusable.
 //
 // The function is long and calls few others, since every request needs it, and an interpreter allocates variables with each call.
@@ -132,6 +133,18 @@ func replies(c *conn, l *link) error {
 				if want > 0 {
 					continue
 				}
+			} else if kind == '*' && wantsTexts(callOf(f)) {
+				texts, behind, err := readTexts(c, l, line, strings.Join(lines[i+1:], "\r\n"))
+				if err != nil {
+					return err
+				}
+				if f = l.first; f.call != nil { // its caller may have left meanwhile
+					f.call.Texts = texts
+				}
+				reply = nil
+				lines = strings.Split(behind, "\r\n")
+				last = len(lines) - 1
+				i = -1
 			} else if kind == '*' {
 				n, err := strconv.Atoi(line[1:])
 				if err != nil || n < 0 || n > mostNumbers {
@@ -182,6 +195,53 @@ func replies(c *conn, l *link) error {
 		}
 	}
 }
+
+// readTexts reads a list of texts, which begins with that line. text is what was read behind the line; readTexts returns what it has read behind the list.
+func readTexts(c *conn, l *link, line, text string) ([]string, string, error) {
+	var texts []string
+	left, err := strconv.Atoi(line[1:])
+	if err != nil || left < 0 || left > mostNumbers {
+		return nil, "", errMalformed(line)
+	}
+	have := []byte(text)
+	buffer := make([]byte, largestBuffer)
+	need := 0 // how many bytes the next text takes, with its end; 0: that is not known yet
+	for left > 0 {
+		if need == 0 {
+			if at := bytes.IndexByte(have, '\n'); at >= 0 {
+				n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(string(have[:at]), "$"), "\r"))
+				if err != nil || have[0] != '$' || n < 0 || n > longestText {
+					return nil, "", errMalformed(string(have[:at]))
+				}
+				have = have[at+1:]
+				need = n + 2
+			} else if len(have) > longestLine {
+				return nil, "", errMalformed(string(have))
+			}
+		}
+		if need > 0 && len(have) >= need {
+			texts = append(texts, string(have[:need-2]))
+			have = have[need:]
+			need = 0
+			left--
+			continue
+		}
+		if need == 0 && bytes.IndexByte(have, '\n') >= 0 {
+			continue
+		}
+		size, failure := l.net.Read(buffer)
+		have = append(have, buffer[:size]...)
+		if size == 0 && errors.Is(failure, os.ErrDeadlineExceeded) {
+			failure = seeToLate(c, l)
+		}
+		if size == 0 && failure != nil {
+			return nil, "", failure
+		}
+	}
+	return texts, string(have), nil
+}
+
+func wantsTexts(call *redis.Call) bool { return call.Script != nil && call.Script.Texts }
 
 // callOf returns the call of a flight, whether its caller has left or not.
 func callOf(f *flight) *redis.Call {

@@ -11,6 +11,7 @@ import (
 const (
 	longestLine = 8 << 10 // a longer line is not the reply of a script
 	mostNumbers = 1024
+	longestText = 32 << 20
 )
 
 // prove notes that a connection has brought a decision.

@@ -6,7 +6,6 @@
 -- evaluate: as decide, in scripts of rules with an overflow policy.
 -- refund: sets value to the state in v without a charge of that cost, made at the time charged.
 -- settle, window, lend: see lease.lua. Only an algorithm with a queue may lack them, and has no leases then.
--- late, state: see replicas.lua. Only an algorithm with a queue may lack state, and has no replicas then.
 
 --#part read
 
@@ -17,7 +16,4 @@ if v and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('G
 
 --#part evaluate
 --#put .decide
---#end
-
---#part late
 --#end

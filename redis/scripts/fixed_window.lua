@@ -74,7 +74,3 @@ here, ends = from, to
 
 --#put lease.charge
 --#end
-
---#part state
-one, two = from, count
---#end

@@ -204,12 +204,3 @@ end
 break
 --#end
 end
-
---#part state
-
-do
-	one = size + added - dead + held
-	local over = math.max(one - R, 0)
-	if over < size + added - dead then two = expiry(dead + over) elseif held > 0 then two = heldUntil - now end
-end
---#end

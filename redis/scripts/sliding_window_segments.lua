@@ -109,9 +109,3 @@ here, ends = from, from + X
 
 --#put lease.charge
 --#end
-
---#part state
-
-one = weighted + newer + added
-if one > 0 then two = free(math.min(remaining + 1, R)) end
---#end

@@ -132,7 +132,3 @@ else
 end
 --#end
 end
-
---#part state
-one, two, three = at, used, frac
---#end

@@ -55,7 +55,7 @@ var files = []file{
 	{name: "core/memory/memory_fast_path_settle.go", from: "memory_fast_path_template_test.go", written: []writes{{"templateSettle", "settle", each}}},
 	{name: "core/memory/memory_several_flat.go", from: "memory_fast_path_template_test.go", written: []writes{{"templateSeveral", "newSeveral", once}}},
 	{name: "redis/store_fast_path_flat.go", from: "store_fast_path_template_test.go", written: []writes{
-		{"templateOne", "newOne", once}, {"templateLeased", "newLeased", once}, {"templateReplicated", "newReplicated", once}, {"templateSeveral", "newSeveral", once},
+		{"templateOne", "newOne", once}, {"templateLeased", "newLeased", once}, {"templateSeveral", "newSeveral", once},
 	}},
 }
 

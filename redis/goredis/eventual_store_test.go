@@ -39,13 +39,13 @@ func (f *leasing) synchronise(nodes ...int) {
 	}
 }
 
-// strictly returns what Redis says is left.
-func (f *leasing) strictly() int64 {
+// newcomer returns what is left for a node that starts, and knows what Redis has.
+func (f *leasing) newcomer() int64 {
 	f.t.Helper()
 	c, g := f.configs()
 	g.Addresses = []string{f.server.Addr()}
 	s := newStore(f.t, c, g)
-	r, err := core.NewRule(core.RuleConfig{Name: f.config.Name, Limit: f.config.Limit})
+	r, err := core.NewRule(f.config)
 	if err == nil {
 		err = s.Open(r)
 	}
@@ -62,14 +62,14 @@ func (f *leasing) strictly() int64 {
 	return checks[0].Decision.Remaining + 1 // the decision of a peek includes its charge
 }
 
-// Nodes decide without Redis, and learn what others have admitted when they synchronise. The first request of a key on a node asks Redis.
-func TestNodesWithReplicasLearnOfEachOther(t *testing.T) {
+// Nodes decide without Redis, and learn what others have admitted when they synchronise. The first request on a node asks Redis.
+func TestEventualNodesLearnOfEachOther(t *testing.T) {
 	f := newLeasing(t, 2, eventual, thousand)
 	before := scriptCalls(f.conn)
 	if d := f.admit(0, 100); d.Remaining != 900 {
 		t.Errorf("node 0: %+v", d)
 	}
-	if d := f.admit(1, 50); d.Remaining != 949 { // it knows of the first request of the other, on which Redis has decided
+	if d := f.admit(1, 50); d.Remaining != 950 {
 		t.Errorf("node 1: %+v", d)
 	}
 	if calls := scriptCalls(f.conn) - before; calls != 2 {
@@ -79,42 +79,106 @@ func TestNodesWithReplicasLearnOfEachOther(t *testing.T) {
 	if d := f.admit(1, 1); d.Remaining != 849 {
 		t.Errorf("node 1 afterwards: %+v", d)
 	}
-	if left := f.strictly(); left != 850 {
-		t.Errorf("Redis has %d left", left)
+	if left := f.newcomer(); left != 850 {
+		t.Errorf("a newcomer has %d left", left)
 	}
 	f.synchronise(0, 1)
-	if left := f.strictly(); left != 849 {
-		t.Errorf("Redis has %d left at the end", left)
+	if left := f.newcomer(); left != 849 {
+		t.Errorf("a newcomer has %d left at the end", left)
 	}
 }
 
-// A key that nobody asks for is not synchronised.
-func TestAKeyThatNobodyAsksForCostsNothing(t *testing.T) {
-	f := newLeasing(t, 1, eventual, thousand)
-	f.admit(0, 2)
-	f.synchronise(0)
+// A node that has not heard from the others for longer than the interval asks before it decides.
+func TestANodeThatHasHeardNothingForLongAsksRedis(t *testing.T) {
+	f := newLeasing(t, 2, eventual, thousand)
+	f.admit(0, 1)
+	f.admit(1, 900)
+	f.synchronise(1)
+	f.step(20 * time.Minute)
 	before := scriptCalls(f.conn)
-	f.synchronise(0)
-	if calls := scriptCalls(f.conn) - before; calls != 0 {
+	if d := f.admit(0, 1); d.Remaining > 98 {
+		t.Errorf("%+v, though the other has told of 900", d)
+	}
+	if calls := scriptCalls(f.conn) - before; calls > 2 { // it learns of the other by the first
 		t.Errorf("%d calls", calls)
 	}
 }
 
-// A key whose replica is older than the interval is decided on by Redis, as with consistency strict.
-func TestAnOldReplicaAsksRedis(t *testing.T) {
-	f := newLeasing(t, 2, eventual, thousand)
-	f.admit(0, 1)
-	f.admit(1, 998)
-	f.synchronise(1)
-	f.step(2 * time.Minute)
-	f.admit(0, 1)
-	if d, err := f.decide(0, 1); err != nil || d.Allowed {
-		t.Errorf("%+v, %v", d, err)
+// What Redis loses, since it is killed or evicts keys, nodes tell again. They know themselves what they have heard before.
+func TestWhatRedisLosesIsToldAgain(t *testing.T) {
+	for _, lose := range [][]string{{"FLUSHALL"}, {"DEL", "fleet:{%eventual}:2"}} {
+		f := newLeasing(t, 2, eventual, thousand)
+		f.admit(0, 100)
+		f.admit(1, 50)
+		f.synchronise(0, 1, 0)
+		if _, err := f.conn.Do(lose...); err != nil {
+			t.Fatal(err)
+		}
+		f.admit(0, 1)
+		f.synchronise(0, 1)
+		if d := f.admit(1, 1); d.Remaining != 848 {
+			t.Errorf("%v: %+v", lose, d)
+		}
+		if left := f.newcomer(); left != 849 {
+			t.Errorf("%v: a newcomer has %d left", lose, left)
+		}
 	}
 }
 
-// What was sent with a call whose answer is lost is never sent again.
-func TestUnitsThatAreLostWithAnAnswerAreNotSentAgain(t *testing.T) {
+// However many keys there are, a round is a call, or some if the others have much to tell.
+func TestThousandsOfKeysAreToldInOneCall(t *testing.T) {
+	f := newLeasing(t, 2, eventual, thousand)
+	decide := func(node, key int) rate.Decision {
+		checks := []core.Check{{Rule: f.rules[node], Key: fmt.Sprint("key ", key), Cost: 1}}
+		if err := f.stores[node].Decide(checks, false); err != nil {
+			t.Fatal(err)
+		}
+		return checks[0].Decision
+	}
+	f.admit(1, 1)
+	for key := range 5000 {
+		decide(0, key)
+	}
+	before := scriptCalls(f.conn)
+	f.synchronise(0, 1)
+	if calls := scriptCalls(f.conn) - before; calls > 3 { // node 1 does not know the other before its first call
+		t.Errorf("%d calls", calls)
+	}
+	for key := range 5000 {
+		if d := decide(1, key); d.Remaining != 998 {
+			t.Fatalf("key %d: %+v", key, d)
+		}
+	}
+}
+
+// A log does not grow without end, and a node that reads it later knows all.
+func TestALogIsWrittenAfreshWhenItIsLong(t *testing.T) {
+	f := newLeasing(t, 1, eventual, thousand)
+	longest := int64(0)
+	for range 900 {
+		f.admit(0, 1)
+		f.step(time.Second)
+		f.synchronise(0)
+		keys, err := f.conn.Do("KEYS", "fleet:{%eventual}:2:*")
+		if err != nil || len(keys.List) != 1 {
+			t.Fatalf("%v, %v", keys, err)
+		}
+		size, err := f.conn.Do("STRLEN", keys.List[0].Text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		longest = max(longest, size.Int)
+	}
+	if longest > 70_000 {
+		t.Errorf("%d bytes", longest)
+	}
+	if left := f.newcomer(); left != 100 {
+		t.Errorf("a newcomer has %d left", left)
+	}
+}
+
+// What was told with a call whose answer is lost counts once, whether Redis has it or not.
+func TestWhatIsToldWithAnAnswerThatIsLostCountsOnce(t *testing.T) {
 	f := newLeasing(t, 1, eventual, thousand)
 	f.admit(0, 101)
 	f.proxy.DropReply("evalsha")
@@ -122,7 +186,7 @@ func TestUnitsThatAreLostWithAnAnswerAreNotSentAgain(t *testing.T) {
 	if stats := f.stores[0].SyncStats(); stats.Failed != 1 {
 		t.Errorf("%+v", stats)
 	}
-	if left := f.strictly(); left != 899 {
+	if left := f.newcomer(); left != 899 {
 		t.Fatalf("%d left after the lost answer", left)
 	}
 	f.synchronise(0)
@@ -134,7 +198,7 @@ func TestUnitsThatAreLostWithAnAnswerAreNotSentAgain(t *testing.T) {
 
 // While Redis is away, a node decides by what it knows for three intervals. Then requests get the store's error, with what was last known. What could not be
 // sent is sent when Redis is back.
-func TestReplicasGoOnForAWhileWhenRedisFails(t *testing.T) {
+func TestEventualGoesOnForAWhileWhenRedisFails(t *testing.T) {
 	f := newLeasing(t, 1, eventual, thousand)
 	f.admit(0, 101)
 	f.proxy.Refuse()
@@ -161,14 +225,14 @@ func TestReplicasGoOnForAWhileWhenRedisFails(t *testing.T) {
 			t.Fatalf("%+v", f.stores[0].SyncStats())
 		}
 	}
-	if left := f.strictly(); left > 901 || left < 800 {
+	if left := f.newcomer(); left > 901 || left < 800 {
 		t.Errorf("%d left", left)
 	}
 	f.admit(0, 1)
 }
 
-// A request under several rules is charged to all or to none, whichever of them have replicas.
-func TestAllOrNoneOfTheRulesAreChargedBesideAReplica(t *testing.T) {
+// A request under several rules is charged to all or to none, whichever of them are eventual.
+func TestAllOrNoneOfTheRulesAreChargedBesideAnEventualOne(t *testing.T) {
 	f := newLeasing(t, 1, eventual, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 5, Period: time.Hour})
 	rule := func(name string, requests int64, counts bool, c core.Consistency) *core.Rule {
 		l, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: requests, Period: time.Hour})
@@ -222,7 +286,7 @@ func TestAllOrNoneOfTheRulesAreChargedBesideAReplica(t *testing.T) {
 		t.Errorf("%d admitted, left %d, %d, %d", admitted, left("a", f.rules[0]), left("a", leased), left("a", other))
 	}
 	admitted = 0
-	for range 8 { // the one with a replica is
+	for range 8 { // the eventual one is
 		if decide("b", leased, f.rules[0], counting, other) {
 			admitted++
 		}
@@ -232,8 +296,8 @@ func TestAllOrNoneOfTheRulesAreChargedBesideAReplica(t *testing.T) {
 	}
 }
 
-// A rule that rejects a request, too, and has count_rejected, is charged for that when a replica rejects it.
-func TestARejectionByAReplicaChargesWhatCountsRejections(t *testing.T) {
+// A rule that rejects a request, too, and has count_rejected, is charged for that when an eventual rule rejects it.
+func TestARejectionByAnEventualRuleChargesWhatCountsRejections(t *testing.T) {
 	f := newLeasing(t, 1, eventual, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1, Period: time.Hour})
 	l, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.SlidingWindowCounter, Requests: 1, Period: time.Hour})
 	if err != nil {
@@ -260,8 +324,8 @@ func TestARejectionByAReplicaChargesWhatCountsRejections(t *testing.T) {
 	}
 }
 
-// To ask what would be decided changes nothing, whether the replica is known or not.
-func TestAPeekAtAReplicaChargesNothing(t *testing.T) {
+// To ask what would be decided changes nothing.
+func TestAPeekAtAnEventualRuleChargesNothing(t *testing.T) {
 	f := newLeasing(t, 1, eventual, thousand)
 	for range 3 {
 		checks := []core.Check{{Rule: f.rules[0], Key: "k", Cost: 1}}
@@ -276,7 +340,7 @@ func TestAPeekAtAReplicaChargesNothing(t *testing.T) {
 }
 
 // A block by hand, and a reset, hold at once on the node where they are made, and on others after they have synchronised.
-func TestABlockByHandReachesReplicas(t *testing.T) {
+func TestABlockByHandReachesOtherNodes(t *testing.T) {
 	for _, l := range []rate.LimitConfig{thousand, {Algorithm: rate.SlidingWindowLog, Requests: 1000, Period: time.Hour}} {
 		f := newLeasing(t, 2, eventual, l)
 		f.admit(0, 10)
@@ -287,7 +351,7 @@ func TestABlockByHandReachesReplicas(t *testing.T) {
 		if d, err := f.decide(0, 1); err != nil || d.Allowed || d.RetryAfter != time.Minute.Microseconds() {
 			t.Errorf("node 0: %+v, %v", d, err)
 		}
-		f.synchronise(1)
+		f.synchronise(0, 1)
 		if d, err := f.decide(1, 1); err != nil || d.Allowed || d.RetryAfter != time.Minute.Microseconds() {
 			t.Errorf("node 1: %+v, %v", d, err)
 		}
@@ -300,8 +364,8 @@ func TestABlockByHandReachesReplicas(t *testing.T) {
 	}
 }
 
-// A store that is closed sends what is unsent.
-func TestAStoreThatClosesSendsWhatItsReplicasHave(t *testing.T) {
+// A store that is closed tells what is untold.
+func TestAStoreThatClosesTellsWhatIsUntold(t *testing.T) {
 	f := newLeasing(t, 1, eventual, thousand)
 	c, g := f.configs()
 	client, err := goredis.New(g)
@@ -318,13 +382,13 @@ func TestAStoreThatClosesSendsWhatItsReplicasHave(t *testing.T) {
 	if err := s.CloseNow(); err != nil {
 		t.Error(err)
 	}
-	if left := f.strictly(); left != 900 {
+	if left := f.newcomer(); left != 900 {
 		t.Errorf("%d left", left)
 	}
 }
 
-// A rule with replicas needs a store that nodes share.
-func TestARuleWithReplicasDoesNotFitMemory(t *testing.T) {
+// A rule that is eventual needs a store that nodes share.
+func TestAnEventualRuleDoesNotFitMemory(t *testing.T) {
 	f := newLeasing(t, 1, eventual, thousand)
 	if err := core.NewLimiter(memory.New(memory.Config{})).Fits(f.rules[0]); err == nil {
 		t.Error("no error in memory")
@@ -358,7 +422,7 @@ func TestManyRequestsAtOnceAreSentOnce(t *testing.T) {
 	}
 	all.Wait()
 	f.synchronise(0)
-	if left := f.strictly(); admitted.Load() > 1000 || admitted.Load() < 900 || left != 1000-admitted.Load() {
+	if left := f.newcomer(); admitted.Load() > 1000 || admitted.Load() < 900 || left != 1000-admitted.Load() {
 		t.Errorf("%d admitted, %d left", admitted.Load(), left)
 	}
 }
@@ -425,8 +489,8 @@ func TestANodeThatIsAloneDecidesAsMemoryDoes(t *testing.T) {
 	}
 }
 
-// In a Cluster each key is synchronised by the server that has its slot.
-func TestReplicasInACluster(t *testing.T) {
+// In a Cluster all nodes tell each other through the server that has the slot of their logs.
+func TestEventualInACluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.WithClock())
 	now := int64(1_700_006_400_000_000)
 	cluster.SetTime(now)

@@ -1,4 +1,4 @@
-package replicatest
+package fleetclock
 
 import (
 	"github.com/proxyweir/weir/core/rate"
@@ -126,4 +126,28 @@ func (j *logJudge) Charge(now, units int64) { j.times.Add(now, units) }
 func (j *logJudge) Over(now int64) int64 {
 	j.times.drop(now)
 	return j.times.Sum - j.limit
+}
+
+// Arrivals are the units that were asked for within a time.
+type Arrivals struct {
+	Long  int64 // the time, in microseconds
+	times []int64
+	units []int64
+	Sum   int64
+}
+
+// Add adds units, and forgets those that came earlier.
+func (a *Arrivals) Add(now, units int64) {
+	a.times = append(a.times, now)
+	a.units = append(a.units, units)
+	a.Sum += units
+	a.drop(now)
+}
+
+func (a *Arrivals) drop(now int64) {
+	for len(a.times) > 0 && a.times[0] <= now-a.Long {
+		a.Sum -= a.units[0]
+		a.times = a.times[1:]
+		a.units = a.units[1:]
+	}
 }

@@ -1,4 +1,4 @@
-package tally
+package blobstore
 
 import (
 	"bufio"
@@ -17,10 +17,9 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/filestorage"
+	"github.com/proxyweir/weir/core/usage"
 	"github.com/proxyweir/weir/tools/underrace"
 )
-
-const second = int64(1_000_000)
 
 // blobs is a storage in memory. It fails with the given probability.
 type blobs struct {
@@ -88,16 +87,16 @@ func onDisk(t *testing.T, root string) Storage {
 	return s
 }
 
-func newExchange(t *testing.T, s Storage) *Exchange {
+func exchangeOver(t *testing.T, s Storage) *exchange {
 	t.Helper()
-	e, err := New(s, "weir/tally", time.Minute)
+	e, err := newExchange(&usage.Ledger{}, &usage.Others{}, s, "weir/tally", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return e
 }
 
-func write(t *testing.T, e *Exchange, now int64) {
+func write(t *testing.T, e *exchange, now int64) {
 	t.Helper()
 	if err := e.Write(context.Background(), now, now); err != nil {
 		t.Fatal(err)
@@ -105,7 +104,7 @@ func write(t *testing.T, e *Exchange, now int64) {
 }
 
 // read reads, and wants no trouble but the given ones.
-func read(t *testing.T, e *Exchange, now int64, troubles ...string) map[Slot]int64 {
+func read(t *testing.T, e *exchange, now int64, troubles ...string) map[cell]int64 {
 	t.Helper()
 	news := e.Read(context.Background(), now, now)
 	if len(news.Troubles) != len(troubles) {
@@ -120,24 +119,39 @@ func read(t *testing.T, e *Exchange, now int64, troubles ...string) map[Slot]int
 	return sum(news.Counts)
 }
 
-func sum(counts []Count) map[Slot]int64 {
-	units := make(map[Slot]int64)
+func (e *exchange) add(c cell, units int64) { e.ledger.Add(c.slot, c.key, units) }
+
+const second = int64(1_000_000)
+
+// span returns the slot of a rule.
+func span(start, end int64) usage.Slot { return usage.Slot{Start: start, End: end} }
+
+// cell is a key in a slot.
+type cell struct {
+	slot usage.Slot
+	key  uint64
+}
+
+func sum(counts []usage.Counts) map[cell]int64 {
+	units := make(map[cell]int64)
 	for _, c := range counts {
-		units[c.Slot] += c.Units
+		for i, key := range c.Keys {
+			units[cell{c.Slot, key}] += int64(c.Units[i])
+		}
 	}
 	return units
 }
 
-var minute = Slot{Key{1}, 0, 60 * second}
+var minute = cell{span(0, 60*second), 1}
 
 func TestInstancesLearnWhatOthersHaveAdmittedOnce(t *testing.T) {
 	s := onDisk(t, t.TempDir())
-	a, b, c := newExchange(t, s), newExchange(t, s), newExchange(t, s)
+	a, b, c := exchangeOver(t, s), exchangeOver(t, s), exchangeOver(t, s)
 	if got := read(t, a, 1); len(got) != 0 {
 		t.Errorf("an absent folder: %v", got)
 	}
-	a.Ledger.Add(minute, 3)
-	b.Ledger.Add(minute, 4)
+	a.add(minute, 3)
+	b.add(minute, 4)
 	write(t, a, 1)
 	write(t, b, 1)
 	for _, want := range []int64{7, 0} {
@@ -145,7 +159,7 @@ func TestInstancesLearnWhatOthersHaveAdmittedOnce(t *testing.T) {
 			t.Errorf("c learns %d; want %d", got, want)
 		}
 	}
-	a.Ledger.Add(minute, 2)
+	a.add(minute, 2)
 	write(t, a, 3)
 	if got := read(t, c, 3)[minute]; got != 2 {
 		t.Errorf("c learns %d; want 2", got)
@@ -153,17 +167,17 @@ func TestInstancesLearnWhatOthersHaveAdmittedOnce(t *testing.T) {
 	if got := read(t, b, 3)[minute]; got != 5 {
 		t.Errorf("b learns %d; want 5", got)
 	}
-	if got := read(t, newExchange(t, s), 4)[minute]; got != 9 {
+	if got := read(t, exchangeOver(t, s), 4)[minute]; got != 9 {
 		t.Errorf("a new instance learns %d; want 9", got)
 	}
-	if got := read(t, newExchange(t, s), 60*second)[minute]; got != 0 {
+	if got := read(t, exchangeOver(t, s), 60*second)[minute]; got != 0 {
 		t.Errorf("when the slot is over, a new instance learns %d", got)
 	}
 }
 
 func TestOnlyChangesAreWritten(t *testing.T) {
 	s := &blobs{of: map[string][]byte{}}
-	e := newExchange(t, s)
+	e := exchangeOver(t, s)
 	wrote := func(now int64, want int) {
 		t.Helper()
 		before := s.stores
@@ -173,10 +187,10 @@ func TestOnlyChangesAreWritten(t *testing.T) {
 		}
 	}
 	wrote(1, 0)
-	e.Ledger.Add(minute, 1)
+	e.add(minute, 1)
 	wrote(2, 1)
 	wrote(3, 0)
-	e.Ledger.Add(minute, 1)
+	e.add(minute, 1)
 	wrote(4, 1)
 	wrote(4+20*second, 1) // so that others do not take it to be gone
 	wrote(60*second, 1)   // the slot is over
@@ -188,16 +202,16 @@ func TestStorageThatFailsLosesAndDoublesNothing(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		s := &blobs{of: map[string][]byte{}, fails: 0.3, rand: r}
-		nodes := make([]*Exchange, 2+r.IntN(5))
-		own := make([]map[Slot]int64, len(nodes))
-		known := make([]map[Slot]int64, len(nodes))
+		nodes := make([]*exchange, 2+r.IntN(5))
+		own := make([]map[cell]int64, len(nodes))
+		known := make([]map[cell]int64, len(nodes))
 		for i := range nodes {
-			nodes[i] = newExchange(t, s)
-			own[i], known[i] = map[Slot]int64{}, map[Slot]int64{}
+			nodes[i] = exchangeOver(t, s)
+			own[i], known[i] = map[cell]int64{}, map[cell]int64{}
 		}
 		check := func(i int, exact bool) {
 			for k := range 5 {
-				slot := Slot{Key{byte(k)}, 0, 1000 * second}
+				slot := cell{span(0, 1000*second), uint64(k)}
 				others := int64(0)
 				for o := range nodes {
 					if o != i {
@@ -218,9 +232,9 @@ func TestStorageThatFailsLosesAndDoublesNothing(t *testing.T) {
 			i := r.IntN(len(nodes))
 			switch r.IntN(3) {
 			case 0:
-				slot := Slot{Key{byte(r.IntN(5))}, 0, 1000 * second}
+				slot := cell{span(0, 1000*second), r.Uint64N(5)}
 				units := 1 + r.Int64N(1000)
-				nodes[i].Ledger.Add(slot, units)
+				nodes[i].add(slot, units)
 				own[i][slot] += units
 			case 1:
 				nodes[i].Write(context.Background(), now, now)
@@ -248,11 +262,11 @@ func TestExcessStaysUnderTheBound(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		s := &blobs{of: map[string][]byte{}}
-		nodes := make([]*Exchange, 2+r.IntN(9))
+		nodes := make([]*exchange, 2+r.IntN(9))
 		known := make([]int64, len(nodes))
 		own := make([]int64, len(nodes))
 		for i := range nodes {
-			nodes[i] = newExchange(t, s)
+			nodes[i] = exchangeOver(t, s)
 		}
 		const tick = second / 100
 		writes, reads := tick*(1+r.Int64N(600)), tick*(1+r.Int64N(600))
@@ -261,7 +275,7 @@ func TestExcessStaysUnderTheBound(t *testing.T) {
 		var admitted int64
 		var asked []int64 // when
 		offset := r.Int64N(writes)
-		for now := int64(0); now < minute.End; now += tick {
+		for now := int64(0); now < minute.slot.End; now += tick {
 			for i, e := range nodes {
 				if (now+offset*int64(i))/tick%(writes/tick) == 0 {
 					write(t, e, now)
@@ -287,7 +301,7 @@ func TestExcessStaysUnderTheBound(t *testing.T) {
 					continue
 				}
 				own[i]++
-				nodes[i].Ledger.Add(minute, 1)
+				nodes[i].add(minute, 1)
 				admitted++
 			}
 			for len(asked) > 0 && asked[0] < now-writes-reads {
@@ -309,7 +323,7 @@ func TestExcessStaysUnderTheBound(t *testing.T) {
 func TestWhatCannotBeReadLosesNothingElse(t *testing.T) {
 	root := t.TempDir()
 	s := onDisk(t, root)
-	e, damaged, sound := newExchange(t, s), newExchange(t, s), newExchange(t, s)
+	e, damaged, sound := exchangeOver(t, s), exchangeOver(t, s), exchangeOver(t, s)
 	folder := filepath.Join(root, "weir", "tally")
 	put := func(name string, b []byte) {
 		t.Helper()
@@ -317,8 +331,8 @@ func TestWhatCannotBeReadLosesNothingElse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	damaged.Ledger.Add(minute, 5)
-	sound.Ledger.Add(minute, 1)
+	damaged.add(minute, 5)
+	sound.add(minute, 1)
 	write(t, damaged, 1)
 	write(t, sound, 1)
 	if got := read(t, e, 1)[minute]; got != 6 {
@@ -337,7 +351,7 @@ func TestWhatCannotBeReadLosesNothingElse(t *testing.T) {
 	}
 	put(name, whole[:len(whole)/2])
 	put(other, whole)
-	sound.Ledger.Add(minute, 1)
+	sound.add(minute, 1)
 	write(t, sound, 2)
 	if got := read(t, e, 2, "it is cut off", "was copied or renamed", "is a directory")[minute]; got != 1 {
 		t.Errorf("%d; want 1", got)
@@ -345,7 +359,7 @@ func TestWhatCannotBeReadLosesNothingElse(t *testing.T) {
 	read(t, e, 3) // each trouble is reported once
 	put(other, nil)
 	read(t, e, 4, "it is no tally")
-	damaged.Ledger.Add(minute, 2)
+	damaged.add(minute, 2)
 	write(t, damaged, 5)
 	if got := read(t, e, 5)[minute]; got != 2 {
 		t.Errorf("when it is whole again, %d; want 2", got)
@@ -369,12 +383,12 @@ func (c cutOff) List(context.Context, string, bool) ([]string, error) {
 
 func TestAListThatIsCutOffKeepsNoKnownInstanceFromBeingRead(t *testing.T) {
 	s := &blobs{of: map[string][]byte{}}
-	a, b := newExchange(t, s), newExchange(t, s)
-	a.Ledger.Add(minute, 1)
+	a, b := exchangeOver(t, s), exchangeOver(t, s)
+	a.add(minute, 1)
 	write(t, a, 1)
 	read(t, b, 1)
 	b.storage = cutOff{s}
-	a.Ledger.Add(minute, 2)
+	a.add(minute, 2)
 	write(t, a, 2)
 	if got := read(t, b, 2)[minute]; got != 2 || b.Others() != 1 {
 		t.Errorf("%d units are read, of %d instances; want 2, of 1", got, b.Others())
@@ -387,8 +401,8 @@ func TestAListThatIsCutOffKeepsNoKnownInstanceFromBeingRead(t *testing.T) {
 
 func TestTroubleThatPassesIsNotReportedAgain(t *testing.T) {
 	s := &blobs{of: map[string][]byte{}, rand: rand.New(rand.NewPCG(1, 1))}
-	a, b := newExchange(t, s), newExchange(t, s)
-	a.Ledger.Add(minute, 1)
+	a, b := exchangeOver(t, s), exchangeOver(t, s)
+	a.add(minute, 1)
 	write(t, a, 1)
 	read(t, b, 1)
 	s.fails = 1
@@ -405,10 +419,10 @@ func TestTroubleThatPassesIsNotReportedAgain(t *testing.T) {
 
 func TestInstancesThatAreGoneArePurged(t *testing.T) {
 	s := &blobs{of: map[string][]byte{}}
-	gone, alive, e := newExchange(t, s), newExchange(t, s), newExchange(t, s)
-	long := Slot{Key{1}, 0, 100 * second}
-	gone.Ledger.Add(long, 1)
-	alive.Ledger.Add(long, 2)
+	gone, alive, e := exchangeOver(t, s), exchangeOver(t, s), exchangeOver(t, s)
+	long := cell{span(0, 100*second), 1}
+	gone.add(long, 1)
+	alive.add(long, 2)
 	write(t, gone, 0)
 	for now := int64(0); now < 100*second; now += 5 * second {
 		write(t, alive, now)
@@ -417,21 +431,21 @@ func TestInstancesThatAreGoneArePurged(t *testing.T) {
 	if len(s.of) != 2 {
 		t.Fatalf("after the purge age, and before its counts are over, there are %d blobs; want 2", len(s.of))
 	}
-	if got := read(t, newExchange(t, s), 99*second)[long]; got != 3 {
+	if got := read(t, exchangeOver(t, s), 99*second)[long]; got != 3 {
 		t.Errorf("an instance that starts after the purge age knows of %d; want 3", got)
 	}
 	news := e.Read(context.Background(), 100*second, 100*second)
 	if len(news.Purged) != 1 || news.Purged[0] != gone.name(gone.instance) || len(s.of) != 1 {
 		t.Errorf("purged: %v; %d blobs remain", news.Purged, len(s.of))
 	}
-	next := Slot{Key{1}, 100 * second, 200 * second}
-	gone.Ledger.Add(next, 4) // it only stood still
+	next := cell{span(100*second, 200*second), 1}
+	gone.add(next, 4) // it only stood still
 	write(t, gone, 101*second)
 	if got := read(t, e, 102*second); got[long] != 0 || got[next] != 4 {
 		t.Errorf("of an instance that comes back %v is counted; want 4 of the new slot", got)
 	}
 	clear(s.of) // as another instance purges them
-	read(t, e, next.End)
+	read(t, e, next.slot.End)
 	if len(e.peers) != 0 {
 		t.Errorf("%d instances are still known", len(e.peers))
 	}
@@ -439,7 +453,7 @@ func TestInstancesThatAreGoneArePurged(t *testing.T) {
 
 func TestUnreadableBlobsOfInstancesThatAreGoneArePurged(t *testing.T) {
 	s := &blobs{of: map[string][]byte{}}
-	e := newExchange(t, s)
+	e := exchangeOver(t, s)
 	name := "weir/tally/" + strings.Repeat("0f", 16) + suffix
 	s.of[name] = []byte("half")
 	read(t, e, -2, "it is no tally")
@@ -453,37 +467,14 @@ func TestUnreadableBlobsOfInstancesThatAreGoneArePurged(t *testing.T) {
 	}
 }
 
-func TestLedgerIsBounded(t *testing.T) {
-	var l Ledger
-	for i := range int64(MaxCounts) {
-		if !l.Add(Slot{Key{}, i, i + 1 + second}, 1) {
-			t.Fatalf("slot %d is refused", i)
-		}
-	}
-	if l.Add(Slot{Key{1}, 0, 1}, 1) {
-		t.Error("one more slot is accepted")
-	}
-	if !l.Add(Slot{Key{}, 0, 1 + second}, MaxUnits) {
-		t.Error("a slot that is there is refused")
-	}
-	d := document{counts: l.living(0)}
-	got, err := decode(d.encode())
-	if err != nil || len(got.counts) != MaxCounts || got.counts[0].Units != MaxUnits {
-		t.Errorf("the largest document: %v", err)
-	}
-	if len(l.living(1<<62)) != 0 || len(l.units) != 0 {
-		t.Error("slots that are over are kept")
-	}
-}
-
 func TestReadOnlyStorageIsReportedAndKeepsCounts(t *testing.T) {
 	root := t.TempDir()
 	if err := os.WriteFile(filepath.Join(root, "weir"), nil, 0o600); err != nil { // in the place of the folder, so that root cannot write, either
 		t.Fatal(err)
 	}
 	s := onDisk(t, root)
-	a, b := newExchange(t, s), newExchange(t, s)
-	a.Ledger.Add(minute, 3)
+	a, b := exchangeOver(t, s), exchangeOver(t, s)
+	a.add(minute, 3)
 	if err := a.Write(context.Background(), 1, 1); err == nil || !strings.Contains(err.Error(), "writing weir/tally/") {
 		t.Errorf("the error is %v", err)
 	}
@@ -500,12 +491,12 @@ func TestReadOnlyStorageIsReportedAndKeepsCounts(t *testing.T) {
 func TestWriterThatIsKilledLeavesAWholeBlob(t *testing.T) {
 	const variable = "WEIR_TALLY_WRITER"
 	if root := os.Getenv(variable); root != "" {
-		e := newExchange(t, onDisk(t, root))
+		e := exchangeOver(t, onDisk(t, root))
 		for i := range int64(1000) {
-			e.Ledger.Add(Slot{Key{byte(i)}, i, 1000 * second}, 1)
+			e.add(cell{span(i, 1000*second), uint64(i)}, 1)
 		}
 		for {
-			e.Ledger.Add(minute, 1)
+			e.add(minute, 1)
 			write(t, e, 1)
 			fmt.Println("wrote")
 		}
@@ -532,7 +523,7 @@ func TestWriterThatIsKilledLeavesAWholeBlob(t *testing.T) {
 		}
 		child.Wait()
 	}
-	e := newExchange(t, onDisk(t, root))
+	e := exchangeOver(t, onDisk(t, root))
 	read(t, e, 1)
 	if len(e.peers) != 5 {
 		t.Errorf("%d writers; want 5", len(e.peers))

@@ -1,0 +1,546 @@
+package redis
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/eventual"
+	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/core/usage"
+)
+
+// eventually carries what the nodes of a fleet tell each other of rules with consistency eventual: package eventual says how they decide by it, and
+// scripts/eventual.lua what Redis does.
+//
+// Once an interval, which is a round, a node makes one call, however many keys there are: it appends what it has admitted since to its log in Redis, and
+// gets what the others have appended. Logs are of documents (see package usage) with absolute numbers, and begin with one that has everything. So a node
+// that starts reads the logs from their beginning, and a log that Redis has lost, or an answer that was lost, costs nothing but the whole to be told again.
+//
+// No request waits for a round, unless the node has not heard from the others for longer than the interval: when it starts, or after a time without
+// requests, in which there are no rounds.
+type eventually struct {
+	store *Store
+	of    *eventual.Store
+	ahead int64 // how far the server's clock is ahead of the node's; functions of sync/atomic change it
+
+	mu       sync.Mutex
+	every    map[int64]int // how many rules with an interval are open, in microseconds
+	had      map[int64]bool
+	timer    *time.Timer
+	again    func() // one round: made once, as leases.again is
+	running  bool   // the timer is set
+	closed   bool
+	current  context.Context //nolint:containedctx // ends with the round under way; nil: there is none
+	ends     context.CancelFunc
+	err      error // of the last round
+	inactive int   // rounds without requests, in a row
+
+	failing atomic.Bool  // the last round has failed
+	began   atomic.Int64 // when the round under way began, by the node's clock, and one more; 0: there is none
+	took    atomic.Int64 // how long the last round took that has succeeded
+	heard   atomic.Int64 // when that began, and one more; 0: there was none
+	since   atomic.Int64 // when the first of the requests came that were not told yet, by the node's clock; 0: there are none
+
+	synced, failed atomic.Int64 // calls of rounds, by their outcome
+
+	// Only the round under way uses these.
+	index string // the key
+	log   ownLog
+	peers map[string]*peerLog // by name
+}
+
+// ownLog is what this node knows of its log.
+type ownLog struct {
+	name       string // of 16 bytes, not readable
+	key        string
+	generation int64
+	length     int64
+	whole      int64 // the length of the document that it begins with
+	afresh     bool  // it is to be written again, under the next generation
+	ends       int64 // when the last slot in it is over
+}
+
+// peerLog is what this node knows of another one's log.
+type peerLog struct {
+	name       string
+	key        string
+	generation int64
+	read       int64 // how much of it was read
+	length     int64
+	rest       []byte // the beginning of a document
+	broken     bool   // it has something else in it: no more of this generation is read
+	silent     int    // rounds in which it had nothing new, in a row
+}
+
+const (
+	versionOfEventual = "2"       // of the keys, the index and the logs; until 1 it was another mechanism
+	mostOfReply       = 512 << 10 // bytes of others' logs
+	mostPeersAtOnce   = 64
+	mostCalls         = 100 // of a round
+	silentPeer        = 5   // rounds after which a log is only read when the index says that it has something new
+	inactiveRounds    = 3   // after which there are no more, until a request comes
+	ofRecord          = 40  // bytes of a node's record in the index
+	keepLonger        = 60_000_000
+)
+
+func (e *eventually) begin(s *Store, index memory.Index, clock func() int64) {
+	e.store = s
+	e.every = make(map[int64]int)
+	e.had = make(map[int64]bool)
+	e.peers = make(map[string]*peerLog)
+	e.index = s.naming.prefix + "%eventual}:" + versionOfEventual // no client's key has a percent sign and a letter there: see plainKey
+	name := usage.NewInstance()
+	raw, _ := hex.DecodeString(name)
+	e.log = ownLog{name: string(raw), key: e.index + ":" + name, afresh: true}
+	e.again = e.goRound
+	e.of = eventual.New(eventual.Config{Index: index, Clock: clock, Ahead: &e.ahead, Hash: s.naming.hash, Read: rate.DefaultSync, Write: rate.DefaultSync})
+}
+
+// open makes a rule ready.
+func (e *eventually) open(r *core.Rule) error {
+	e.mu.Lock()
+	e.every[r.SyncTerms().Every]++
+	e.had[r.SyncTerms().Every] = true
+	e.setInterval()
+	e.mu.Unlock()
+	return e.of.Open(r)
+}
+
+func (e *eventually) release(r *core.Rule) {
+	e.mu.Lock()
+	every := r.SyncTerms().Every
+	if e.every[every]--; e.every[every] == 0 {
+		delete(e.every, every)
+	}
+	e.setInterval()
+	e.mu.Unlock()
+	e.of.Release(r)
+}
+
+// setInterval tells the interval of rounds, which is the shortest of all rules.
+func (e *eventually) setInterval() {
+	if len(e.every) > 0 {
+		e.of.SetIntervals(e.interval(), e.interval())
+	}
+}
+
+// interval returns the interval of rounds. The caller has e.mu.
+func (e *eventually) interval() time.Duration {
+	shortest := int64(rate.LongestSync / time.Microsecond)
+	for every := range e.every {
+		shortest = rate.AtMost(shortest, every)
+	}
+	return time.Duration(shortest) * time.Microsecond
+}
+
+func anyEventual(rules []*openRule) bool {
+	for _, o := range rules {
+		if o.sync != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// fails reports whether the last round has failed, or the one under way takes longer than usual: nobody waits for it to be given up.
+func (e *eventually) fails(slack, now int64) bool {
+	began := e.began.Load()
+	return e.failing.Load() || began != 0 && now-began+1 > slack
+}
+
+// fresh reports whether the node may decide on a rule by what it has heard.
+func (e *eventually) fresh(t *rate.SyncTerms, now int64) bool {
+	heard := e.heard.Load()
+	slack := rate.AtLeast(2*e.took.Load(), t.Slack)
+	return heard != 0 && t.Fresh(now-heard+1, slack, e.fails(slack, now))
+}
+
+// ready waits until the node may decide on a rule. The error says why it may not. It notes that a request has come.
+func (e *eventually) ready(o *openRule, now int64) error {
+	if !e.fresh(o.sync, now) {
+		if err := e.look(o.sync); err != nil {
+			return err
+		}
+	}
+	e.touch(now)
+	return nil
+}
+
+// touch notes that a request has come, so that there is a round.
+func (e *eventually) touch(now int64) {
+	if e.since.Load() != 0 {
+		return
+	}
+	e.since.CompareAndSwap(0, now+1)
+	e.mu.Lock()
+	e.inactive = 0
+	if !e.running && !e.closed {
+		e.running = true
+		if e.timer == nil {
+			e.timer = time.AfterFunc(e.interval(), e.again)
+		} else {
+			e.timer.Reset(e.interval())
+		}
+	}
+	e.mu.Unlock()
+}
+
+// look waits for a round, which it begins unless one is under way.
+func (e *eventually) look(t *rate.SyncTerms) error {
+	server, err := e.store.client.Server(e.index)
+	if err != nil {
+		return err
+	}
+	patience := e.store.patience(server)
+	current := e.start()
+	if current == nil { // there is none under way
+		e.mu.Lock()
+		current = e.current
+		e.mu.Unlock()
+		go e.run(patiently)
+	}
+	done, end := context.WithTimeout(current, patience)
+	<-done.Done() // a context, since Yaegi has no select: see CONTRIBUTING.md
+	end()
+	if e.fresh(t, e.store.clock()) {
+		return nil
+	}
+	e.mu.Lock()
+	err = e.err
+	e.mu.Unlock()
+	if err == nil {
+		err = ErrTimeout
+	}
+	return err
+}
+
+// start begins a round. If one is under way, it returns what ends with it, and otherwise nil.
+func (e *eventually) start() context.Context {
+	var none context.Context
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.current != nil {
+		return e.current
+	}
+	e.current, e.ends = context.WithCancel(context.Background())
+	return none
+}
+
+// goRound makes a round, unless one is under way, and sets the timer for the next one, unless no requests come any more.
+func (e *eventually) goRound() {
+	if e.start() == nil {
+		e.run(aside)
+	} else {
+		e.of.Collect() // so that no fast path goes on by what is too old
+	}
+	e.mu.Lock()
+	e.inactive++
+	if e.since.Load() != 0 || e.of.Ledger.Changed() {
+		e.inactive = 0
+	}
+	e.running = e.inactive <= inactiveRounds && !e.closed
+	if e.running {
+		e.timer.Reset(e.interval())
+	}
+	e.mu.Unlock()
+}
+
+// run makes the round that start has begun.
+func (e *eventually) run(w wait) {
+	err := errReply
+	began := e.store.clock()
+	since := e.since.Swap(0) // requests from now on belong to the next round
+	defer func() {
+		_ = recover() // an interpreted program has no other recover
+		e.failing.Store(err != nil)
+		if err == nil {
+			e.took.Store(e.store.clock() - began)
+			e.heard.Store(began + 1)
+			e.synced.Add(1)
+		} else {
+			e.since.CompareAndSwap(0, since)
+			if since != 0 {
+				e.since.Store(since)
+			}
+			e.failed.Add(1)
+		}
+		e.began.Store(0)
+		e.mu.Lock()
+		e.err = err
+		e.current = nil
+		ends := e.ends
+		e.mu.Unlock()
+		ends()
+	}()
+	e.began.Store(began + 1)
+	if e.of.Collect() {
+		e.mu.Lock()
+		e.inactive = 0
+		e.mu.Unlock()
+	}
+	err = e.exchange(w)
+}
+
+// exchange tells what there is to tell, and hears what the others have told.
+func (e *eventually) exchange(w wait) error {
+	var news usage.News
+	defer e.of.Hear(&news)
+	e.of.Others.Drop(e.of.Now())
+	list := e.livelyPeers()
+	for n := 0; n < mostCalls; n++ {
+		counts, marks := e.of.Ledger.Begin(e.of.Now(), e.log.afresh)
+		told, err := e.call(w, counts, marks, list, &news)
+		e.of.Ledger.End(told)
+		if err != nil {
+			return err
+		}
+		list = e.peersBehind()
+		if told && len(list) == 0 {
+			break
+		}
+	}
+	return nil
+}
+
+// livelyPeers returns those whose logs had something new of late.
+func (e *eventually) livelyPeers() []*peerLog {
+	var list []*peerLog
+	for _, p := range e.peers {
+		if p.silent < silentPeer && !p.broken && len(list) < mostPeersAtOnce {
+			p.silent++
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// peersBehind returns those of whose logs the index says that there is more.
+func (e *eventually) peersBehind() []*peerLog {
+	var list []*peerLog
+	for _, p := range e.peers {
+		if p.read < p.length && !p.broken && len(list) < mostPeersAtOnce {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// call makes one call. It returns false if Redis has lost what this node has told before.
+func (e *eventually) call(w wait, counts []usage.Counts, marks []usage.Mark, list []*peerLog, news *usage.News) (bool, error) {
+	s := e.store
+	log := &e.log
+	document := ""
+	if len(counts)+len(marks) > 0 {
+		document = string(usage.Encode(&usage.Document{Instance: hex.EncodeToString([]byte(log.name)), Counts: counts, Marks: marks}))
+	}
+	afresh := log.afresh && document != ""
+	if log.afresh {
+		log.ends = 0
+		log.length = 0
+	}
+	for i := range counts {
+		log.ends = rate.AtLeast(log.ends, counts[i].Slot.End)
+	}
+	for i := range marks {
+		log.ends = rate.AtLeast(log.ends, marks[i].End)
+	}
+	if afresh {
+		log.generation++
+	}
+	keep := rate.AtLeast(log.ends-e.of.Now(), 0) + keepLonger
+	c := &Call{Script: scriptOfEventual, Keys: []string{e.index, log.key}, wait: w}
+	c.Args = []string{log.name, strconv.FormatInt(log.generation, 10), strconv.FormatInt(log.length, 10), "0", document, strconv.FormatInt(keep/1000, 10), strconv.Itoa(mostOfReply)}
+	if afresh {
+		c.Args[3] = "1"
+	}
+	var generations []int64
+	for _, p := range list {
+		c.Keys = append(c.Keys, p.key)
+		c.Args = append(c.Args, p.name, strconv.FormatInt(p.generation, 10), strconv.FormatInt(p.read, 10))
+		generations = append(generations, p.generation)
+	}
+	server, err := s.client.Server(e.index)
+	if err != nil {
+		return false, err
+	}
+	sent := s.wallClock()
+	if err = s.callFor(server, c); err != nil {
+		log.afresh = log.afresh || document != "" && executed(err) // nobody knows what is in the log
+		return false, err
+	}
+	received := s.wallClock()
+	if len(c.Texts) != 2+len(list) || len(c.Texts[1])%ofRecord != 0 {
+		return false, errReply
+	}
+	state, at, _ := strings.Cut(c.Texts[0], " ")
+	now, err := strconv.ParseInt(at, 10, 64)
+	if err != nil {
+		return false, errReply
+	}
+	e.setClock(now-received, now-sent)
+	told := state == "1"
+	log.afresh = !told
+	if told {
+		log.length += int64(len(document))
+		if afresh {
+			log.length = int64(len(document))
+			log.whole = log.length
+		}
+		log.afresh = log.length == 0 || log.length > 4*log.whole+(64<<10) // it has much that is not true any more
+	}
+	e.readIndex(c.Texts[1])
+	for i, p := range list {
+		e.readLog(p, generations[i], c.Texts[2+i], news)
+	}
+	return told, nil
+}
+
+// setClock has the store go by the server's clock, which is ahead of the node's by a time between these.
+func (e *eventually) setClock(least, most int64) {
+	ahead := atomic.LoadInt64(&e.ahead)
+	if ahead < least || ahead > most {
+		atomic.StoreInt64(&e.ahead, least+(most-least)/2)
+	}
+}
+
+// readIndex learns of which nodes there are logs.
+func (e *eventually) readIndex(index string) {
+	there := make(map[string]bool)
+	for at := 0; at < len(index); at += ofRecord {
+		name := index[at : at+16]
+		if name == e.log.name {
+			continue
+		}
+		there[name] = true
+		p := e.peers[name]
+		if p == nil {
+			if len(e.peers) >= usage.MaxInstances {
+				continue
+			}
+			p = &peerLog{name: name, key: e.index + ":" + hex.EncodeToString([]byte(name))}
+			e.peers[name] = p
+		}
+		if generation := double(index[at+16:]); generation != p.generation {
+			p.begin(generation)
+		}
+		p.length = double(index[at+24:])
+	}
+	for name, p := range e.peers {
+		if !there[name] && !e.of.Others.Knows(p.key) {
+			delete(e.peers, name)
+		}
+	}
+}
+
+// double returns a number that a script has packed.
+func double(b string) int64 {
+	return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(b[:8]))))
+}
+
+func (p *peerLog) begin(generation int64) {
+	p.generation = generation
+	p.read = 0
+	p.rest = nil
+	p.broken = false
+}
+
+// readLog reads a part of a log, which follows what was read before, or begins the log if it was written afresh since.
+func (e *eventually) readLog(p *peerLog, generation int64, part string, news *usage.News) {
+	if part == "" {
+		if p.read < p.length && generation == p.generation { // it is gone
+			p.broken = p.broken || p.silent > silentPeer
+			p.silent++
+		}
+		return
+	}
+	p.silent = 0
+	p.read += int64(len(part))
+	p.rest = append(p.rest, part...)
+	for {
+		n, err := usage.Length(p.rest)
+		if err == nil && (n == 0 || n > len(p.rest)) {
+			return
+		}
+		var d *usage.Document
+		if err == nil {
+			d, err = usage.Decode(p.rest[:n])
+		}
+		if err != nil {
+			p.broken = true
+			p.rest = nil
+			return
+		}
+		p.rest = p.rest[n:]
+		e.of.Others.Learn(p.key, d, e.of.Now(), news)
+	}
+}
+
+// close tells what is untold. It waits for Redis if that is available.
+func (e *eventually) close() {
+	e.mu.Lock()
+	e.closed = true
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+	e.mu.Unlock()
+	if e.since.Load() != 0 || e.of.Collect() || e.of.Ledger.Changed() {
+		e.store.Synchronise()
+	}
+}
+
+// Synchronise tells what is untold of rules with consistency eventual, and hears what others have told, before it is time for that. It waits for Redis if
+// that is available.
+func (s *Store) Synchronise() {
+	e := &s.eventually
+	for current := e.start(); current != nil; current = e.start() {
+		<-current.Done()
+	}
+	e.run(aside)
+}
+
+// Stands returns how many units of a key this node has admitted that Redis has not confirmed, and how old, in microseconds, what it knows of the other nodes
+// is; -1: it knows nothing of them. The rule must be open in the store.
+func (s *Store) Stands(r *core.Rule, key string) (untold, age int64) {
+	heard := s.eventually.heard.Load()
+	if heard == 0 {
+		return s.eventually.of.Stands(r, key), -1
+	}
+	return s.eventually.of.Stands(r, key), rate.AtLeast(s.clock()-heard+1, 0)
+}
+
+// SyncStats is the result of Store.SyncStats.
+type SyncStats struct {
+	Rounds         int   // how many intervals rules have, or had; 0: no rule is eventual
+	Age            int64 // for how long the oldest request has waited to be told, in microseconds; 0: there are none
+	Synced, Failed int64 // rounds, by their outcome
+}
+
+// SyncStats returns how nodes hear of each other under rules with consistency eventual.
+func (s *Store) SyncStats() SyncStats {
+	e := &s.eventually
+	stats := SyncStats{Synced: e.synced.Load(), Failed: e.failed.Load()}
+	e.mu.Lock()
+	stats.Rounds = len(e.had)
+	e.mu.Unlock()
+	if since := e.since.Load(); since > 0 {
+		stats.Age = rate.AtLeast(s.clock()-since+1, 1)
+	}
+	return stats
+}
+
+// Add adds the numbers of another store. The age is that of the older one.
+func (s *SyncStats) Add(o SyncStats) {
+	s.Rounds += o.Rounds
+	s.Synced += o.Synced
+	s.Failed += o.Failed
+	s.Age = rate.AtLeast(s.Age, o.Age)
+}
