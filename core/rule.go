@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/proxyweir/weir/core/rate"
@@ -357,3 +359,13 @@ func (r *Rule) Policy() string {
 
 // KeySpec returns what the key consists of: RuleConfig.KeySpec.
 func (r *Rule) KeySpec() string { return r.keySpec }
+
+// room counts the requests that wait for a rule in this process: for all limits of the rule together, and for each key. It is
+// safe for concurrent use.
+type room struct {
+	total atomic.Int64
+	mu    sync.Mutex
+	keys  map[string]int64 // by key, without keys for which none wait
+}
+
+func newRoom() *room { return &room{keys: make(map[string]int64)} }

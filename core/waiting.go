@@ -1,20 +1,5 @@
 package core
 
-import (
-	"sync"
-	"sync/atomic"
-)
-
-// room counts the requests that wait for a rule in this process: for all limits of the rule together, and for each key. It is
-// safe for concurrent use.
-type room struct {
-	total atomic.Int64
-	mu    sync.Mutex
-	keys  map[string]int64 // by key, without keys for which none wait
-}
-
-func newRoom() *room { return &room{keys: make(map[string]int64)} }
-
 // enter counts one more request, and reports whether the rule has room for it. If not, the request must leave at once.
 func (w *room) enter(r *Rule, key string) bool {
 	if !boundsKeys(r) {

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -251,3 +252,8 @@ func (c *conn) close() {
 	c.mu.Unlock()
 	c.cancel()
 }
+
+var (
+	errClosed  = fmt.Errorf("%w: the client is closed", redis.ErrUnavailable)
+	errNoRedis = fmt.Errorf("what answers is no Redis%w", redis.ErrReply)
+)

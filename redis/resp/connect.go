@@ -21,11 +21,6 @@ const (
 	interest = 10 * time.Second // how long attempts go on after the last call that needed a connection
 )
 
-var (
-	errClosed  = fmt.Errorf("%w: the client is closed", redis.ErrUnavailable)
-	errNoRedis = fmt.Errorf("what answers is no Redis%w", redis.ErrReply)
-)
-
 // await returns the connection, or nil with the reason in the flight's error. It waits for the end of a current attempt to connect, but not
 // for the next one. The caller has the conn's mutex. If await returns nil it has unlocked it.
 func await(c *conn, f *flight) *link {

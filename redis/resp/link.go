@@ -402,3 +402,27 @@ func abandon(c *conn, l *link, err error) {
 		fail(c, l, err)
 	}
 }
+
+// numbersOf returns the numbers of a line that replies to a call. Behind them may be the call's last key.
+func numbersOf(line string, call *redis.Call) ([]int64, bool) {
+	var none []int64
+	if len(line) < 2 || line[0] != '+' {
+		return none, false
+	}
+	words := strings.Split(line[1:], " ")
+	if n := len(words) - 1; n > 0 && call != nil && len(call.Keys) > 0 && words[n] == call.Keys[len(call.Keys)-1] {
+		words = words[:n]
+	}
+	if len(words) > mostNumbers {
+		return none, false
+	}
+	numbers := make([]int64, 0, len(words))
+	for _, word := range words {
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			return none, false
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers, true
+}

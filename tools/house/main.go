@@ -50,7 +50,7 @@ var (
 // bounds are the most that figures may be. They are lowered when a figure falls.
 var bounds = map[string]int{
 	"product lines": 64700, "generated lines": 2000, "golden lines": 8900, "lines of tests, per cent of product": 147,
-	"files in a package": 62, "lines in a package": 14000, "files above 600 lines": 2, "folders at the top": 16,
+	"files in a package": 62, "lines in a package": 14000, "files above 600 lines": 2, "folders at the top": 16, "arrows against the order, per cent": 17,
 	"words of CONTRIBUTING.md": 1800,
 }
 
@@ -120,12 +120,14 @@ func measure(out io.Writer) (map[string]int, error) {
 	for folder := range files {
 		figures["files in a package"] = max(figures["files in a package"], files[folder])
 		figures["lines in a package"] = max(figures["lines in a package"], size[folder])
-		if files[folder] > 25 || size[folder] > 6000 {
+		if files[folder] > 10 && folder != "redis/redistest" && !isSupport.MatchString(folder+"/") {
 			all, back, err := arrowsOf(folder)
 			if err != nil {
 				return nil, err
 			}
-			fmt.Fprintf(out, "%6d lines, %d files: %s; of %d arrows %d run against the order (%d %%)\n", size[folder], files[folder], folder, all, len(back), 100*len(back)/max(1, all))
+			share := 100 * len(back) / max(1, all)
+			figures["arrows against the order, per cent"] = max(figures["arrows against the order, per cent"], share)
+			fmt.Fprintf(out, "%6d lines, %d files: %s; of %d arrows %d run against the order (%d %%)\n", size[folder], files[folder], folder, all, len(back), share)
 		}
 	}
 	figures["product lines"], figures["generated lines"], figures["golden lines"] = lines[product], lines[generated], lines[golden]
