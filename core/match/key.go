@@ -292,15 +292,6 @@ func EscapeIn(text string) string {
 	return ""
 }
 
-// HostOf returns the host of "host:port", of "[host]:port", or of a host without a port.
-func HostOf(hostport string) string {
-	i := strings.LastIndexByte(hostport, ':')
-	if i >= 0 && strings.IndexByte(hostport, ':') == i || i > 0 && hostport[i-1] == ']' {
-		hostport = hostport[:i]
-	}
-	return strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
-}
-
 // AppendKeyPart adds one part to a key made of several: its length, a colon and its bytes, so that the parts "a" and "bc" do not make the
 // same key as "ab" and "c".
 func AppendKeyPart(key []byte, part string) []byte {
