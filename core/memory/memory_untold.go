@@ -16,6 +16,8 @@ type Untold struct {
 	slot   rate.Slot // in which the units were admitted
 	units  int64     // without those that the fast path has admitted
 	last   int64     // what was collected last
+	calm   bool      // so much is left that DecideCalm may admit more until the next Collect
+	fast   int64     // what it has admitted
 	listed bool      // it is in the list of what is to be collected
 
 	reserved int64 // units of requests on which others still decide
@@ -70,7 +72,8 @@ func (m *Store) Note(c *core.Check, rule, key uint64, slot rate.Slot, units, lef
 		u.units = 0
 	}
 	u.units += units
-	if s.admitted != nil && c.Slot >= 0 && u.reserved == 0 && left > 2*u.last+c.Rule.Limit.Quota/32 {
+	u.calm = c.Slot >= 0 && u.reserved == 0 && left > 2*u.last+c.Rule.Limit.Quota/32
+	if u.calm && s.admitted != nil {
 		s.fast[c.Hash] = c.Slot
 	}
 	s.mu.Unlock()
@@ -87,18 +90,43 @@ func (m *Store) Note(c *core.Check, rule, key uint64, slot rate.Slot, units, lef
 	return u
 }
 
-// slow has the fast path leave a key to others. It returns what it has admitted.
-func (s *shard) slow(hash uint64) int64 {
+// DecideCalm decides on a check as Decide does, and charges it, if so much is left of the key that nothing else is to be asked, and the request is allowed.
+// Otherwise it returns false, and nothing has changed.
+func (m *Store) DecideCalm(c *core.Check) bool {
+	s := m.lockKey(c)
+	defer s.mu.Unlock()
+	u := s.untold[c.Hash]
+	if u == nil || !u.calm || c.Slot < 0 || rate.IsBlocked(&s.slots[c.Slot].state) {
+		return false
+	}
+	now := m.clock()
+	if l := c.Rule.Limit; l.IsLog {
+		decideInLog(s, c.Slot, l, now, c.Cost, &c.Decision)
+	} else {
+		c.State = s.slots[c.Slot].state
+		rate.Decide(l, &c.State, now, c.Cost, &c.Next, &c.Decision)
+	}
+	if !c.Decision.Allowed {
+		return false
+	}
+	chargeKey(m, s, c, c.Slot, now)
+	u.fast += c.Cost
+	return true
+}
+
+// slow has the fast path and DecideCalm leave a key to others. It returns what they have admitted.
+func (s *shard) slow(u *Untold) int64 {
+	units := u.fast
+	u.fast = 0
+	u.calm = false
 	if s.admitted == nil {
-		return 0
+		return units
 	}
-	delete(s.fast, hash)
-	i, has := s.index[hash]
-	if !has {
-		return 0
+	delete(s.fast, u.hash)
+	if i, has := s.index[u.hash]; has {
+		units += s.admitted[i]
+		s.admitted[i] = 0
 	}
-	units := s.admitted[i]
-	s.admitted[i] = 0
 	return units
 }
 
@@ -122,7 +150,7 @@ func (m *Store) Reserve(u *Untold, units int64) {
 	s := &m.shards[u.hash&m.mask]
 	s.mu.Lock()
 	u.reserved += units
-	u.units += s.slow(u.hash)
+	u.units += s.slow(u)
 	s.mu.Unlock()
 }
 
@@ -139,7 +167,7 @@ func (m *Store) Reserved(u *Untold) int64 {
 func (m *Store) UntoldUnits(u *Untold) int64 {
 	s := &m.shards[u.hash&m.mask]
 	s.mu.Lock()
-	units := u.units
+	units := u.units + u.fast
 	if i, has := s.index[u.hash]; has && s.admitted != nil {
 		units += s.admitted[i]
 	}
@@ -171,7 +199,7 @@ func (m *Store) Collect() []Admitted {
 		s = &m.shards[u.hash&m.mask]
 		s.mu.Lock()
 		u.listed = false
-		fast := s.slow(u.hash)
+		fast := s.slow(u)
 		u.last = u.units + fast
 		if u.units > 0 {
 			admitted = append(admitted, Admitted{Rule: u.Rule, Key: u.Key, Slot: u.slot, Units: u.units})
@@ -191,7 +219,7 @@ func (m *Store) ForgetUntold(r *core.Rule, key string) {
 	s := m.lockKey(&c)
 	if u := s.untold[c.Hash]; u != nil {
 		u.units = 0
-		s.slow(c.Hash)
+		s.slow(u)
 	}
 	s.mu.Unlock()
 }
