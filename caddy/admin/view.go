@@ -1,6 +1,13 @@
 package admin
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -9,8 +16,99 @@ import (
 	"github.com/proxyweir/weir/caddy/protect"
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/words"
 )
+
+var (
+	reading = []string{http.MethodGet, http.MethodHead}
+	writing = []string{http.MethodPost}
+)
+
+func isJSON(contentType string) bool {
+	mediaType, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(strings.TrimSpace(mediaType), "application/json")
+}
+
+func adminError(status int, format string, v ...any) error {
+	return caddy.APIError{HTTPStatus: status, Err: fmt.Errorf(format, v...)}
+}
+
+// longestBody is the longest request body that is read, in bytes.
+const longestBody = 1 << 20
+
+// readBody reads a request's JSON body. It refuses unknown fields, and anything after the object.
+func readBody(r *http.Request, into any) error {
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, longestBody))
+	if err == nil {
+		err = syntax.UnmarshalStrict(body, into)
+	}
+	if err == nil && !json.Valid(body) {
+		err = errors.New("unexpected text after the object")
+	}
+	if err != nil {
+		return adminError(http.StatusBadRequest, "the request's body: %w", err)
+	}
+	return nil
+}
+
+// ruleNamed returns the rule that a request names.
+func ruleNamed(a *View, label string) (*report.ActiveRule, error) {
+	if label == "" {
+		return nil, adminError(http.StatusBadRequest, "rule: is missing; write a name that /rate_limit/rules has")
+	}
+	subjects := a.Rules()
+	i := slices.IndexFunc(subjects, func(s *report.ActiveRule) bool { return s.Label == label })
+	if i >= 0 {
+		return subjects[i], nil
+	}
+	hint := ""
+	if near := words.Nearest(label, report.LabelsOf(subjects)); near != "" {
+		hint = fmt.Sprintf(" (did you mean %s?)", near)
+	}
+	return nil, adminError(http.StatusNotFound, "rule %q: there is none of that name%s", label, hint)
+}
+
+// keyOf returns the key that a request names, either by its parts or by the id that a list of top keys has for it.
+func keyOf(s *report.ActiveRule, parts []string, id string) (string, error) {
+	if id == "" {
+		key, err := s.Keys.Of(parts)
+		if err != nil {
+			return "", adminError(http.StatusBadRequest, "%w", err)
+		}
+		return key, nil
+	}
+	if len(parts) > 0 {
+		return "", adminError(http.StatusBadRequest, "key and id are mutually exclusive: remove one")
+	}
+	now := time.Now().Unix()
+	for _, list := range [][]report.TopKey{s.Stats.TopRequests.List(now), s.Stats.TopRejections.List(now)} {
+		for _, k := range list {
+			if !k.Cut && report.IdOf(s.Label, k.Key) == id {
+				return k.Key, nil
+			}
+		}
+	}
+	return "", adminError(http.StatusNotFound, "id %q: is none of the rule's top keys any more; name the key by its parts", id)
+}
+
+// checkQuery refuses unknown parameters, so that a misspelt one is not silently ignored, and duplicates. Only "key" may be
+// repeated, once for each part of the key.
+func checkQuery(r *http.Request, known ...string) error {
+	for name, values := range r.URL.Query() {
+		if len(known) == 0 {
+			return adminError(http.StatusBadRequest, "parameter %q: this takes none", name)
+		}
+		if err := words.CheckWord("parameter", name, known); err != nil {
+			return adminError(http.StatusBadRequest, "%w", err)
+		}
+		if len(values) > 1 && name != "key" {
+			return adminError(http.StatusBadRequest, "parameter %q: duplicate; keep one", name)
+		}
+	}
+	return nil
+}
 
 // View is a configuration in force, as the API sees it.
 type View struct {
