@@ -114,32 +114,9 @@ func (h *Handler) checkFits(global *App) error {
 	return nil
 }
 
-// UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
+// UnmarshalCaddyfile sets up the handler from Caddyfile tokens: a short form, or a block. The manual's page on Caddy has the syntax of both.
 //
 //	rate_limit [<matcher>] <requests>/<period> [<key>]
-//
-//	rate_limit [<matcher>] {
-//		zone <name> {
-//			<settings of the zone: docs/caddy.md has them all>
-//		}
-//		rules_file     <path or glob...>
-//		rules_interval <duration>
-//		domain         <name>
-//		descriptor     <key> <placeholder> [<key> <placeholder>...]
-//		namespace      <name>
-//		store          memory | redis | storage
-//		distributed    [{ read_interval <duration>, write_interval <duration>, purge_age <duration> }]
-//		storage        <module...>
-//		headers        x_ratelimit ietf | none
-//		response       auto | direct | error_routes
-//		message        <text>
-//		jitter         <fraction>
-//		sweep_interval <duration>
-//		log_key
-//		log_level      debug | info | warn | error | off
-//		log_interval   <duration>
-//		guard          [<name>] [{ <lines of the guard: docs/guard.md has them all> }]
-//	}
 //
 // In the short form the zone's name is made from its matcher and key. The default key is {client_ip}. Without any zone or
 // rules_file, the handler uses the rules_file of the global option.
@@ -385,17 +362,7 @@ func (h *Handler) ownStore(d *caddyfile.Dispenser) error {
 // Interface guard
 var _ caddyfile.Unmarshaler = (*Handler)(nil)
 
-// parseGlobalOption reads the global option rate_limit. Syntax:
-//
-//	rate_limit {
-//		store memory | redis {
-//			...
-//		} | storage {
-//			...
-//		}
-//		rules_file     <path or glob...>
-//		rules_interval <duration>
-//	}
+// parseGlobalOption reads the global option rate_limit.
 func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	d.Next() // the option's name
 	if existing != nil {

@@ -41,32 +41,7 @@ func (m *MemoryStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return err
 }
 
-// UnmarshalCaddyfile sets up the store from Caddyfile tokens. Syntax:
-//
-//	redis [<address>...] {
-//		address           <host:port | URL>...
-//		master_name       <name>
-//		cluster
-//		username          <name>
-//		password          <password>
-//		sentinel_username <name>
-//		sentinel_password <password>
-//		database          <n>
-//		tls {
-//			ca                 <file>
-//			client_certificate <certificate file> <key file>
-//			server_name        <name>
-//		}
-//		pool_size         <n>
-//		timeout           <duration>
-//		background_timeout <duration>
-//		dial_timeout      <duration>
-//		read_timeout      <duration>
-//		prefix            <text>
-//		key_secret        <secret>
-//		plain_keys
-//		nodes             <n>
-//	}
+// UnmarshalCaddyfile sets up the store from Caddyfile tokens: redis [<address>...], and a block with the settings that the manual's page on Redis has.
 func (s *RedisStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the store's name
 	line := d.Token()
@@ -107,15 +82,7 @@ func (s *RedisStore) Settings() []syntax.Setting {
 	}
 }
 
-// UnmarshalCaddyfile sets up the store from Caddyfile tokens. Syntax:
-//
-//	storage {
-//		storage        <module...>
-//		read_interval  <duration>
-//		write_interval <duration>
-//		purge_age      <duration>
-//		max_keys       <n>
-//	}
+// UnmarshalCaddyfile sets up the store from Caddyfile tokens: a block with settings by their names in JSON.
 func (s *StorageStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the store's name
 	if args := d.RemainingArgs(); len(args) > 0 {
