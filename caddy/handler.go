@@ -1,5 +1,19 @@
 // Package ratelimit is Weir for Caddy: the HTTP handler http.handlers.rate_limit, the app rate_limit that the handlers share, and
 // their Caddyfile. It is a thin adapter: package core decides on the requests.
+//
+// This is the map of its packages, each above those it imports:
+//
+//	syntax      how limits are written: lines of a Caddyfile, fields of JSON, placeholders, zones
+//	stores      where limits are counted: memory, Redis, a storage
+//	report      what is said of rules: counts, keys that send the most, logs, their description
+//	protect     the guard, and who answers what is refused
+//	adapt       carries out advice on limits
+//	deferred    does requests later that are over their limit
+//	admin       the admin API, and the page that it serves
+//	ratelimit   the handler, the app, their rule files and metrics
+//
+// A file's name says which concern. Types are in handler.go and app.go, what loads a configuration in setup.go and lifecycle.go, what is
+// unique in it in registry.go, and what a request passes in serve.go.
 package ratelimit
 
 import (
