@@ -190,25 +190,6 @@ func (h *Handler) Cleanup() error {
 	return nil
 }
 
-// assemble fills in the checks of a request, and reports whether any rule of the handler is a shadow or has a candidate.
-func (h *Handler) assemble(q *front.Inquiry, r *http.Request) (shadows bool, err error) {
-	asked, shadows := h.asked, h.shadows
-	if files := h.files.Load(); files != nil {
-		asked, shadows = files.asked, shadows || files.set.shadows
-	}
-	q.Early = r.TLS != nil && !r.TLS.HandshakeComplete
-	if asked.Files != nil {
-		if sent, stripped := syntax.Readings(r); sent != r {
-			q.Sent, q.Stripped = sent, stripped
-		}
-	}
-	address := ""
-	if asked.NeedsAddress {
-		address = syntax.ClientIPOf(r)
-	}
-	return shadows, front.Assemble(asked, q, r, address)
-}
-
 // Interface guards
 var (
 	_ caddy.Module                = (*Handler)(nil)

@@ -7,6 +7,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/caddy/deferred"
 	"github.com/proxyweir/weir/caddy/report"
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
@@ -91,4 +92,23 @@ func (h *Handler) rejectDecided(w http.ResponseWriter, r *http.Request, q *front
 	report.Count(q, time.Now().Unix(), false)
 	h.guarded.Ask(q, r, false)
 	return h.reject(w, r, q)
+}
+
+// assemble fills in the checks of a request, and reports whether any rule of the handler is a shadow or has a candidate.
+func (h *Handler) assemble(q *front.Inquiry, r *http.Request) (shadows bool, err error) {
+	asked, shadows := h.asked, h.shadows
+	if files := h.files.Load(); files != nil {
+		asked, shadows = files.asked, shadows || files.set.shadows
+	}
+	q.Early = r.TLS != nil && !r.TLS.HandshakeComplete
+	if asked.Files != nil {
+		if sent, stripped := syntax.Readings(r); sent != r {
+			q.Sent, q.Stripped = sent, stripped
+		}
+	}
+	address := ""
+	if asked.NeedsAddress {
+		address = syntax.ClientIPOf(r)
+	}
+	return shadows, front.Assemble(asked, q, r, address)
 }

@@ -2,7 +2,10 @@ package ratelimit
 
 import (
 	"cmp"
+	"fmt"
+	"io"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -46,4 +49,73 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 	err := h.guarded.Admit(protect.NewWriter(w, func(status int) { first = cmp.Or(first, status) }), r, next, of)
 	status = protect.StatusOf(err)
 	return err
+}
+
+// wait waits until a request's reservation is due, and reports whether it is. If not, wait has answered the request, or returns the
+// error for it. A client that leaves is not served. When the configuration is replaced or the server shuts down, waiting requests
+// are answered at once with a 503, and a Retry-After that says when their reservations would have been due.
+func (h *Handler) wait(w http.ResponseWriter, r *http.Request, delay time.Duration) (come bool, err error) {
+	defer readAhead(r).Stop()
+	due := time.Now().Add(delay)
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true, nil
+	case <-r.Context().Done():
+		return false, h.errors.Refuse(w, front.StatusClientClosedRequest, r.Context().Err())
+	case <-h.stopping:
+	case <-h.ctx.Done():
+	}
+	front.Unavailable(w, r, time.Until(due).Microseconds(), "The server is restarting.")
+	return false, nil
+}
+
+// stops reports whether the configuration is being replaced, or the server is shutting down.
+func (h *Handler) stops() bool {
+	select {
+	case <-h.stopping:
+	case <-h.ctx.Done():
+	default:
+		return false
+	}
+	return true
+}
+
+// readAhead begins to read the body of a waiting request, if another goroutine may read it: if net/http or Caddy's server has made
+// the body's reader. Readers that modules add may act on the response while they read. The one of request_body does so when the
+// body exceeds max_size. (It does not if the length is announced, since a length above max_size is refused before.)
+//
+// A server with an access log counts a body's bytes in a reader without a lock, and may log the count during a read. So readAhead
+// inserts itself beneath that reader, which then counts what the service reads. It cannot insert itself beneath the reader of
+// request_body.
+//
+// The request stays the same object, since Caddy's placeholders refer to the one that Caddy has made, which is not net/http's own.
+func readAhead(r *http.Request) *front.Ahead {
+	switch fmt.Sprintf("%T", r.Body) {
+	case "*http.body", "*http.expectContinueReader", "*caddyhttp.IdleTimeoutReader":
+	case "requestbody.errorWrapper":
+		server, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+		if !ok || server.Logs != nil || r.ContentLength < 0 {
+			return nil
+		}
+	case "*caddyhttp.lengthReader":
+		counted := r.Body
+		source := reflect.ValueOf(counted).Elem().FieldByName("Source")
+		body, ok := source.Interface().(io.ReadCloser)
+		if !ok {
+			return nil
+		}
+		r.Body = body
+		defer func() {
+			source.Set(reflect.ValueOf(r.Body))
+			r.Body = counted
+		}()
+	default:
+		return nil
+	}
+	same, ahead := front.ReadAhead(r)
+	r.Body = same.Body
+	r.Trailer = same.Trailer
+	return ahead
 }
