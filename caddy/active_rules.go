@@ -76,7 +76,7 @@ func (h *Handler) subjectsOfDomain(view *inForce, add func(*report.ActiveRule)) 
 	for _, other := range h.app.handlers { // any of them may make keys of the same descriptors
 		for _, d := range other.descriptors {
 			for i := range d {
-				secret = secret || slices.ContainsFunc(d[i].value.Sources, report.IsSecret)
+				secret = secret || slices.ContainsFunc(d[i].Sources, report.IsSecret)
 			}
 		}
 	}

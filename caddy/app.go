@@ -46,10 +46,9 @@ type App struct {
 	memory    *sharedMemory
 	maxKeys   int
 	sweep     time.Duration
-	zones     map[string]*core.Limits   // by namespace and name
+	zones     map[string][]*core.Limits // by namespace and name, those of all handlers that have the zone
 	deferring map[string]bool           // the same zones: whether they defer
 	stores    map[string]string         // the same zones, and rules of files: the counters of limiters
-	together  map[string][]*core.Limits // by namespace and name, those of all handlers that have the zone
 	files     *ruleFiles
 	unwatch   func() // ends the watch of rule files; nil: there is none
 
@@ -76,16 +75,11 @@ func (App) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// fileRules are the rules and descriptors of rule files by namespace and name: the first of each name in each set.
+// fileRules are the rules and descriptors of rule files by namespace and name.
 type fileRules struct {
-	limits      map[string]limitsOfSet
-	together    map[string][]*core.Limits // those of all sets
-	descriptors map[string]*core.Rule
-}
-
-type limitsOfSet struct {
-	limits *core.Limits
-	set    *fileSet
+	limits      map[string][]*core.Limits // those of all sets
+	sets        map[string]*fileSet       // the first that has the rule
+	descriptors map[string]*core.Rule     // the first of each name
 }
 
 // sharedMemory is the memory that the handlers of all configurations share, with the goroutine that sweeps it.

@@ -16,22 +16,14 @@ type DescriptorEntry struct {
 	Value string `json:"value,omitempty"`
 }
 
-// descriptor makes one descriptor of requests.
-type descriptor []descriptorEntry
-
-type descriptorEntry struct {
-	key   string
-	value *syntax.Template
-}
-
-// newDescriptors prepares a handler's descriptors, also in the form in which requests are checked.
-func newDescriptors(written [][]DescriptorEntry) (list []descriptor, all []front.Descriptor, err error) {
+// newDescriptors prepares a handler's descriptors: the templates of their values, and the form in which requests are checked.
+func newDescriptors(written [][]DescriptorEntry) (values [][]*syntax.Template, list []front.Descriptor, err error) {
 	for i, entries := range written {
 		if len(entries) == 0 {
 			return nil, nil, fmt.Errorf("descriptors[%d]: is empty; it needs a key and a value", i)
 		}
-		made := make(descriptor, 0, len(entries))
-		described := make(front.Descriptor, 0, len(entries))
+		templates := make([]*syntax.Template, 0, len(entries))
+		one := make(front.Descriptor, 0, len(entries))
 		for _, e := range entries {
 			if e.Key == "" || e.Value == "" {
 				return nil, nil, fmt.Errorf("descriptor %q %q: needs a key and a value", e.Key, e.Value)
@@ -40,11 +32,11 @@ func newDescriptors(written [][]DescriptorEntry) (list []descriptor, all []front
 			if err != nil {
 				return nil, nil, fmt.Errorf("descriptor %q: key %q: %w", e.Key, e.Value, err)
 			}
-			made = append(made, descriptorEntry{e.Key, value})
-			described = append(described, front.DescriptorEntry{Key: e.Key, Source: value.Source()})
+			templates = append(templates, value)
+			one = append(one, front.DescriptorEntry{Key: e.Key, Source: value.Source()})
 		}
-		list = append(list, made)
-		all = append(all, described)
+		values = append(values, templates)
+		list = append(list, one)
 	}
-	return list, all, nil
+	return values, list, nil
 }

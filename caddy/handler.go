@@ -135,8 +135,8 @@ type Handler struct {
 	expected    *expectations
 	doubled     atomic.Bool             // it was told that the service sends quota fields, too
 	files       atomic.Pointer[inForce] // nil: the handler uses no rule files
-	descriptors []descriptor
-	described   []front.Descriptor // those of descriptors
+	descriptors [][]*syntax.Template    // the values of Descriptors
+	described   []front.Descriptor      // those of descriptors
 	fields      answer.Fields
 	shadows     bool // any zone is a shadow, or has a candidate
 	waits       bool // any zone makes requests wait

@@ -16,10 +16,9 @@ import (
 func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx = ctx
 	a.logger = ctx.Logger()
-	a.zones = make(map[string]*core.Limits)
+	a.zones = make(map[string][]*core.Limits)
 	a.stores = make(map[string]string)
 	a.deferring = make(map[string]bool)
-	a.together = make(map[string][]*core.Limits)
 	a.files = &ruleFiles{app: a}
 	a.fileRules = newFileRules()
 	if err := syntax.CheckFields(a.settings()); err != nil {

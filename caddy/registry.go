@@ -21,27 +21,26 @@ import (
 func (a *App) register(namespace, name string, limits *core.Limits, store *stores.Limiter, defers bool) error {
 	id := syntax.ZoneID(namespace, name)
 	a.checkStore(id, "zone", name, store)
-	if other := a.zones[id]; other != nil {
+	if others := a.zones[id]; len(others) > 0 {
 		if defers || a.deferring[id] {
 			return fmt.Errorf("zone %q: on_limit defer: two handlers have the zone, and its requests can be in the queue of one only; rename one zone, or give its handler a namespace", name)
 		}
-		if what := difference(other, limits); what != "" {
-			return definedDifferently(name, a.firstInJSON(namespace, name, other), what)
+		if what := difference(others[0], limits); what != "" {
+			return definedDifferently(name, a.firstInJSON(namespace, name, others[0]), what)
 		}
 	} else {
-		if other, ok := a.fileRules.limits[id]; ok {
-			if what := difference(other.limits, limits); what != "" {
-				return other.set.definedElsewhere(name, what)
+		if set := a.fileRules.sets[id]; set != nil {
+			if what := difference(a.fileRules.limits[id][0], limits); what != "" {
+				return set.definedElsewhere(name, what)
 			}
 		}
 		if a.fileRules.descriptors[id] != nil {
 			return fmt.Errorf("zone %q: a descriptor of the rule files has its name, so that they could not be told apart; rename one, or give its handler a namespace", name)
 		}
-		a.zones[id] = limits
 		a.deferring[id] = defers
 	}
-	a.together[id] = append(a.together[id], limits)
-	keepCompany(a.together[id], a.fileRules.together[id])
+	a.zones[id] = append(a.zones[id], limits)
+	keepCompany(a.zones[id], a.fileRules.limits[id])
 	return nil
 }
 
@@ -60,23 +59,16 @@ func (a *App) checkStore(id, kind, name string, store *stores.Limiter) {
 // keepCompany makes all limits that count together see what waiting requests have reserved, if any one of them does. None of the
 // limits may be in force yet.
 func keepCompany(lists ...[]*core.Limits) {
-	accompanied := false
-	for _, list := range lists {
-		for _, limits := range list {
-			accompanied = accompanied || limits.Accompanied()
-		}
-	}
-	for _, list := range lists {
-		for _, limits := range list {
-			if accompanied {
-				limits.Accompany()
-			}
+	all := slices.Concat(lists...)
+	if slices.ContainsFunc(all, (*core.Limits).Accompanied) {
+		for _, limits := range all {
+			limits.Accompany()
 		}
 	}
 }
 
 func newFileRules() fileRules {
-	return fileRules{limits: make(map[string]limitsOfSet), together: make(map[string][]*core.Limits), descriptors: make(map[string]*core.Rule)}
+	return fileRules{limits: make(map[string][]*core.Limits), sets: make(map[string]*fileSet), descriptors: make(map[string]*core.Rule)}
 }
 
 // enter adds the rules of a set. It returns an error if one of them differs from a rule or a zone of the same name.
@@ -89,23 +81,21 @@ func (a *App) enter(known fileRules, set *fileSet, zonesInForce bool) error {
 		if !zonesInForce {
 			a.checkStore(id, "rule", r.Name, set.limiter)
 		}
-		other := a.zones[id]
-		if first, ok := known.limits[id]; ok {
-			other = first.limits
-		} else {
-			known.limits[id] = limitsOfSet{r.Limits, set}
+		others := known.limits[id]
+		if len(others) == 0 {
+			others, known.sets[id] = a.zones[id], set
 		}
-		if other != nil {
-			if what := difference(other, r.Limits); what != "" {
+		if len(others) > 0 {
+			if what := difference(others[0], r.Limits); what != "" {
 				return set.definedElsewhere(r.Name, what)
 			}
 		}
-		known.together[id] = append(known.together[id], r.Limits)
+		known.limits[id] = append(known.limits[id], r.Limits)
 		if !zonesInForce {
-			keepCompany(a.together[id], known.together[id])
+			keepCompany(a.zones[id], known.limits[id])
 			continue
 		}
-		for _, zone := range a.together[id] {
+		for _, zone := range a.zones[id] {
 			if r.Limits.Accompanied() && !zone.Accompanied() {
 				return set.problem(r.Name, "on_limit delay: is new for this rule, which counts together with a zone of its name; it takes effect when Caddy's configuration is loaded again")
 			}
@@ -113,12 +103,12 @@ func (a *App) enter(known fileRules, set *fileSet, zonesInForce bool) error {
 				r.Limits.Accompany()
 			}
 		}
-		keepCompany(known.together[id])
+		keepCompany(known.limits[id])
 	}
 	for _, d := range set.Domains {
 		for _, r := range d.Rules() {
 			id := set.namespace + "/" + r.Name()
-			if a.zones[id] != nil || known.limits[id].limits != nil {
+			if a.zones[id] != nil || known.limits[id] != nil {
 				return fmt.Errorf("descriptor %q of the rule files: a zone or a rule has its name, so that they could not be told apart; rename one, or give its handler a namespace", r.Name())
 			}
 			other := known.descriptors[id]

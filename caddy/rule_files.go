@@ -254,7 +254,7 @@ func (h *Handler) adviseDescriptors(domain *ruleset.Domain) {
 	}
 	tries := mostUnmetTries
 	unmet := func(line, entry int, value string) string {
-		return h.descriptors[line][entry].value.Unmet(value, &tries)
+		return h.descriptors[line][entry].Unmet(value, &tries)
 	}
 	for _, one := range front.UnmetValues(domain, h.described, unmet) {
 		h.logger.Warn("a descriptor's value is met by no request", zap.String("domain", domain.Name()), zap.String("key", one.Key), zap.String("value", one.Why))

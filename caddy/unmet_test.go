@@ -156,7 +156,7 @@ func TestWhatALoadTriesToFindUnmetValuesIsBounded(t *testing.T) {
 			}
 			k.Sources[i] = match.NewSource(&syntax.Placeholder{Spell: &syntax.Spelling{Written: written, Form: syntax.FormOf(source)}})
 		}
-		h.descriptors = append(h.descriptors, descriptor{{"k", k}})
+		h.descriptors = append(h.descriptors, []*syntax.Template{k})
 		h.described = append(h.described, front.Descriptor{{Key: "k", Source: k.Source()}})
 	}
 	h.adviseDescriptors(domain)
