@@ -544,7 +544,7 @@ func TestStoreRedisSpeaksTLSWithACertificateAsAnACLUser(t *testing.T) {
 	}
 }
 
-// The names of keys have the form in redis/key.go: <prefix>{<client>}:<rule>:<eight characters>.
+// The names of keys have the form in redis/encoding.go: <prefix>{<client>}:<rule>:<eight characters>.
 func TestKeysInRedisAreNamedAsConfigured(t *testing.T) {
 	const secret = "of the fleet"
 	digest := func(sum []byte) string { return base64.RawURLEncoding.EncodeToString(sum[:16]) }

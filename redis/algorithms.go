@@ -1,6 +1,8 @@
 package redis
 
 import (
+	// EVALSHA names scripts by it; it keeps no secret
+
 	"github.com/proxyweir/weir/core/rate"
 )
 
@@ -12,6 +14,18 @@ type algorithm struct {
 
 	numbers func(l *rate.Limit) (x, y int64) // X and Y in the scripts
 }
+
+// Bits of a rule's kind: see scripts/accounts.lua.
+const (
+	kindInFlight  = 1
+	kindCounts    = 2
+	kindSoft      = 4
+	kindDelays    = 8
+	kindCandidate = 16
+	kindBucket    = 32
+	kindQueue     = 64
+	kindLog       = 128
+)
 
 // algorithms has the rows by rate.Algorithm. To add an algorithm, add a file of Lua, and a row.
 var algorithms = tabulate([]*algorithm{
@@ -25,10 +39,14 @@ var algorithms = tabulate([]*algorithm{
 })
 
 func numbersOfTokenBucket(l *rate.Limit) (x, y int64) { return l.Capacity, oneIf(l.Interval()) }
+
 func numbersOfLeakyBucket(l *rate.Limit) (x, y int64) { return l.Capacity, l.MaxDelay }
+
 func numbersOfFixedWindow(l *rate.Limit) (x, y int64) { return 0, oneIf(l.Windows(0) != nil) }
-func numbersOfLog(l *rate.Limit) (x, y int64)         { return l.Quantum, l.Window }
-func noNumbers(_ *rate.Limit) (x, y int64)            { return 0, 0 }
+
+func numbersOfLog(l *rate.Limit) (x, y int64) { return l.Quantum, l.Window }
+
+func noNumbers(_ *rate.Limit) (x, y int64) { return 0, 0 }
 
 // algorithmOf returns the row of a limit's algorithm.
 func algorithmOf(l *rate.Limit) *algorithm { return algorithms[l.Algorithm] }
@@ -47,4 +65,11 @@ func tabulate(rows []*algorithm) []*algorithm {
 	table := make([]*algorithm, len(rows)+1)
 	copy(table[1:], rows)
 	return table
+}
+
+func oneIf(is bool) int64 {
+	if is {
+		return 1
+	}
+	return 0
 }

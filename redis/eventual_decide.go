@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"net/http"
 	"strconv"
 
 	"github.com/proxyweir/weir/core"
@@ -134,38 +133,4 @@ func (e *eventually) byHand(script *Script, r *core.Rule, key, what string) erro
 	}
 	duration, _ := strconv.ParseInt(what, 10, 64) // Block has written it
 	return e.of.Block(r, key, duration)
-}
-
-// eventualHandler returns the handler of the fast path of a rule that is eventual; nil: it has none.
-func eventualHandler(e *fastPath, c *memory.ServeConfig) http.Handler {
-	var none http.Handler
-	way := memory.NewFastPath(e.store.eventually.of.Memory(), e.rules[0].rule)
-	if way == nil {
-		return none
-	}
-	e.all = &ruleGroup{rules: e.rules}
-	in := *c
-	in.Rest = &eventualRest{fastPath: e, config: c}
-	return memory.Serve(way, &in)
-}
-
-// eventualRest handles requests that the fast path leaves, such as the first of a key after each round.
-type eventualRest struct {
-	fastPath *fastPath
-	config   *memory.ServeConfig
-}
-
-// ServeHTTP implements http.Handler.
-func (h *eventualRest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	key := ""
-	if h.config.Key != nil {
-		key = h.config.Key(r)
-	} else {
-		key = memory.AddressIn(r.RemoteAddr)
-	}
-	if key == "" {
-		h.config.Rest.ServeHTTP(w, r)
-		return
-	}
-	decideUnheld(h.fastPath, w, r, key)
 }

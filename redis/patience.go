@@ -3,32 +3,8 @@ package redis
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 )
-
-// wait says how long the store waits for a call.
-type wait int
-
-const (
-	promptly  wait = iota // a request waits for it, for the client's timeout at most
-	patiently             // a request waits for it that hardly ever asks: as long as answers take
-	aside                 // no request waits for it: the client's background timeout
-)
-
-// latency is how long a server's answers take of late, in microseconds: the longest, which fades by an eighth with each answer. The zero value is that of a
-// server that has never answered, and has not failed to. It is safe for concurrent use.
-type latency struct{ longest atomic.Int64 }
-
-// note notes an answer.
-func (l *latency) note(took time.Duration) {
-	longest := l.longest.Load()
-	longest -= longest / 8
-	if now := int64(took/time.Microsecond) + 1; now > longest {
-		longest = now
-	}
-	l.longest.Store(longest)
-}
 
 // patience returns for how long a request waits for an answer of the server: the timeout, or four times as long as answers take if that is longer. (A
 // client may send a call only when the answer to another has come, and machines are busy.) For the first answer of all it waits for the background timeout.

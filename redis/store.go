@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -524,4 +525,14 @@ func argument(s *Store, o *openRule, c *core.Check, peek bool) string {
 		argument = withCost(argument, c.Cost)
 	}
 	return argument
+}
+
+// Servers returns the states of the servers that are known so far, sorted by name.
+func (s *Store) Servers() []ServerState {
+	var list []ServerState
+	for _, server := range s.client.Servers() {
+		list = append(list, ServerState{Name: server.name, Open: !server.Available()})
+	}
+	sort.SliceStable(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+	return list
 }

@@ -8,21 +8,12 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// Bits of a reply of scriptOfOverflow (see scripts/overflow.lua), and of a rule's kind (see scripts/accounts.lua).
+// Bits of a reply of scriptOfOverflow: see scripts/overflow.lua.
 const (
 	isSoft     = 1
 	isReserved = 2
 	isBlocked  = 4
 	isPenalty  = 8
-
-	kindInFlight  = 1
-	kindCounts    = 2
-	kindSoft      = 4
-	kindDelays    = 8
-	kindCandidate = 16
-	kindBucket    = 32
-	kindQueue     = 64
-	kindLog       = 128
 )
 
 // The offsets of the numbers that differ from request to request, in the bytes that appendOverflow appends.
