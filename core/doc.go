@@ -18,6 +18,7 @@
 //	front       what the adapters of all proxies do with a request
 //	adaptive    puts in force what an advisor says
 //	metrics     the families of series, with help and labels, for all adapters
+//	storetest, leasetest, fleetclock   what tests of stores and fleets share
 //	caddy, traefik, replay, examples/nethttp   the adapters: they find the rules and keys of a request, ask the limiter once, and write the answer
 //
 // The algorithms are pure functions of limit, state, time and cost. A store owns state, locks and clock. The limiter owns policy.

@@ -59,7 +59,7 @@ func (s *side) move() {
 	s.ours = strings.NewReplacer(s.site, "SITE", s.second, "SECOND", s.dir, "DIR", s.redis.Addr(), "REDIS")
 	service := strings.TrimPrefix(upstream.url, "http://")
 	s.behind = strings.NewReplacer("localhost:3000", service, "localhost:9091", service, "localhost:50051", service, "localhost:9000", s.fastCGI, "localhost:8081", s.second,
-		`"/srv"`, `"`+s.dir+`/examples"`, "{env.WEIR_TEST_REDIS_PASSWORD}", "0123456789abcdef0123456789abcdef")
+		`"/srv"`, `"`+s.dir+`/examples"`, "/tmp/shared-by-caddys", s.dir+"/shared", "{env.WEIR_TEST_REDIS_PASSWORD}", "0123456789abcdef0123456789abcdef")
 }
 
 // files returns the files in the side's folder that match a pattern, with what they contain.
@@ -216,7 +216,7 @@ func (s *side) metrics() string {
 			b.WriteString(line)
 		}
 	}
-	return b.String()
+	return s.ours.Replace(b.String())
 }
 
 var moments = regexp.MustCompile(`"20\d\d-[^"]*"`)

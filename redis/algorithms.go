@@ -6,7 +6,7 @@ import (
 	"github.com/proxyweir/weir/core/rate"
 )
 
-// algorithm is one of core's algorithms as Redis runs it. Its Lua is in the file of scripts with its name: scripts/algorithm.lua says in which parts.
+// algorithm is one of package rate's algorithms as Redis runs it. Its Lua is in the file of scripts with its name: scripts/algorithm.lua says in which parts.
 type algorithm struct {
 	name     string // as in core
 	kind     int64  // bits of a rule's kind: see scripts/accounts.lua

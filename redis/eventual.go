@@ -209,7 +209,7 @@ func (e *eventually) look(t *rate.SyncTerms) error {
 		go e.run(patiently)
 	}
 	done, end := context.WithTimeout(current, patience)
-	<-done.Done() // a context, since Yaegi has no select: see CONTRIBUTING.md
+	<-done.Done() // a context, since Yaegi has no select: see traefik/INTERPRETER.md
 	end()
 	if e.fresh(t, e.store.clock()) {
 		return nil

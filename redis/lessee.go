@@ -10,7 +10,7 @@ import (
 	"github.com/proxyweir/weir/core/rate"
 )
 
-// lessee has what this node holds of rules with consistency lease: package core's Lease says how that works, and scripts/lease.lua what Redis does.
+// lessee has what this node holds of rules with consistency lease: package rate's Lease says how that works, and scripts/lease.lua what Redis does.
 //
 // A request whose units are held does not call Redis. Any other calls it once. If it is under a single rule that only rejects, that call can take a lease at
 // the same time; otherwise the call about the lease is made aside. No request waits for calls that are made aside. One is
@@ -268,7 +268,7 @@ func (s *Store) decideAndLease(q *inquiry, checks []core.Check, h *holding, ask 
 	return err
 }
 
-// addHeld adds what the node holds to what remains, as core.DecideByLease does.
+// addHeld adds what the node holds to what remains, as rate.DecideByLease does.
 func (s *Store) addHeld(h *holding, c *core.Check) {
 	mono, wall := s.clocks()
 	h.mu.Lock()

@@ -103,7 +103,7 @@ func leasedHandler(e *fastPath, c *memory.ServeConfig) http.Handler {
 	return newLeased(e, c)
 }
 
-// ServeSeveral is Serve for several rules, each with its core.ServedRule in the same place. They are charged together, in one call. Requests that an earlier handler has set quota fields for are left to c.Rest.
+// ServeSeveral is Serve for several rules, each with its memory.ServedRule in the same place. They are charged together, in one call. Requests that an earlier handler has set quota fields for are left to c.Rest.
 func ServeSeveral(s *Store, rules []*core.Rule, served []*memory.ServedRule, c *memory.ServeConfig, conclude Concluder) http.Handler {
 	var none http.Handler
 	var list []*fastRule
@@ -260,7 +260,7 @@ func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *rul
 		shard                      *memoShard
 		k                          *known
 		about                      known
-		left, waits                []int64 // of core.RefuseSeveral
+		left, waits                []int64 // of memory.RefuseSeveral
 		refusers                   []*memory.Refuser
 	)
 	left = make([]int64, len(group.rules))
@@ -334,7 +334,7 @@ func decideUnheld(e *fastPath, w http.ResponseWriter, r *http.Request, key strin
 	e.conclude.Conclude(w, r, checks, err)
 }
 
-// decideGenerally lets the store decide, and times one decision in rate.TimedShare.
+// decideGenerally lets the store decide, and times one decision in memory.TimedShare.
 func decideGenerally(e *fastPath, checks []core.Check) error {
 	if e.durations == nil || atomic.AddInt64(e.general, 1)%memory.TimedShare != 1 {
 		return e.store.Decide(checks, false)

@@ -89,7 +89,7 @@ func showKey(rule *ruleset.Rule, key string, plain bool) string {
 	return strings.Join(parts, " ")
 }
 
-// splitKey splits a key into the parts that core.AppendKeyPart has joined.
+// splitKey splits a key into the parts that match.AppendKeyPart has joined.
 func splitKey(key string) []string {
 	var parts []string
 	for key != "" {

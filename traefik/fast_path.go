@@ -152,7 +152,7 @@ func watch(e *engine, c *memory.ServeConfig) {
 	}
 }
 
-// byAddress returns core's path for rules with the key of one of them: if that is the connection's address, a path for that in front of the
+// byAddress returns memory's path for rules with the key of one of them: if that is the connection's address, a path for that in front of the
 // one for any key. serve is what makes a path.
 func byAddress(h *handler, of *ruleset.Rule, c *memory.ServeConfig, serve func(c *memory.ServeConfig) http.Handler) http.Handler {
 	byKey := serve(c)
@@ -269,7 +269,7 @@ func (u *undirected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	serve(u.rest, w, r)
 }
 
-// refusalOf returns how core's fast paths reject requests under a rule; nil: they leave that to the general path, since waits are random.
+// refusalOf returns how memory's fast paths reject requests under a rule; nil: they leave that to the general path, since waits are random.
 func refusalOf(h *handler, r *front.Rule) *memory.Refusal {
 	var none *memory.Refusal
 	e := h.engine
@@ -290,7 +290,7 @@ func refusalOf(h *handler, r *front.Rule) *memory.Refusal {
 	return refusal
 }
 
-// guardingOf returns what core's fast paths do for a guard.
+// guardingOf returns what memory's fast paths do for a guard.
 func guardingOf(g *guarded) *memory.Guarding {
 	return &memory.Guarding{Word: g.word, Take: guard.Take, Leave: leavesPlace, NoTicket: guard.NoTicket, Ticketed: g.next, Unticketed: &unticketed{guarded: g}}
 }

@@ -72,7 +72,7 @@ unticketed:
 	passUnticketed(g, w, r)
 }
 
-// unticketed handles the requests that have not got a ticket from core's fast paths.
+// unticketed handles the requests that have not got a ticket from memory's fast paths.
 type unticketed struct{ guarded *guarded }
 
 // ServeHTTP implements http.Handler.

@@ -215,7 +215,7 @@ func TestARuleHasTheIdentityThatCaddyGivesIt(t *testing.T) {
 	}
 	tests := []struct {
 		rule  Rule
-		caddy core.RuleConfig // of a zone with the key {client_ip}: see newKeyMaker there
+		caddy core.RuleConfig // of a zone with the key {client_ip}
 	}{
 		{ // ipv6_prefix 64
 			Rule{Name: "login", Limit: "5/1m"},

@@ -205,7 +205,7 @@ func Refusal(word, remove string) string {
 	return ""
 }
 
-// ResolveTexts calls resolvePlaceholders for all texts of a struct. Errors have their names in JSON.
+// ResolveTexts calls ResolvePlaceholders for all texts of a struct. Errors have their names in JSON.
 func ResolveTexts(repl *caddy.Replacer, settings any) error {
 	v := reflect.ValueOf(settings).Elem()
 	for i, name := range FieldNames(v.Type()) {

@@ -12,7 +12,7 @@
 //   - client.go, exchange.go: the poller
 //
 // An adapter makes a Board of its adaptable rules, and a Poller that gives the board what it gets. Each second it calls Board.Turn with what
-// front.AdviceConditions returns, and puts in force what that has changed: another limit of the same period, with another number, burst or algorithm.
+// adaptive.AdviceConditions returns, and puts in force what that has changed: another limit of the same period, with another number, burst or algorithm.
 // After a reload it makes a board from the one before, and calls Turn before its rules come into force. Of the poller's goroutine nothing reaches a
 // request.
 //

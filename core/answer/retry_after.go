@@ -14,7 +14,8 @@ func RetrySeconds(micros int64) int64 {
 	return seconds(micros)
 }
 
-// SetRetryAfter sets Retry-After for a wait in microseconds. WriteHeaders does it for rejections, and so do the fast paths of a store.
+// SetRetryAfter sets Retry-After for a wait in microseconds. Rejections get theirs by WriteHeaders, and by Refuse in the memory's fast
+// paths.
 func SetRetryAfter(h http.Header, micros int64) {
 	h[memory.HeaderRetryAfter] = []string{decimal(RetrySeconds(micros))}
 }

@@ -1,4 +1,4 @@
-// Package leasetest plays fleets of nodes that lease units of one key's limit, on a virtual clock, around package core's part of it: Ledger is the store's part,
+// Package leasetest plays fleets of nodes that lease units of one key's limit, on a virtual clock, around package rate's part of it: Ledger is the store's part,
 // and Fleet the nodes, the net between them, and their clocks. Package core/storetest does the same for what all stores have in common.
 package leasetest
 
@@ -300,7 +300,7 @@ func (f *Fleet) settle(allowed bool, cost int64) {
 	}
 }
 
-// admit judges an admission by package core's own algorithm.
+// admit judges an admission by package memory's own decision.
 func (f *Fleet) admit(cost int64) {
 	f.Admitted += int(cost)
 	f.checks[0].Cost = cost

@@ -366,7 +366,7 @@ func (m *Store) decideAll(checks []core.Check, peek bool) {
 			c.Slot = find(s, c.Hash)
 		}
 		allowed := c.Decision.Allowed
-		if allowed && admit && !peek && c.Slot >= 0 && !c.Rule.Limit.IsLog { // as charge does
+		if allowed && admit && !peek && c.Slot >= 0 && !c.Rule.Limit.IsLog { // as chargeKey does
 			s.slots[c.Slot].state = c.Next
 			continue
 		}

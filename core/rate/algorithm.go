@@ -155,15 +155,15 @@ func tabulate(rows []algorithmRow) []algorithmRow {
 	table := make([]algorithmRow, int(last)+1)
 	for i := range rows {
 		if int(rows[i].algorithm) != i+1 {
-			panic(fmt.Sprintf("core: algorithm.go has no row for algorithm %d in its place", i+1))
+			panic(fmt.Sprintf("rate: algorithm.go has no row for algorithm %d in its place", i+1))
 		}
 		if missing := rows[i].missing(); missing != "" {
-			panic(fmt.Sprintf("core: the row of algorithm %d (%s) has no %s", i+1, rows[i].Name, missing))
+			panic(fmt.Sprintf("rate: the row of algorithm %d (%s) has no %s", i+1, rows[i].Name, missing))
 		}
 		table[i+1] = rows[i]
 	}
 	if len(rows) != int(last) {
-		panic(fmt.Sprintf("core: algorithm.go has %d rows, for %d algorithms", len(rows), int(last)))
+		panic(fmt.Sprintf("rate: algorithm.go has %d rows, for %d algorithms", len(rows), int(last)))
 	}
 	return table
 }
@@ -209,7 +209,7 @@ func (a Algorithm) Row() *algorithmRow {
 
 // NoFunction returns the text of the panic for an algorithm without a case in algorithm_dispatch.go.
 func NoFunction(a Algorithm, name string) string {
-	return fmt.Sprintf("core: algorithm %d (%s) has no %s: run go generate ./...", int(a), a, name)
+	return fmt.Sprintf("rate: algorithm %d (%s) has no %s: run go generate ./...", int(a), a, name)
 }
 
 // AlgorithmNames lists the names that ParseAlgorithm accepts, in the order of the constants.

@@ -56,7 +56,7 @@ func TestAnAlgorithmWithoutAFunctionPanicsWithItsName(t *testing.T) {
 		"take":   func() { Take(l, &State{}, 1) },
 		"spent":  func() { Unused(l, &State{}, 1) },
 	} {
-		if said := panicOf(call); !strings.HasPrefix(said, "core: algorithm 4 (sliding_window_log) has no "+name+":") {
+		if said := panicOf(call); !strings.HasPrefix(said, "rate: algorithm 4 (sliding_window_log) has no "+name+":") {
 			t.Errorf("%s: it panics with %q", name, said)
 		}
 	}

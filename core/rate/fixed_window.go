@@ -52,7 +52,7 @@ func decideFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Deci
 	}
 }
 
-// TakeFromFixedWindow is the shortcut: see take.
+// TakeFromFixedWindow is the shortcut: see algorithmRow.take.
 //
 //flatten:inline
 func TakeFromFixedWindow(l *Limit, s *State, now int64) (remaining, reset, more int64) {
@@ -70,7 +70,7 @@ func TakeFromFixedWindow(l *Limit, s *State, now int64) (remaining, reset, more 
 	return l.Requests - count, reset, reset
 }
 
-// rejectFromFixedWindow is the shortcut: see reject.
+// rejectFromFixedWindow is the shortcut: see algorithmRow.reject.
 //
 //flatten:inline
 func rejectFromFixedWindow(l *Limit, s *State, now int64) (retry, reset int64) {
@@ -82,7 +82,7 @@ func rejectFromFixedWindow(l *Limit, s *State, now int64) (retry, reset int64) {
 	return reset, reset
 }
 
-// chargeFixedWindow counts units that were allowed before: see charge.
+// chargeFixedWindow counts units that were allowed before: see algorithmRow.charge.
 func chargeFixedWindow(l *Limit, s *State, cost int64) {
 	s.B += cost
 	if s.B > MostCounted {
@@ -90,7 +90,7 @@ func chargeFixedWindow(l *Limit, s *State, cost int64) {
 	}
 }
 
-// fixedWindowSpent is the shortcut: see unused.
+// fixedWindowSpent is the shortcut: see algorithmRow.spent.
 func fixedWindowSpent(l *Limit, s *State, elapsed int64) (isSpent, known bool) {
 	return elapsed >= l.Period || s.B == 0, l.Calendar == nil
 }

@@ -22,7 +22,7 @@ func decideInFlight(l *Limit, s *State, now, cost int64, next *State, d *Decisio
 	d.Remaining = l.Requests
 }
 
-// takeInFlight never applies: see take.
+// takeInFlight never applies: see algorithmRow.take.
 func takeInFlight(l *Limit, s *State, now int64) (remaining, reset, more int64) { return -1, 0, 0 }
 
 // chargeInFlight charges nothing: a request holds a reservation until it is over.

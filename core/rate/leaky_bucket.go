@@ -56,7 +56,7 @@ func decideLeakyBucket(l *Limit, s *State, now, cost int64, next *State, d *Deci
 	}
 }
 
-// TakeFromLeakyBucket is the shortcut for a request that does not wait: see take.
+// TakeFromLeakyBucket is the shortcut for a request that does not wait: see algorithmRow.take.
 //
 //flatten:inline
 func TakeFromLeakyBucket(l *Limit, s *State, now int64) (remaining, reset, more int64) {
@@ -69,7 +69,7 @@ func TakeFromLeakyBucket(l *Limit, s *State, now int64) (remaining, reset, more 
 	return l.Quota, (l.Period + l.Requests - 1) / l.Requests, 0
 }
 
-// rejectFromLeakyBucket is the shortcut for a queue that has no room: see reject.
+// rejectFromLeakyBucket is the shortcut for a queue that has no room: see algorithmRow.reject.
 //
 //flatten:inline
 func rejectFromLeakyBucket(l *Limit, s *State, now int64) (retry, reset int64) {

@@ -105,7 +105,7 @@ func setLevel(s *State, at int64, hi, lo uint64) {
 	s.B = int64(lo)
 }
 
-// levelSpent is the shortcut to find out whether a bucket has drained: see unused.
+// levelSpent is the shortcut to find out whether a bucket has drained: see algorithmRow.spent.
 func levelSpent(l *Limit, s *State, elapsed int64) (isSpent, known bool) {
 	return elapsed >= l.Emptied || s.B <= elapsed*l.Requests, s.B <= l.Full
 }

@@ -81,7 +81,7 @@ func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State
 	}
 }
 
-// TakeFromSlidingWindowCounter is the shortcut, in a window that has begun: see take.
+// TakeFromSlidingWindowCounter is the shortcut, in a window that has begun: see algorithmRow.take.
 //
 //flatten:inline
 func TakeFromSlidingWindowCounter(l *Limit, s *State, now int64) (remaining, reset, more int64) {
@@ -104,7 +104,7 @@ func TakeFromSlidingWindowCounter(l *Limit, s *State, now int64) (remaining, res
 	return remaining, reset, more
 }
 
-// rejectFromSlidingWindowCounter is the shortcut, in a window that has begun: see reject.
+// rejectFromSlidingWindowCounter is the shortcut, in a window that has begun: see algorithmRow.reject.
 //
 //flatten:inline
 func rejectFromSlidingWindowCounter(l *Limit, s *State, now int64) (retry, reset int64) {
@@ -152,7 +152,7 @@ func rollSlidingWindowCounter(l *Limit, s *State, now int64) bool {
 	return true
 }
 
-// chargeSlidingWindowCounter counts units that were allowed before: see charge.
+// chargeSlidingWindowCounter counts units that were allowed before: see algorithmRow.charge.
 func chargeSlidingWindowCounter(l *Limit, s *State, cost int64) {
 	current := s.B&MostCounted + cost
 	if current > MostCounted {
@@ -161,7 +161,7 @@ func chargeSlidingWindowCounter(l *Limit, s *State, cost int64) {
 	s.B = s.B>>32<<32 | current
 }
 
-// lateSlidingWindowCounter counts units of the previous window, or of this one: see late.
+// lateSlidingWindowCounter counts units of the previous window, or of this one: see algorithmRow.late.
 func lateSlidingWindowCounter(l *Limit, s *State, slot *Slot, now, units int64) {
 	if slot.Start == s.A-l.Period && !IsBlocked(s) {
 		s.B = AtMost(int64(uint64(s.B)>>32)+units, MostCounted)<<32 | s.B&MostCounted
@@ -177,7 +177,7 @@ func slidingWindowCounterSlot(l *Limit, now, grain int64) Slot {
 	return slot
 }
 
-// slidingWindowCounterSpent is the shortcut: see unused.
+// slidingWindowCounterSpent is the shortcut: see algorithmRow.spent.
 func slidingWindowCounterSpent(l *Limit, s *State, elapsed int64) (isSpent, known bool) {
 	if elapsed >= 2*l.Period {
 		return true, true

@@ -178,7 +178,7 @@ func ResizeLog(log *EventLog, size int) {
 	log.Head = 0
 }
 
-// TakeFromSlidingWindowLog is the shortcut: see take. It gives up, too, if the log has no room, or has not been looked at for a whole period:
+// TakeFromSlidingWindowLog is the shortcut: see algorithmRow.take. It gives up, too, if the log has no room, or has not been looked at for a whole period:
 // see readyLog. The key is not blocked by hand.
 //
 //flatten:inline
@@ -214,7 +214,7 @@ func TakeFromSlidingWindowLog(l *Limit, s *State, log *EventLog, now int64) (rem
 	return remaining - 1, (entry+l.Window)*l.Quantum - now, (tick-age+l.Window)*l.Quantum - now
 }
 
-// RejectFromSlidingWindowLog is the shortcut: see reject.
+// RejectFromSlidingWindowLog is the shortcut: see algorithmRow.reject.
 //
 //flatten:inline
 func RejectFromSlidingWindowLog(l *Limit, s *State, log *EventLog, now int64) (retry, reset int64) {

@@ -53,7 +53,7 @@ func refillTime(l *Limit, at int64, hi, lo uint64) int64 {
 	return drainTime(l, hi, lo)
 }
 
-// TakeFromTokenBucket is the shortcut: see take.
+// TakeFromTokenBucket is the shortcut: see algorithmRow.take.
 //
 //flatten:inline
 func TakeFromTokenBucket(l *Limit, s *State, now int64) (remaining, reset, more int64) {
@@ -80,7 +80,7 @@ func TakeFromTokenBucket(l *Limit, s *State, now int64) (remaining, reset, more 
 	return room / l.Period, (level + l.Requests - 1) / l.Requests, (l.Period - room%l.Period + l.Requests - 1) / l.Requests
 }
 
-// rejectFromTokenBucket is the shortcut: see reject.
+// rejectFromTokenBucket is the shortcut: see algorithmRow.reject.
 //
 //flatten:inline
 func rejectFromTokenBucket(l *Limit, s *State, now int64) (retry, reset int64) {

@@ -1,4 +1,4 @@
--- What the scripts of rules with an overflow policy share. They are core's account.go, memory_accounts.go and memory_weighing.go in Lua, mostly
+-- What the scripts of rules with an overflow policy share. They are core/memory's account.go, memory_accounts.go and memory_weighing.go in Lua, mostly
 -- with the same names. The algorithms are a function, evaluate, since it decides at times and costs other than the request's, too.
 
 -- Reads a key and decides, for each algorithm.

@@ -78,7 +78,7 @@ if type(pcall('PEXPIRE', key, format('%d', life), 'GT')) == 'table' then
 end
 --#end
 
--- Core's decideBlocked, which a comment in accounts.lua calls luaBlock. What reads the key comes before, and what happens to a key that is blocked follows.
+-- core/rate's DecideBlocked. What reads the key comes before, and what happens to a key that is blocked follows.
 --#part block
 
 -- A key that is blocked by hand has 14 bytes in place of its state, a length that no state has: when the block began, and when it ends. The

@@ -1,4 +1,4 @@
--- Core's decideFixedWindow.
+-- core/rate's decideFixedWindow.
 
 --#part most
 	if cost > R then wait = -1 end

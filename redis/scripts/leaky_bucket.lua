@@ -1,4 +1,4 @@
--- Core's decideLeakyBucket. This algorithm has neither leases nor replicas.
+-- core/rate's decideLeakyBucket. This algorithm has no leases.
 
 --#part most
 	if cost > X then wait = -1 end

@@ -1,4 +1,4 @@
--- Decides on all checks of a request, as core's decideWithAccounts does. The reply has five numbers for each check: the four of the other
+-- Decides on all checks of a request, as core/memory's decideWithAccounts does. The reply has five numbers for each check: the four of the other
 -- scripts, and bits (1: let through by tolerance; 2: something is reserved under the ticket; 4: the key is blocked until the end of the wait;
 -- 8: from now on, for an offence).
 

@@ -1,4 +1,4 @@
--- Ends a request's reservation, as core's Memory.settle does. ARGV[2] is 1 to charge it.
+-- Ends a request's reservation, as core/memory's settle does. ARGV[2] is 1 to charge it.
 
 --#part
 --#put accounts

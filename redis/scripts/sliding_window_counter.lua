@@ -1,4 +1,4 @@
--- Core's decideSlidingWindowCounter.
+-- core/rate's decideSlidingWindowCounter.
 
 --#part most
 	if cost > R then wait = -1 end

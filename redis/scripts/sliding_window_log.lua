@@ -1,4 +1,4 @@
--- Core's decideLog.
+-- core/rate's DecideSlidingWindowLog.
 
 --#part read
 

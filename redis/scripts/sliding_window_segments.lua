@@ -1,4 +1,4 @@
--- Core's decideSlidingWindowSegments: sliding_window_counter with segments.
+-- core/rate's decideSlidingWindowSegments: sliding_window_counter with segments.
 
 --#part most
 	if cost > R then wait = -1 end

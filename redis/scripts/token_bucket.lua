@@ -1,4 +1,4 @@
--- Core's decideTokenBucket.
+-- core/rate's decideTokenBucket.
 
 --#part most
 	if cost > X then wait = -1 end

@@ -6,13 +6,13 @@
 //   - For each function that the rows of the table of algorithms have, it writes a function of that name with a switch, which calls that of
 //     the limit's algorithm: algorithm_dispatch.go.
 //   - A template is a function in a file _template_test.go. It is written again under another name, once or for each algorithm, with the calls of
-//     the functions that have the comment "flatten:inline" inlined, one in the other. These are also the takeFrom… and rejectFrom… of the algorithms.
+//     the functions that have the comment "flatten:inline" inlined, one in the other. These are also the TakeFrom… and rejectFrom… of the algorithms.
 //
 // A call is inlined that is a statement of its own: a, b = f(x, y). If f may return early, the next statement must be an if that only goes to a
 // label: it is left out, and where f returns early it goes there. In f, := declares an int64; others are declared with var. A variable of f and one
 // of the template with the same name are one. So arguments and results usually have the names of f's.
 //
-// Within a template for an algorithm, an if whose condition is a trait of the algorithm's row, such as l.isLog, is decided here, and take is that
+// Within a template for an algorithm, an if whose condition is a trait of the algorithm's row, such as l.IsLog, is decided here, and take is that
 // algorithm's. In a template for all algorithms, a call that depends on the algorithm becomes a switch.
 //
 // Fields of the variables limit and t, which never change, are captured by a function literal: that costs an interpreter less than reading them.
