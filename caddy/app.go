@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/caddy/adapt"
 	"github.com/proxyweir/weir/caddy/deferred"
 	"github.com/proxyweir/weir/caddy/protect"
@@ -17,7 +19,6 @@ import (
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/ruleset"
-	"go.uber.org/zap"
 )
 
 func init() {

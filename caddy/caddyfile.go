@@ -15,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
 	"github.com/proxyweir/weir/caddy/adapt"
 	"github.com/proxyweir/weir/caddy/protect"
 	"github.com/proxyweir/weir/caddy/stores"

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/redis/redistest"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/proxyweir/weir/redis/redistest"
 )
 
 // An order that its service does not answer holds those of its customer until the time is over in which it is tried, and those of no other customer. Then it is

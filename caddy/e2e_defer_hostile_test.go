@@ -13,8 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/deferral"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/proxyweir/weir/deferral"
 )
 
 // sendRaw sends bytes over a connection of their own, and returns the first answer that is not an interim one. breaksOff says that the request is not

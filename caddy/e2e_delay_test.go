@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+
 	"github.com/proxyweir/weir/redis/redistest"
 	"github.com/proxyweir/weir/tools/underrace"
 )

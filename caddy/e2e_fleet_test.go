@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+
 	"github.com/proxyweir/weir/redis/redistest"
 )
 

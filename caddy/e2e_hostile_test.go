@@ -19,6 +19,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
 	ratelimit "github.com/proxyweir/weir/caddy"
 	"github.com/proxyweir/weir/tools/underrace"
 )

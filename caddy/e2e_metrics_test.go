@@ -15,6 +15,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
 	ratelimit "github.com/proxyweir/weir/caddy"
 	"github.com/proxyweir/weir/redis/redistest"
 )

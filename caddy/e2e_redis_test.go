@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+
 	ratelimit "github.com/proxyweir/weir/caddy"
 	"github.com/proxyweir/weir/redis/redistest"
 )

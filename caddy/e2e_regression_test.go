@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
 	ratelimit "github.com/proxyweir/weir/caddy"
 	"github.com/proxyweir/weir/core"
 )

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+
 	ratelimit "github.com/proxyweir/weir/caddy"
 )
 

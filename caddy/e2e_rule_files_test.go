@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+
 	ratelimit "github.com/proxyweir/weir/caddy"
 )
 

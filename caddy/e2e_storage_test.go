@@ -14,6 +14,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/certmagic"
+
 	"github.com/proxyweir/weir/redis/redistest"
 )
 

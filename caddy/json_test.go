@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig"
+
 	"github.com/proxyweir/weir/caddy/stores"
 )
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/proxyweir/weir/caddy/adapt"
 	"github.com/proxyweir/weir/caddy/protect"
 	"github.com/proxyweir/weir/caddy/report"
@@ -123,7 +124,7 @@ func (a *App) addMetrics(p *metrics.Page) {
 	for name, open := range servers { // several stores may share a server
 		metrics.Add(p, metrics.BreakerOpen, oneIf(open), name)
 	}
-	if syncs.Rounds > 0 {
+	if syncs.Used {
 		metrics.Add(p, metrics.SyncAge, float64(syncs.Age)/1e6)
 	}
 	stats := a.memory.store.Stats()

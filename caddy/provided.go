@@ -6,9 +6,10 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/match"
-	"go.uber.org/zap"
 )
 
 // Values of requests that never come are told: when the configuration is loaded, of placeholders that cannot have one, and at requests, of all

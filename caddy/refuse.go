@@ -8,6 +8,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/caddy/protect"
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/syntax"
@@ -16,7 +18,6 @@ import (
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/rate"
-	"go.uber.org/zap"
 )
 
 // This file has what happens to a request that is not passed on: the handler answers it, or the site's error routes.

@@ -6,13 +6,14 @@ import (
 	"maps"
 	"slices"
 
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/ruleset/yaml"
-	"go.uber.org/zap"
 )
 
 // join reads the files of a handler, which is being provisioned, and makes it use them from then on.

@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-	"github.com/proxyweir/weir/core/ruleset"
 	"go.uber.org/zap"
+
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 const defaultRulesInterval = 10 * time.Second

@@ -9,9 +9,10 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	_ "github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/proxyweir/weir/caddy/syntax"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/proxyweir/weir/caddy/syntax"
 )
 
 // warningsOf adapts a Caddyfile, and returns what is warned of its surroundings: place, zone and text.

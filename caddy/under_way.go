@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
 	"github.com/proxyweir/weir/caddy/protect"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"

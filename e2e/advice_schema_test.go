@@ -14,9 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/core/advice"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/proxyweir/weir/core/advice"
 )
 
 // readContract returns the contract between proxies and advisors as it is written, and the schema of a document.

@@ -14,8 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/redis/redistest"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/proxyweir/weir/redis/redistest"
 )
 
 // The folder that users copy. The tests change only addresses and paths in its files, each of which must be present.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
+
 	"github.com/proxyweir/weir/redis/redistest"
 )
 

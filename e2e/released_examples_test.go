@@ -25,6 +25,7 @@ var deliberate = []difference{
 	{"metrics", regexp.MustCompile(`^weir_requests_total\{outcome="(?:[^ar]\w*|[a-z]+_\w+)".* 0$`), "rare outcomes stand from the start"},
 	{"_shadow", regexp.MustCompile(`^weir_requests_total\{outcome="rejected".* 0$`), "rare outcomes stand from the start"},
 	{"metrics", regexp.MustCompile(`^(# (HELP|TYPE) weir_waiting .*|weir_waiting\{.* 0)$`), "it stands from the start, as in Traefik"},
+	{"metrics", regexp.MustCompile(`^# HELP weir_storage_keys `), "memory no longer holds keys that only others were asked for"},
 	{"zone_consistency_eventual in Redis: keys", regexp.MustCompile(`^\w+ "weir:\{`), "what nodes tell each other has another form"},
 }
 

@@ -4,11 +4,10 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
-
-	"net/url"
 
 	"github.com/proxyweir/weir/core/words"
 )

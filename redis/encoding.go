@@ -1,13 +1,12 @@
 package redis
 
 import (
-	"encoding/binary"
-	"math"
-
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"hash"
+	"math"
 	"strconv"
 	"strings"
 	"sync"

@@ -34,7 +34,7 @@ type eventually struct {
 
 	mu       sync.Mutex
 	every    map[int64]int // how many rules with an interval are open, in microseconds
-	had      map[int64]bool
+	had      bool          // there is a rule, or was one
 	timer    *time.Timer
 	again    func() // one round: made once, as leases.again is
 	running  bool   // the timer is set
@@ -95,7 +95,6 @@ const (
 func (e *eventually) begin(s *Store, index memory.Index, clock func() int64) {
 	e.store = s
 	e.every = make(map[int64]int)
-	e.had = make(map[int64]bool)
 	e.peers = make(map[string]*peerLog)
 	e.index = s.naming.prefix + "%eventual}:" + versionOfEventual // no client's key has a percent sign and a letter there: see plainKey
 	name := usage.NewInstance()
@@ -109,7 +108,7 @@ func (e *eventually) begin(s *Store, index memory.Index, clock func() int64) {
 func (e *eventually) open(r *core.Rule) error {
 	e.mu.Lock()
 	e.every[r.SyncTerms().Every]++
-	e.had[r.SyncTerms().Every] = true
+	e.had = true
 	e.setInterval()
 	e.mu.Unlock()
 	return e.of.Open(r)
@@ -267,7 +266,6 @@ func (e *eventually) run(w wait) {
 			e.heard.Store(began + 1)
 			e.synced.Add(1)
 		} else {
-			e.since.CompareAndSwap(0, since)
 			if since != 0 {
 				e.since.Store(since)
 			}
@@ -519,7 +517,7 @@ func (s *Store) Stands(r *core.Rule, key string) (untold, age int64) {
 
 // SyncStats is the result of Store.SyncStats.
 type SyncStats struct {
-	Rounds         int   // how many intervals rules have, or had; 0: no rule is eventual
+	Used           bool  // a rule is eventual, or was
 	Age            int64 // for how long the oldest request has waited to be told, in microseconds; 0: there are none
 	Synced, Failed int64 // rounds, by their outcome
 }
@@ -529,7 +527,7 @@ func (s *Store) SyncStats() SyncStats {
 	e := &s.eventually
 	stats := SyncStats{Synced: e.synced.Load(), Failed: e.failed.Load()}
 	e.mu.Lock()
-	stats.Rounds = len(e.had)
+	stats.Used = e.had
 	e.mu.Unlock()
 	if since := e.since.Load(); since > 0 {
 		stats.Age = rate.AtLeast(s.clock()-since+1, 1)
@@ -539,7 +537,7 @@ func (s *Store) SyncStats() SyncStats {
 
 // Add adds the numbers of another store. The age is that of the older one.
 func (s *SyncStats) Add(o SyncStats) {
-	s.Rounds += o.Rounds
+	s.Used = s.Used || o.Used
 	s.Synced += o.Synced
 	s.Failed += o.Failed
 	s.Age = rate.AtLeast(s.Age, o.Age)

@@ -1,14 +1,13 @@
 package redis
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand"
+	"net"
 	"strings"
 	"time"
-
-	"crypto/tls"
-	"net"
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"

@@ -3,8 +3,9 @@ package replay
 import (
 	"cmp"
 
-	"github.com/proxyweir/weir/core/match"
 	"github.com/valyala/fastjson"
+
+	"github.com/proxyweir/weir/core/match"
 )
 
 var traefikMembers = members{times: []string{"StartUTC", "StartLocal", "time"}, method: "RequestMethod", uri: "RequestPath", host: "RequestHost"}

@@ -279,7 +279,7 @@ func (g *registry) writeMetrics() []byte {
 		metrics.Each(p, metrics.LeaseRequests, s.leases.Requests())
 		metrics.Each(p, metrics.LeaseCalls, s.leases.Calls())
 	}
-	if s.syncs.Rounds > 0 {
+	if s.syncs.Used {
 		metrics.Add(p, metrics.SyncAge, float64(s.syncs.Age)/1e6)
 	}
 	metrics.Add(p, metrics.MaxKeys, float64(s.maxKeys))

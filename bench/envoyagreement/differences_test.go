@@ -15,6 +15,7 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/envoyproxy/ratelimit/src/limiter"
+
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/traefik"
 )

@@ -11,8 +11,9 @@ import (
 	"testing"
 
 	"github.com/envoyproxy/ratelimit/src/config"
-	"github.com/proxyweir/weir/core"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/proxyweir/weir/core"
 )
 
 // oddFiles is how many files with odd parts a test makes.

@@ -21,8 +21,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/proxyweir/weir/bench/cputime"
 	"golang.org/x/sys/unix"
+
+	"github.com/proxyweir/weir/bench/cputime"
 )
 
 const instances = 3

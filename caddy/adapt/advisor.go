@@ -6,11 +6,12 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/advice"
-	"go.uber.org/zap"
 )
 
 // Advisor is who gives advice on the limits of zones and rules that have `adapt`: a service that forecasts their demand. Advice is checked by

@@ -5,10 +5,11 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/caddy/protect"
 	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/advice"
-	"go.uber.org/zap"
 )
 
 // adviceAnswer is the answer of /rate_limit/advice.

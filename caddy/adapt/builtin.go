@@ -4,13 +4,14 @@ import (
 	"context"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/advisor"
 	"github.com/proxyweir/weir/caddy/protect"
 	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/ruleset"
-	"go.uber.org/zap"
 )
 
 // The settings of the builtin advisor.

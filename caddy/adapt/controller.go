@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/caddy/protect"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/redis"
-	"go.uber.org/zap"
 )
 
 // Controller carries out the advice on the rules of the configuration in force. What is in force, and what was frozen or reverted by hand, outlives

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
+
 	"github.com/proxyweir/weir/caddy/page"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/core"

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+
 	"github.com/proxyweir/weir/caddy/adapt"
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/core"

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+
 	"github.com/proxyweir/weir/caddy/deferred"
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/core/words"

@@ -12,8 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/proxyweir/weir/advisor"
 	"github.com/spf13/cobra"
+
+	"github.com/proxyweir/weir/advisor"
 )
 
 // advisorCommand returns the command `caddy rate-limit advisor`.

@@ -13,8 +13,9 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
-	"github.com/proxyweir/weir/caddy/page"
 	"github.com/spf13/cobra"
+
+	"github.com/proxyweir/weir/caddy/page"
 )
 
 // deferredCommand returns the command `caddy rate-limit deferred`.

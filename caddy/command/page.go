@@ -19,8 +19,9 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
-	"github.com/proxyweir/weir/caddy/page"
 	"github.com/spf13/cobra"
+
+	"github.com/proxyweir/weir/caddy/page"
 )
 
 // pageCommand returns the command `caddy rate-limit page`.

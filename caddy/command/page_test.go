@@ -2,7 +2,6 @@ package command
 
 import (
 	"io"
-
 	"net/netip"
 	"net/url"
 	"slices"

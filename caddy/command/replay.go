@@ -15,11 +15,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/proxyweir/weir/core/ruleset"
-	"github.com/proxyweir/weir/replay"
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/replay"
 )
 
 // standardShare is the default share of clients that a suggested limit may affect.

@@ -11,6 +11,9 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	client "github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/caddy/protect"
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
@@ -21,8 +24,6 @@ import (
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/deferral"
-	client "github.com/redis/go-redis/v9"
-	"go.uber.org/zap"
 )
 
 // Deferral is what a handler has whose zone defers: the clients' side and the worker of its queue. Package deferral says what becomes of a

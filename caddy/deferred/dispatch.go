@@ -16,6 +16,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/caddy/protect"
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/syntax"
@@ -23,7 +25,6 @@ import (
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/deferral"
-	"go.uber.org/zap"
 )
 
 // do does a job, if the limiter admits it now.

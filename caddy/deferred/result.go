@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/caddy/protect"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/deferral"
-	"go.uber.org/zap"
 )
 
 // resultWriter is the response writer of a deferred request: it keeps the response.

@@ -3,12 +3,9 @@ package page
 import (
 	"bytes"
 	"errors"
-
 	"net/http"
 	"net/http/httptest"
-
 	"regexp"
-
 	"strings"
 	"testing"
 

@@ -13,12 +13,13 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/metrics"
-	"go.uber.org/zap"
 )
 
 // Reporter reports on the requests of one rule: it has its counts, and its log.

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
-	"go.uber.org/zap"
 )
 
 // Limiter is a core.Limiter, with what logs and metrics report about its store.

@@ -15,13 +15,14 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	client "github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
-	client "github.com/redis/go-redis/v9"
-	"go.uber.org/zap"
 )
 
 func init() {

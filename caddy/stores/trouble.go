@@ -6,8 +6,9 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/proxyweir/weir/redis"
 	"go.uber.org/zap"
+
+	"github.com/proxyweir/weir/redis"
 )
 
 // troubleLog logs when a store begins to fail, and when it has not failed for a while: two lines, however many calls fail. Refusals

@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/redis"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/proxyweir/weir/redis"
 )
 
 // timers holds the timers that were set; a test makes them expire.

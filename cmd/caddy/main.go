@@ -4,6 +4,7 @@ package main
 import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
+
 	_ "github.com/proxyweir/weir/caddy"
 )
 

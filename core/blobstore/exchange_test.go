@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/filestorage"
+
 	"github.com/proxyweir/weir/core/usage"
 	"github.com/proxyweir/weir/tools/underrace"
 )

@@ -96,7 +96,7 @@ var (
 		ofStorage, Label{"round", []string{"write", "read"}}, Label{"outcome", []string{"ok", "failed"}}))
 	StorageAge    = inCaddy(gauge("weir_storage_age_seconds", "For how long the oldest admission has waited to be told over the storage; 0: there is none.", ofStorage))
 	StorageUntold = inCaddy(counter("weir_storage_untold_total", "Units that were admitted and are told to no other Caddy, since too many keys are in use.", ofStorage))
-	StorageKeys   = inCaddy(gauge("weir_storage_keys", "Keys in the memory of a store over a storage, those of other Caddys included.", ofStorage))
+	StorageKeys   = inCaddy(gauge("weir_storage_keys", "Keys in the memory of a store over a storage: those that this Caddy was asked for.", ofStorage))
 )
 
 // The families of deferral. The numbers of a queue are those of Redis: every node reports the same. Only refused requests are counted by each node.

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
-
 	_ "time/tzdata" // so that calendars do not depend on the machine
 )
 

@@ -22,6 +22,7 @@ import (
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
+
 	_ "github.com/proxyweir/weir/caddy"
 	_ "github.com/proxyweir/weir/experiment/arms"
 	"github.com/proxyweir/weir/experiment/progress"

@@ -18,6 +18,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
+
 	"github.com/proxyweir/weir/experiment/progress"
 	"github.com/proxyweir/weir/experiment/simulation"
 )

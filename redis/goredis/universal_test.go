@@ -4,9 +4,10 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/redis/go-redis/v9"
+
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
-	client "github.com/redis/go-redis/v9"
 )
 
 // A universal client finds the replica that has taken over as soon as a command has failed. By itself go-redis would look for it after a minute.

@@ -13,8 +13,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/proxyweir/weir/core/ruleset"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // Parse reads one document. It refuses what a list of limits does not need, and what makes files larger than they look: anchors
