@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 const least = `
@@ -19,9 +20,7 @@ rules:
 
 func TestAShortFileHasTheDefaults(t *testing.T) {
 	c, err := Parse("advisor.yaml", []byte(least))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if c.Listen != "127.0.0.1:8787" || c.History != 14*day || c.Step != time.Minute || c.Season != day || c.Horizon != 10*time.Minute || c.Interval != time.Minute ||
 		c.Expires != 10*time.Minute || c.MinimumSkill != 0.05 || c.Prometheus.Timeout != 10*time.Second || c.Token != "" || c.PrivateKey != nil || c.TLS != nil {
 		t.Errorf("the defaults are %+v", c)
@@ -34,9 +33,7 @@ func TestAShortFileHasTheDefaults(t *testing.T) {
 func TestTheExampleIsRead(t *testing.T) {
 	t.Setenv("WEIR_ADVISOR_TOKEN", "abc")
 	c, err := Read("../examples/advisor/advisor.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if c.Token != "abc" || len(c.Rules) < 2 {
 		t.Errorf("the example is %+v", c)
 	}
@@ -45,9 +42,7 @@ func TestTheExampleIsRead(t *testing.T) {
 func TestProblemsAreSaidWithTheirPlace(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "advisor.yaml")
-	if err := os.WriteFile(filepath.Join(dir, "empty"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "empty"), nil, 0o600))
 	t.Setenv("WEIR_TEST_EMPTY", "")
 	rule := func(fields string) string {
 		return "prometheus: {url: http://p:9090}\nrules:\n  - {rule: api, limit: 100/1m, ceiling: 200/1m, " + fields + "}\n"
@@ -106,9 +101,7 @@ func TestProblemsAreSaidWithTheirPlace(t *testing.T) {
 
 func TestEachDigestIsAsTheVectorsSay(t *testing.T) {
 	data, err := os.ReadFile("../testdata/advice/digest.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var v struct {
 		Cases []struct {
 			Title, Digest string

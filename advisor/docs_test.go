@@ -6,14 +6,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func readPage(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/advisor.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(page)
 }
 
@@ -54,14 +54,10 @@ func TestThePageHasTheReasonsAndMetricsThatThereAre(t *testing.T) {
 		t.Errorf("the page has the reasons %v, the code %v", got, abstentions)
 	}
 	a := newTestAdvisor(t, new(steady))
-	if err := a.Compute(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, a.Compute(t.Context()))
 	a.metrics.requests.WithLabelValues("200").Inc()
 	families, err := a.metrics.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var names []string
 	for _, f := range families {
 		if strings.HasPrefix(f.GetName(), "weir_") {

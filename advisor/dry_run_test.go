@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // At each moment a dry run finds what a computation at that moment would have found: it knows nothing of what comes.
@@ -16,9 +18,7 @@ func TestADryRunFindsWhatAnAdvisorWouldHaveFound(t *testing.T) {
 	a.config.Interval = 15 * time.Minute
 	from, to := noon, noon.Add(6*time.Hour)
 	report, err := a.DryRun(t.Context(), from, to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r := report.Rules[0]
 	if len(r.Points) != 25 || r.Judged != 21 || r.Advised+r.Thresholds+r.Abstained[Unneeded] != 25 || r.OverConfigured != 1 || r.OverAdvised > 0 || r.InBand < 0.9 {
 		t.Fatalf("the report is %+v", r)
@@ -44,13 +44,9 @@ func TestADryRunsPageIsSelfContained(t *testing.T) {
 	a := newTestAdvisor(t, holed{new(steady), func(at time.Time) bool { return !at.Before(hour) && at.Before(hour.Add(time.Hour)) }})
 	a.config.Interval = time.Minute
 	report, err := a.DryRun(t.Context(), noon, noon.Add(13*time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var page bytes.Buffer
-	if err := report.WriteHTML(&page); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, report.WriteHTML(&page))
 	text := page.String()
 	for _, want := range []string{"Content-Security-Policy", "default-src &#39;none&#39;", `<path class="band" d="M`, `<path class="demand" d="M`, `<path class="advised" d="M`, "Of 781 moments"} {
 		if !strings.Contains(text, want) && !strings.Contains(text, strings.ReplaceAll(want, "&#39;", "'")) {

@@ -7,14 +7,13 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core/advice"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // What proxies ask with gets on with what answers them.
 func TestAProxysPollerTakesWhatAnAdvisorServes(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	a := newTestAdvisor(t, new(steady))
 	a.config.Token, a.config.PrivateKey = "s3cret", private
 	server := httptest.NewServer(a.Handler())
@@ -35,9 +34,7 @@ func TestAProxysPollerTakesWhatAnAdvisorServes(t *testing.T) {
 		},
 		Refuse: func(refusal *advice.Refusal, _ int64) { refused = refusal.Error() },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	poll := func(what string, serial int64, fails bool) {
 		t.Helper()
 		refused = ""
@@ -48,9 +45,7 @@ func TestAProxysPollerTakesWhatAnAdvisorServes(t *testing.T) {
 	}
 	compute := func(at time.Time) int64 {
 		a.now = func() time.Time { return at }
-		if err := a.Compute(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, a.Compute(t.Context()))
 		return at.UnixMilli()
 	}
 	poll("nothing is computed", 0, true)

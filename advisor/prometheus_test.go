@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core/advice"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // startPrometheus starts a Prometheus with a history of four days up to noon, and returns its address. Each 30 seconds it has scraped a proxy with two rules.
@@ -46,18 +47,14 @@ func startPrometheus(t *testing.T) string {
 	if out, err := exec.Command("promtool", "tsdb", "create-blocks-from", "--max-block-duration=240h", "openmetrics", "--quiet", history, filepath.Join(dir, "data")).CombinedOutput(); err != nil {
 		t.Fatalf("promtool: %v: %s", err, out)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), nil, 0o600))
 	l := listen(t)
 	address := l.Addr().String()
 	_ = l.Close()
 	cmd := exec.Command("prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--storage.tsdb.retention.time=100y", "--web.listen-address="+address, "--log.level=warn")
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -77,9 +74,7 @@ func startPrometheus(t *testing.T) string {
 func writeHistory(t *testing.T, name string) {
 	t.Helper()
 	file, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer file.Close()
 	w := bufio.NewWriter(file)
 	defer w.Flush()
@@ -144,9 +139,7 @@ func TestAPrometheusBecomesADocument(t *testing.T) {
 	ca.write(t, dir, "server")
 	ca.write(t, dir, "client")
 	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	writePEM(t, filepath.Join(dir, "advisor.key"), "PRIVATE KEY", private)
 	t.Setenv("WEIR_ADVISOR_TOKEN", "s3cret")
 	text := `
@@ -165,13 +158,9 @@ rules:
   - {rule: missing, limit: 600/1m, ceiling: 2000/1m}
 `
 	file := filepath.Join(dir, "advisor.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, []byte(text), 0o600))
 	c, err := Read(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	a := New(c, &c.Prometheus)
 	a.now = func() time.Time { return noon.Add(7 * time.Second) }
 	l := listen(t)
@@ -191,22 +180,16 @@ rules:
 	client := ca.client(t, dir, "client")
 	for computed := false; !computed; {
 		answer, err := client.Get(url + "/healthz")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		computed = answer.StatusCode == http.StatusOK
 		_ = answer.Body.Close()
 	}
 	r, err := http.NewRequest("GET", url+"/v1/advice?fleet=shop", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r.Header.Set("Authorization", "Bearer s3cret")
 	r.Header.Set("Weir-Config", c.Digest())
 	answer, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != http.StatusOK {
@@ -264,9 +247,7 @@ func TestHistoriesAreReadInPartsOfElevenThousand(t *testing.T) {
 	defer server.Close()
 	p := &Prometheus{URL: server.URL, Token: "abc", Timeout: time.Minute}
 	s, err := p.Series(t.Context(), Quantity{Of: TotalDemand, Rule: "api"}, from, from.Add(24999*time.Minute), time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if parts != 3 || len(s.Values) != 25000 {
 		t.Errorf("%d values came in %d parts", len(s.Values), parts)
 	}
@@ -321,18 +302,12 @@ type authority struct {
 func newCA(t *testing.T) *authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(day), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return &authority{certificate, key}
 }
 
@@ -340,19 +315,13 @@ func newCA(t *testing.T) *authority {
 func (a *authority) write(t *testing.T, dir, name string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(day), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for file, block := range map[string]*pem.Block{"ca.pem": {Type: "CERTIFICATE", Bytes: a.certificate.Raw}, name + ".pem": {Type: "CERTIFICATE", Bytes: der}} {
-		if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600))
 	}
 	writePEM(t, filepath.Join(dir, name+".key"), "PRIVATE KEY", key)
 }
@@ -360,12 +329,8 @@ func (a *authority) write(t *testing.T, dir, name string) {
 func writePEM(t *testing.T, file, kind string, key any) {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 }
 
 // client returns a client that trusts the authority, and has the certificate of a name; "": none.
@@ -376,9 +341,7 @@ func (a *authority) client(t *testing.T, dir, name string) *http.Client {
 	config := &tls.Config{RootCAs: pool}
 	if name != "" {
 		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		config.Certificates = []tls.Certificate{pair}
 	}
 	transport := &http.Transport{TLSClientConfig: config}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core/advice"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // steady is a source in which demand has a season: a sine around 80 requests a minute. What is wrong with it is its error.
@@ -65,29 +66,21 @@ func TestAnswersAreAsTheVectorsSay(t *testing.T) {
 				_, a.config.PrivateKey, _ = ed25519.GenerateKey(nil)
 			}
 			if c.Computed == nil || *c.Computed {
-				if err := a.Compute(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, a.Compute(t.Context()))
 			}
 			filled := strings.NewReplacer("{config}", a.digest, "{etag}", a.latest.tag, "{signature}", a.latest.signature)
 			server := httptest.NewServer(a.Handler())
 			defer server.Close()
 			r, err := http.NewRequest(c.Request.Method, server.URL+c.Request.Path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			for name, value := range c.Request.Headers {
 				r.Header.Set(name, filled.Replace(value))
 			}
 			answer, err := server.Client().Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer answer.Body.Close()
 			body, err := io.ReadAll(answer.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if answer.StatusCode != c.Want.Status {
 				t.Fatalf("the status is %d, not %d: %s", answer.StatusCode, c.Want.Status, body)
 			}
@@ -133,9 +126,7 @@ func checkDocument(t *testing.T, a *Advisor, body []byte) *advice.Document {
 
 func TestDocumentsSayWhatWasFound(t *testing.T) {
 	a := newTestAdvisor(t, new(steady))
-	if err := a.Compute(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, a.Compute(t.Context()))
 	d := checkDocument(t, a, a.Latest())
 	if len(d.Rules) != 1 || d.Rules[0].Limit == nil || d.Rules[0].Forecast == nil || d.Rules[0].Reason != reasonGrowth {
 		t.Fatalf("the document is %s", a.latest.body)
@@ -167,9 +158,7 @@ func TestSerialsRiseOverRestartsAndWhenTheClockStepsBack(t *testing.T) {
 	serials := []int64{}
 	for _, at := range []time.Time{noon, noon.Add(time.Minute), noon.Add(-time.Hour), noon.Add(-time.Hour)} {
 		a.now = func() time.Time { return at }
-		if err := a.Compute(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, a.Compute(t.Context()))
 		serials = append(serials, a.latest.document.Serial)
 	}
 	for i := range serials {
@@ -187,9 +176,7 @@ func TestSerialsRiseOverRestartsAndWhenTheClockStepsBack(t *testing.T) {
 func TestAFailingSourceLeavesTheLastDocumentUntilItExpires(t *testing.T) {
 	source := new(steady)
 	a := newTestAdvisor(t, source)
-	if err := a.Compute(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, a.Compute(t.Context()))
 	first := a.latest.document.Serial
 	source.fail(errors.New("it is down"))
 	at := noon
@@ -251,9 +238,7 @@ func TestAfterAnErrorItComputesAgainSoon(t *testing.T) {
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return l
 }
 
@@ -265,9 +250,7 @@ func TestAnAdvisorThatIsStoppedEnds(t *testing.T) {
 	go func() { ended <- a.Serve(ctx, l, func(text string) { t.Error(text) }) }()
 	for { // until it has computed
 		answer, err := http.Get("http://" + l.Addr().String() + "/v1/advice?fleet=shop")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_ = answer.Body.Close()
 		if answer.StatusCode == http.StatusOK {
 			break

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // advisorVectors are the cases of testdata/advice/advisor.json, whose README has the format.
@@ -72,13 +74,9 @@ type httpCase struct {
 func readVectors(t *testing.T) advisorVectors {
 	t.Helper()
 	data, err := os.ReadFile("../testdata/advice/advisor.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var v advisorVectors
-	if err := json.Unmarshal(data, &v); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(data, &v))
 	return v
 }
 
@@ -90,13 +88,9 @@ func configOf(t *testing.T, fields map[string]any, rules ...map[string]any) *Con
 		whole[name] = value
 	}
 	text, err := json.Marshal(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c, err := Parse("advisor.yaml", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return c
 }
 
@@ -134,9 +128,7 @@ func (c *seriesCase) points(t *testing.T, config *Config) Series {
 			}
 			level := 0.0
 			if json.Unmarshal(raw, &level) != nil {
-				if err := json.Unmarshal(raw, &p); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, json.Unmarshal(raw, &p))
 			}
 			period, _ := time.ParseDuration(p.Period)
 			noise, walked := gauss(p.Seed), 0.0
@@ -265,9 +257,7 @@ func (c *seriesCase) checkAbove(t *testing.T, above *Threshold) {
 			Limit     bounded `json:"limit_per_second"`
 			For       string  `json:"for"`
 		}
-		if err := json.Unmarshal(c.Want.Above, &want); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal(c.Want.Above, &want))
 		n, per, _ := strings.Cut(above.Limit, "/")
 		requests, _ := strconv.ParseFloat(n, 64)
 		period, err := time.ParseDuration(per)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -15,14 +16,10 @@ import (
 func worldCup(t *testing.T) []float64 {
 	t.Helper()
 	file, err := os.Open("../testdata/worldcup/requests-in-5-minutes.txt.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer file.Close()
 	unzipped, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var values []float64
 	for lines := bufio.NewScanner(unzipped); lines.Scan(); {
 		n, err := strconv.ParseFloat(lines.Text(), 64)

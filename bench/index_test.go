@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // BenchmarkIndex compares Memory's two indexes in one program, compiled and under the interpreter that Traefik runs plugins with. It ignores
@@ -43,16 +45,10 @@ func underYaegi(b *testing.B) func(folder string, args ...string) []byte {
 	yaegi := filepath.Join(dir, "yaegi")
 	command(b, "../e2e", "go", "build", "-o", yaegi, "github.com/traefik/yaegi/cmd/yaegi")
 	module := filepath.Join(dir, "src", "github.com", "proxyweir", "weir")
-	if err := os.MkdirAll(filepath.Dir(module), 0o700); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, os.MkdirAll(filepath.Dir(module), 0o700))
 	root, err := filepath.Abs("..")
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := os.Symlink(root, module); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
+	must.Succeed(b, os.Symlink(root, module))
 	b.Setenv("GOPATH", dir)
 	b.Setenv("GO111MODULE", "off")
 	return func(folder string, args ...string) []byte {

@@ -15,6 +15,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // subject is one of the measured limiters.
@@ -65,17 +66,11 @@ func weir(a rate.Algorithm, index memory.Index) func(testing.TB, int, quota) lim
 			c.MaxDelay = time.Hour
 		}
 		limit, err := rate.NewLimit(c)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must.Succeed(tb, err)
 		rule, err := core.NewRule(core.RuleConfig{Name: "bench", Limit: limit})
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must.Succeed(tb, err)
 		store := memory.New(memory.Config{MaxKeys: 2 * keys, Index: index})
-		if err := store.Open(rule); err != nil {
-			tb.Fatal(err)
-		}
+		must.Succeed(tb, store.Open(rule))
 		l := core.NewLimiter(store)
 		return func() func(string) bool {
 			checks := []core.Check{{Rule: rule}}
@@ -94,9 +89,7 @@ func weir(a rate.Algorithm, index memory.Index) func(testing.TB, int, quota) lim
 
 func openGoLimiter(tb testing.TB, _ int, q quota) limiter {
 	store, err := memorystore.New(&memorystore.Config{Tokens: uint64(q.requests), Interval: q.period})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, err)
 	ctx := context.Background()
 	tb.Cleanup(func() { store.Close(ctx) })
 	return func() func(string) bool {
@@ -145,16 +138,12 @@ func openTimeRate(shards int) func(testing.TB, int, quota) limiter {
 
 func openThrottled(tb testing.TB, _ int, q quota) limiter {
 	store, err := memstore.NewCtx(0)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, err)
 	l, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
 		MaxRate:  throttled.PerDuration(int(q.requests), q.period),
 		MaxBurst: int(q.requests) - 1,
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, err)
 	ctx := context.Background()
 	return func() func(string) bool {
 		return func(key string) bool {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -49,9 +50,7 @@ func readGolden(t testing.TB) []golden {
 	files := make([]golden, len(paths))
 	for i, path := range paths {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		text := strings.ReplaceAll(string(data), "\r\n", "\n")
 		config, want, found := strings.Cut(text, goldenSeparator)
 		if !found {
@@ -220,9 +219,7 @@ func TestShortFormIsNamedAfterMatcherAndKeyNotAfterItsLimit(t *testing.T) {
 	name := func(line string) string {
 		t.Helper()
 		h := new(Handler)
-		if err := h.unmarshalCaddyfile(tokens(t, line), matcherOf(line)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, h.unmarshalCaddyfile(tokens(t, line), matcherOf(line)))
 		return slices.Sorted(maps.Keys(h.RateLimits))[0]
 	}
 	if a, b := name("rate_limit 100/1m"), name("rate_limit 5/1s"); a != b {
@@ -268,9 +265,7 @@ func checkedName(name string) error {
 func tokens(t testing.TB, text string) *caddyfile.Dispenser {
 	t.Helper()
 	list, err := caddyfile.Tokenize([]byte(text), "Caddyfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return caddyfile.NewDispenser(list)
 }
 
@@ -298,9 +293,7 @@ func TestCaddyfileSurvivesTheWayThroughJSON(t *testing.T) {
 func handlersIn(t *testing.T, config string) []json.RawMessage {
 	t.Helper()
 	var root any
-	if err := json.Unmarshal([]byte(config), &root); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(config), &root))
 	var found []json.RawMessage
 	var walk func(v any)
 	walk = func(v any) {
@@ -313,9 +306,7 @@ func handlersIn(t *testing.T, config string) []json.RawMessage {
 			if v["handler"] == "rate_limit" {
 				delete(v, "handler") // as Caddy does before it asks the module
 				raw, err := json.Marshal(v)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				found = append(found, raw)
 				return
 			}
@@ -331,21 +322,15 @@ func handlersIn(t *testing.T, config string) []json.RawMessage {
 func sameJSON(t testing.TB, a, b []byte) bool {
 	t.Helper()
 	var va, vb any
-	if err := json.Unmarshal(a, &va); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b, &vb); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(a, &va))
+	must.Succeed(t, json.Unmarshal(b, &vb))
 	return reflect.DeepEqual(va, vb)
 }
 
 func indented(t testing.TB, data []byte) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := json.Indent(&b, data, "", "\t"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Indent(&b, data, "", "\t"))
 	return b.String()
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	ratelimit "github.com/proxyweir/weir/caddy"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // advisorYAML is a configuration for a rule whose demand exceeds its limit in the first half of the day.
@@ -89,17 +90,11 @@ func TestAnAdvisorServesAdviceUntilItIsStopped(t *testing.T) {
 	var problems strings.Builder
 	cmd.Stderr = &problems
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = stdin.Close() }()
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, cmd.Start())
 	var address string
 	if _, err := fmt.Fscanln(out, &address); err != nil || !strings.HasSuffix(address, "/v1/advice") {
 		t.Fatalf("it prints %q: %v", address, err)
@@ -107,9 +102,7 @@ func TestAnAdvisorServesAdviceUntilItIsStopped(t *testing.T) {
 	body := ""
 	eventually(t, "there is advice", func() bool {
 		answer, err := http.Get(address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer answer.Body.Close()
 		text, _ := io.ReadAll(answer.Body)
 		body = string(text)
@@ -118,9 +111,7 @@ func TestAnAdvisorServesAdviceUntilItIsStopped(t *testing.T) {
 	if !strings.HasPrefix(body, `{"version":1,"serial":`) {
 		t.Errorf("it answers %s", body)
 	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v: %s", err, problems.String())
 	}

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func init() {
@@ -77,22 +79,14 @@ func pageWith(t *testing.T, admin ...string) (host, warnings string) {
 	cmd := exec.Command(os.Args[0], append([]string{"rate-limit", "page", "--listen", "localhost:0"}, admin...)...)
 	cmd.Env = append(os.Environ(), asCaddy+"=1", "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
 	problems, err := os.Create(filepath.Join(dir, "problems"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer problems.Close()
 	cmd.Stderr = problems
 	stdin, err := cmd.StdinPipe() // the command ends when it is closed
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err = cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -113,9 +107,7 @@ func browse(t *testing.T, host, request, body string, fields ...string) response
 	t.Helper()
 	method, path, _ := strings.Cut(request, " ")
 	r, err := http.NewRequest(method, "http://"+host+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for i := 0; i < len(fields); i += 2 {
 		if fields[i] == "Host" {
 			r.Host = fields[i+1]
@@ -124,14 +116,10 @@ func browse(t *testing.T, host, request, body string, fields ...string) response
 		}
 	}
 	answer, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return response{status: answer.StatusCode, header: answer.Header, body: string(text)}
 }
 
@@ -279,9 +267,7 @@ func TestThePageCommandRefusesOtherSitesAndAllThatIsNotThePages(t *testing.T) {
 func TestThePageCommandFindsTheAdminEndpoint(t *testing.T) {
 	t.Run("at a socket", func(t *testing.T) {
 		dir, err := os.MkdirTemp("", "weir") // a socket's path must be short
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
 		socket := "unix/" + filepath.Join(dir, "admin.sock")
 		withAdmin(t, socket)

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // twoRequests is a log of two requests by one client.
@@ -75,9 +77,7 @@ func TestThePageTakesThePlaceOfAnEarlierOneAndOfNoFileThatIsRead(t *testing.T) {
 	dir := folder(t, "limits.yaml", rulesOf("{name: api, limit: 1/1m}"), "other.yaml", rulesOf("{name: api, limit: 2/1m}"), "access.log", twoRequests,
 		"rubbish.log", "hello\n", "report.html", "the old one")
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(os.Chmod(at("report.html"), 0o644), os.Symlink("access.log", at("soft")), os.Link(at("limits.yaml"), at("hard")), os.Symlink("report.html", at("latest.html"))); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(os.Chmod(at("report.html"), 0o644), os.Symlink("access.log", at("soft")), os.Link(at("limits.yaml"), at("hard")), os.Symlink("report.html", at("latest.html"))))
 	for _, target := range []string{"access.log", "soft", "hard", "other.yaml", "."} {
 		_, problems, code := weir(t, dir, "replay", "-r", "limits.yaml", "--candidate", "other.yaml", "--html", target, "access.log")
 		if code == 0 || !strings.Contains(problems, "html: "+target+": is ") || !strings.Contains(problems, "; name a") {
@@ -115,13 +115,9 @@ func TestAReplayThatIsToEndLeavesNothingBehind(t *testing.T) {
 			var problems strings.Builder
 			cmd.Stderr = &problems
 			stdin, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer func() { _ = stdin.Close() }()
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, cmd.Start())
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
 			begun := func() bool {
@@ -129,9 +125,7 @@ func TestAReplayThatIsToEndLeavesNothingBehind(t *testing.T) {
 				return len(pages) > 0
 			}
 			eventually(t, "the replay has begun", begun)
-			if err := cmd.Process.Signal(ends); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, cmd.Process.Signal(ends))
 			select {
 			case <-ended:
 			case <-time.After(20 * time.Second):

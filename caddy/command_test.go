@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // weir runs `caddy rate-limit …` in a folder, and returns what it wrote and its exit code.
@@ -19,9 +21,7 @@ func weir(t *testing.T, dir string, args ...string) (stdout, stderr string, code
 	var out, problems strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	stdin, err := cmd.StdinPipe() // the command ends when it is closed
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	err = cmd.Run()
 	_ = stdin.Close()
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
@@ -35,9 +35,7 @@ func folder(t *testing.T, files ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for i := 0; i < len(files); i += 2 {
-		if err := os.WriteFile(filepath.Join(dir, files[i]), []byte(files[i+1]), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, files[i]), []byte(files[i+1]), 0o600))
 	}
 	return dir
 }
@@ -49,9 +47,7 @@ func TestCheckPrintsEveryProblemAtOnce(t *testing.T) {
 		"good.yaml", rulesOf("{name: good, limit: 5/1m}"),
 		"again.json", `{"rules": [{"name": "good", "limit": "5/1m"}], "domain": "messaging"}`,
 		"broken.yaml", "rules: [")
-	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
 	for _, test := range []struct {
 		name  string
 		files []string

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // configOf returns a configuration of one server whose first routes have these handlers, one each.
@@ -263,9 +265,7 @@ func TestKeyOfTheUserBeforeAuthenticationIsWarnedOf(t *testing.T) {
 	const limit = "\n\trate_limit 100/1m {http.auth.user.id}\n"
 	caddyfile := func(config string) string {
 		adapted, _, err := adaptText(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return string(adapted)
 	}
 	for _, c := range []struct {
@@ -295,9 +295,7 @@ func TestKeyOfTheUserBeforeAuthenticationIsWarnedOf(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			log, err := validate(t, c.config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if warned := strings.Contains(log, "runs before authentication"); warned != c.warned {
 				t.Errorf("warned: %v, want %v\n%s", warned, c.warned, log)
 			}
@@ -310,9 +308,7 @@ func TestAuthenticationOfAnotherServerIsNone(t *testing.T) {
 	config := `{"apps": {"http": {"servers": {"a": ` + serverOf(":8080", authentication) + `, "b": ` + serverOf(":8081", handlerOf(userZone)) + `}}}}`
 	for range 8 {
 		log, err := validate(t, config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if !strings.Contains(log, "runs before authentication") {
 			t.Fatalf("is not warned of\n%s", log)
 		}
@@ -332,9 +328,7 @@ func TestExemptPrivateAddressesWithoutTrustedProxiesAreWarnedOf(t *testing.T) {
 		return `{"apps": {"http": {"servers": {"main": ` + server(":8080", more, handlers...) + `}}}}`
 	}
 	file := filepath.Join(t.TempDir(), "limits.yaml")
-	if err := os.WriteFile(file, []byte("rules:\n  - {name: filed, limit: 5/1m, match: {except_ips: [10.0.0.0/8]}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, []byte("rules:\n  - {name: filed, limit: 5/1m, match: {except_ips: [10.0.0.0/8]}}\n"), 0o600))
 	files := `{"handler": "rate_limit", "rules_files": ["` + file + `"]}`
 	private := handlerOf(zone("api", `"private_ranges"`))
 	for _, c := range []struct {
@@ -359,9 +353,7 @@ func TestExemptPrivateAddressesWithoutTrustedProxiesAreWarnedOf(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			for range 4 { // Caddy provisions servers in any order
 				log, err := validate(t, c.config)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				lines := 0
 				for line := range strings.Lines(log) {
 					if !strings.Contains(line, "private addresses are exempt") {
@@ -399,9 +391,7 @@ func TestStatusOfARuleThatIsNotThereIsRefusedByValidate(t *testing.T) {
 		return `{"handler": "subroute", "routes": [{"handle": [{"handler": "subroute", "routes": [{"handle": [` + handler + `]}]}]}]}`
 	}
 	file := filepath.Join(t.TempDir(), "a.yaml")
-	if err := os.WriteFile(file, []byte("rules: [{name: in-file, limit: 5/1m}]"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, []byte("rules: [{name: in-file, limit: 5/1m}]"), 0o600))
 	byFile := `{"handler": "rate_limit", "rules_files": ["` + file + `"]}`
 	for name, c := range map[string]struct {
 		config func(rule string) string

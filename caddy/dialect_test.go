@@ -12,6 +12,7 @@ import (
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // dialectCaddyfile has every word of caddy-ratelimit except storage, in the form that its users write: a site
@@ -103,9 +104,7 @@ func TestDialectKeepsTheModulesName(t *testing.T) {
 // TestDialectsCaddyfileComesToTheDialectsJSON compares field by field, and provisions.
 func TestDialectsCaddyfileComesToTheDialectsJSON(t *testing.T) {
 	adapted, warnings, err := adaptText(dialectCaddyfile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if len(warnings) > 0 {
 		t.Error(warnings)
 	}
@@ -150,9 +149,7 @@ func TestDialectWithoutBracesAndWithItsOwnOrder(t *testing.T) {
 // TestRateLimitIsOrderedBeforeBasicAuth: a flood of wrong passwords costs no hashing.
 func TestRateLimitIsOrderedBeforeBasicAuth(t *testing.T) {
 	adapted, _, err := adaptText(":8080 {\nrespond ok\nbasic_auth {\nbob $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n}\nrate_limit 100/1m\nheader X-Site 1\n}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	text := string(adapted)
 	var at []int
 	for _, handler := range []string{"headers", "rate_limit", "authentication", "static_response"} {
@@ -168,14 +165,10 @@ func TestRateLimitIsOrderedBeforeBasicAuth(t *testing.T) {
 // TestEventsInAWindowAreASlidingWindowLog: it is exact, as in caddy-ratelimit.
 func TestEventsInAWindowAreASlidingWindowLog(t *testing.T) {
 	h := new(Handler)
-	if err := json.Unmarshal([]byte(dialectJSON), h); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(dialectJSON), h))
 	for name, zone := range h.RateLimits {
 		c, err := zone.Compile(name, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		limit := c.Rule.Limits.Own().Limit
 		if limit.Algorithm != rate.SlidingWindowLog || limit.Requests != zone.MaxEvents || limit.Period != int64(zone.Window)/1000 {
 			t.Errorf("%s: is %s", name, limit)
@@ -203,9 +196,7 @@ func TestDialectsPrefixesAreOffByDefault(t *testing.T) {
 	for text, masked := range map[string]bool{"": false, "ipv4_prefix 24\n": true, "ipv6_prefix 64\n": true} {
 		h := new(Handler)
 		d := caddyfile.NewTestDispenser("rate_limit {\nzone z {\nkey {http.request.remote.host}\nevents 5\nwindow 1m\n" + text + "}\n}")
-		if err := h.UnmarshalCaddyfile(d); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, h.UnmarshalCaddyfile(d))
 		r := &http.Request{RemoteAddr: map[string]string{"ipv6_prefix 64\n": "[2001:db8::1]:80"}[text]}
 		if r.RemoteAddr == "" {
 			r.RemoteAddr = "192.0.2.1:80"

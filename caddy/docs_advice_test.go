@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // The answer that docs/monitoring.md shows is that of a Caddy with the page's configuration.
 func TestTheAdviceOfTheManualIsWhatCaddyAnswers(t *testing.T) {
 	page, err := os.ReadFile("../docs/monitoring.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, rest, _ := strings.Cut(strings.ReplaceAll(string(page), "\r\n", "\n"), "\n### Advice, freeze, revert\n")
 	_, rest, _ = strings.Cut(rest, "```caddyfile\n{\n")
 	global, rest, _ := strings.Cut(rest, "\n}\n\n:8080 {\n")
@@ -37,9 +37,7 @@ func TestTheAdviceOfTheManualIsWhatCaddyAnswers(t *testing.T) {
 	got := s.advice()
 	got["advisor"] = documented
 	var want map[string]any
-	if err := json.Unmarshal([]byte(answer), &want); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(answer), &want))
 	if !reflect.DeepEqual(got, want) {
 		text, _ := json.MarshalIndent(got, "", "  ")
 		t.Errorf("the page shows\n%s\nand Caddy answers\n%s", answer, text)

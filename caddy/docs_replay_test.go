@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 const replayPage = "docs/replay.md"
@@ -29,9 +31,7 @@ func playReplay(t *testing.T, folder, session string) string {
 		cmd.Dir = folder
 		cmd.Env = append(os.Environ(), "WEIR_TEST_AS_CADDY=1", "XDG_CONFIG_HOME="+folder, "XDG_DATA_HOME="+folder) // see TestMain
 		stdin, err := cmd.StdinPipe()                                                                              // the command ends when it is closed
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		answer, err := cmd.Output()
 		_ = stdin.Close()
 		if err != nil {
@@ -46,12 +46,8 @@ func replayFolder(t *testing.T) string {
 	t.Helper()
 	folder := writeRuleFiles(t, replayPage)
 	log, err := os.ReadFile("../replay/testdata/access.log.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, "access.log.gz"), log, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, os.WriteFile(filepath.Join(folder, "access.log.gz"), log, 0o600))
 	return folder
 }
 
@@ -92,21 +88,15 @@ func TestReplaysOnThePageAreWhatTheCommandAnswers(t *testing.T) {
 func TestTheFieldsOfAReplaysJSONAreOnThePage(t *testing.T) {
 	folder := replayFolder(t)
 	more := `rules: [{name: api, limit: 2/1m, candidate: {limit: 1/1m}}, {name: cookie, key: "cookie:s", limit: 1/1m}]`
-	if err := os.WriteFile(filepath.Join(folder, "more.yaml"), []byte(more), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(folder, "more.yaml"), []byte(more), 0o600))
 	log, err := os.OpenFile(filepath.Join(folder, "plain.log"), os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, _ = log.WriteString("rubbish\n" + `{"ts":1795255300,"status":200,"request":{"method":"GET","uri":"/","client_ip":"192.0.2.1","headers":{"Cookie":["REDACTED"]}}}` + "\n")
 	_ = log.Close()
 	answer := playReplay(t, folder, "$ caddy rate-limit replay --rules more.yaml --candidate limits.yaml --suggest --json access.log.gz plain.log\n")
 	_, answer, _ = strings.Cut(answer, "\n")
 	var report any
-	if err := json.Unmarshal([]byte(answer), &report); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(answer), &report))
 	var fields []string
 	fieldsIn(report, &fields)
 	_, table, _ := strings.Cut(readPage(t, "../"+replayPage), "\n## JSON\n")

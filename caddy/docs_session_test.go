@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // pagesWithSessions are the pages whose sessions are all played, with their least number.
@@ -89,20 +90,14 @@ func playDocumented(t *testing.T, config, session string) (string, error) {
 	}
 	onPorts := strings.NewReplacer(ports...)
 	file := filepath.Join(dir, "Caddyfile")
-	if err := os.WriteFile(file, []byte(onPorts.Replace(config)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, []byte(onPorts.Replace(config)), 0o600))
 	cmd := exec.Command(os.Args[0], "run", "--config", file, "--adapter", "caddyfile")
 	cmd.Env = append(os.Environ(), "WEIR_TEST_AS_CADDY=1", "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir) // see TestMain
 	var output strings.Builder
 	cmd.Stdout, cmd.Stderr = &output, &output
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, cmd.Start())
 	gone := make(chan struct{})
 	go func() {
 		_ = cmd.Wait()
@@ -236,9 +231,7 @@ func playLine(client *http.Client, line, want string) (string, error) {
 func freePort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = listener.Close() }()
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	return ":" + port

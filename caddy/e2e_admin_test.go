@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // admin is the admin endpoint of a running Caddy.
@@ -54,22 +55,16 @@ func (a *admin) call(path, body string, fields ...string) (int, map[string]any) 
 		method, reader = http.MethodPost, strings.NewReader(body)
 	}
 	r, err := http.NewRequest(method, "http://"+a.base+"/rate_limit/"+path, reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.Succeed(a.t, err)
 	r.Header.Set("Content-Type", "application/json")
 	for i := 0; i < len(fields); i += 2 {
 		r.Header.Set(fields[i], fields[i+1])
 	}
 	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.Succeed(a.t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.Succeed(a.t, err)
 	var answer map[string]any
 	if err := json.Unmarshal(text, &answer); err != nil {
 		a.t.Fatalf("%s: status %d, %v: %s", path, response.StatusCode, err, text)
@@ -245,9 +240,7 @@ func TestAdminShowsNoCredentialInClear(t *testing.T) {
 	fmt.Fprintln(&all, a.ask("rules", ""), a.ask("health", ""))
 	fmt.Fprintln(&all, a.ask("explain", `{"url": "http://`+a.addr+`/?token=`+secret+`", "client_ip": "192.0.2.7", "headers": {"Authorization": "Bearer `+secret+`"}}`))
 	response, err := http.Get("http://" + a.base + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer response.Body.Close()
 	metrics, _ := io.ReadAll(response.Body)
 	all.Write(metrics)
@@ -479,17 +472,13 @@ func TestMetricsAreOfTheServingConfigurationAfterARefusedReload(t *testing.T) {
 	scrape := func() string {
 		t.Helper()
 		response, err := http.Get("http://" + a.base + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer response.Body.Close()
 		body, _ := io.ReadAll(response.Body)
 		return string(body)
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer taken.Close()
 	config := a.caddyfile("", ":PORT {\nrate_limit {\nzone one {\nlimit 77/1h\n}\nzone two {\nlimit 9/1h\n}\n}\nrespond ok\n}\nhttp://"+taken.Addr().String()+" {\nrespond ok\n}")
 	a.refused(bytes.Replace(config, []byte(`"disabled":true`), []byte(`"listen":"`+a.base+`"`), 1))
@@ -612,9 +601,7 @@ func TestAdminNamesVeryLongKeysConsistentlyAndDistinctly(t *testing.T) {
 func TestAZoneAndADescriptorOfOneNameAreRefused(t *testing.T) {
 	s := newServer(t)
 	file := s.dir + "/limits.yaml"
-	if err := os.WriteFile(file, []byte("domain: shop\ndescriptors:\n  - key: client\n    rate_limit: {unit: hour, requests_per_unit: 5}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, []byte("domain: shop\ndescriptors:\n  - key: client\n    rate_limit: {unit: hour, requests_per_unit: 5}\n"), 0o600))
 	why := s.refused(s.caddyfile("", ":PORT {\nrate_limit {\nzone shop.client {\nlimit 5/1h\n}\nrules_file "+file+"\ndescriptor client {header.X-Client}\n}\nrespond ok\n}"))
 	if !strings.Contains(why, `descriptor "shop.client" of the rule files: a zone or a rule has its name`) {
 		t.Error(why)
@@ -628,13 +615,9 @@ func TestAdminSaysWhichMethodsItTakes(t *testing.T) {
 		"rules": {"GET, HEAD", "method PUT: rules takes GET"}, "key": {"GET, HEAD, POST", "method PUT: key takes GET and POST"}, "reset": {"POST", "method PUT: reset takes POST"},
 	} {
 		r, err := http.NewRequest(http.MethodPut, "http://"+a.base+"/rate_limit/"+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		response, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		body, _ := io.ReadAll(response.Body)
 		response.Body.Close()
 		if got := response.Header.Get("Allow"); response.StatusCode != http.StatusMethodNotAllowed || got != want[0] || strings.TrimSpace(string(body)) != `{"error":"`+want[1]+`"}` {

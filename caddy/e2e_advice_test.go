@@ -18,6 +18,7 @@ import (
 	"time"
 
 	ratelimit "github.com/proxyweir/weir/caddy"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -199,9 +200,7 @@ func TestAdviceMovesALimitByStepsAndWalksBack(t *testing.T) {
 	s.limit(100, "configured")
 
 	lines, err := os.ReadFile(audit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var last struct {
 		Rule, Why, Actor string
 		Applied          bool
@@ -334,9 +333,7 @@ func TestRulesInFilesFollowAdviceToo(t *testing.T) {
 	file := filepath.Join(s.dir, "rules.yaml")
 	write := func(more string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte("rules:\n- name: api\n  limit: 100/1m\n  adapt: {ceiling: 200/1m, step: 100% 1s}\n"+more), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file, []byte("rules:\n- name: api\n  limit: 100/1m\n  adapt: {ceiling: 200/1m, step: 100% 1s}\n"+more), 0o600))
 	}
 	write("")
 	s.site("mode apply\ngates bounds", "rules_file "+file)
@@ -493,9 +490,7 @@ func TestItIsToldWhyTheAdvisorAbstains(t *testing.T) {
 	}
 	lines := func() int {
 		log, err := os.ReadFile(s.logFile)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return bytes.Count(log, []byte("has nothing for this rule ("))
 	}
 	abstains("history")
@@ -579,9 +574,7 @@ func TestAnAuditFileTellsOfReloadsAndThresholds(t *testing.T) {
 	s.site(apply, "guard\n"+strings.Replace(adaptable, "limit 100/1m", "limit 110/1m", 1))
 	s.limit(110, "configured")
 	text, err := os.ReadFile(audit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var got []string
 	for line := range strings.Lines(string(text)) {
 		var a struct {
@@ -592,9 +585,7 @@ func TestAnAuditFileTellsOfReloadsAndThresholds(t *testing.T) {
 			Applied    bool
 			Why, Actor string
 		}
-		if err := json.Unmarshal([]byte(line), &a); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal([]byte(line), &a))
 		got = append(got, fmt.Sprintf("%d %q to %d %q, applied %v, %s by %s", a.Before.Requests, a.Before.Above, a.After.Requests, a.After.Above, a.Applied, a.Why, a.Actor))
 	}
 	const above = `"keys above 30 requests in 10s get 20"`

@@ -10,6 +10,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // A zone that two proxies share in Redis has two counters if they mask addresses with different prefixes. Nothing else would show
@@ -17,25 +18,15 @@ import (
 func TestProxiesThatMaskAddressesOtherwiseAreWarnedOf(t *testing.T) {
 	server := redistest.Start(t)
 	client, err := goredis.New(goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	other, err := redis.NewStore(redis.Config{Client: client, Differs: func(_, _ string, _, _ match.Prefixes) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = other.Close() })
 	limit, err := rate.NewLimit(rate.LimitConfig{Requests: 100, Period: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rule, err := core.NewRule(core.RuleConfig{Namespace: "fleet", Name: "api", KeySpec: "client_ip /0 /64", Limit: limit}) // as the plugin has it
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Open(rule); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, other.Open(rule))
 	other.Compare()
 
 	site := func(lines string) string {

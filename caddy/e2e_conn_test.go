@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestAConnectionIsKeptThroughRejections(t *testing.T) {
@@ -28,13 +30,9 @@ func TestAConnectionIsKeptThroughRejections(t *testing.T) {
 	for i := range 5 {
 		ctx := httptrace.WithClientTrace(context.Background(), trace)
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.addr+"/", strings.NewReader(strings.Repeat("x", 1000)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		answer, err := s.client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_, _ = io.Copy(io.Discard, answer.Body)
 		answer.Body.Close()
 		if (answer.StatusCode == http.StatusOK) != (i == 0) {
@@ -49,9 +47,7 @@ func TestAConnectionIsKeptThroughRejections(t *testing.T) {
 // The peer of a Unix socket has no address. All such clients share one counter, unless a trusted proxy states their addresses.
 func TestPeersOnAUnixSocketAreOneClient(t *testing.T) {
 	dir, err := os.MkdirTemp("", "weir") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer os.RemoveAll(dir)
 	socket := filepath.Join(dir, "s")
 	s := start(t, "", "http:// {\nbind unix/"+socket+"\nrate_limit {\nzone peers {\nkey {remote_host}\nlimit 1/366d\non_missing_key skip\n}\n}\nrespond ok\n}")
@@ -73,9 +69,7 @@ func TestClientsOnAUnixSocket(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir, err := os.MkdirTemp("", "weir") // a socket's path must be short
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer os.RemoveAll(dir)
 			socket := filepath.Join(dir, "s")
 			s := start(t, test.trusted, "http:// {\nbind unix/"+socket+"\nrate_limit 1/366d\nrespond ok\n}")
@@ -114,9 +108,7 @@ func TestAStreamIsFlushedEventByEvent(t *testing.T) {
 	defer upstream.Close()
 	s := startSite(t, "rate_limit {\nzone all {\nlimit 10/366d\n}\nzone queue {\nalgorithm leaky_bucket\nlimit 1000/1s\n}\n}\nreverse_proxy "+upstream.URL)
 	answer, err := s.client.Get("http://" + s.addr + "/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer answer.Body.Close()
 	lines := bufio.NewScanner(answer.Body)
 	for i := range 5 {
@@ -143,9 +135,7 @@ func TestAQueuedClientThatLeavesIsNotServed(t *testing.T) {
 	for name, leave := range map[string]func(t *testing.T, s *server) (left func()){
 		"by closing its connection": func(t *testing.T, s *server) func() {
 			conn, err := net.Dial("tcp", s.addr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			fmt.Fprint(conn, "GET /gone HTTP/1.1\r\nHost: x\r\n\r\n")
 			return func() { conn.Close() }
 		},
@@ -156,9 +146,7 @@ func TestAQueuedClientThatLeavesIsNotServed(t *testing.T) {
 			t.Cleanup(client.CloseIdleConnections)
 			ctx, cancel := context.WithCancel(context.Background())
 			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/gone", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			go func() {
 				if answer, err := client.Do(r); err == nil {
 					answer.Body.Close()

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // durably has a Redis that deferred requests are safe in.
@@ -153,9 +154,7 @@ func (s *server) send(method, path, body string, fields ...string) (response, er
 func (s *server) must(method, path, body string, fields ...string) response {
 	s.t.Helper()
 	r, err := s.send(method, path, body, fields...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	return r
 }
 
@@ -577,9 +576,7 @@ func TestDeferringThatCouldNotWorkIsRefused(t *testing.T) {
 	up := newWarehouse(t)
 	ours := shop(redis, up)
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(rules, []byte("rules:\n- {name: file, limit: 5/1s}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(rules, []byte("rules:\n- {name: file, limit: 5/1s}\n"), 0o600))
 	for name, c := range map[string]struct{ site, want string }{
 		"memory":         {strings.Replace(ours, "store redis "+redis.Addr()+" {\n"+patiently+"\n}", "", 1), `zone "orders": on_limit defer: needs a store in Redis, which keeps the requests; write store redis and its address`},
 		"rule files":     {strings.Replace(ours, "rate_limit {", "rate_limit {\nrules_file "+rules, 1), `the handler cannot have rules_file and descriptor, too`},
@@ -596,9 +593,7 @@ func TestDeferringThatCouldNotWorkIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			config, err := s.adapt("", ":PORT {\n"+c.site+"\n}")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if got := s.refused(config); !strings.Contains(got, c.want) {
 				t.Errorf("%s, want %s", got, c.want)
 			}

@@ -14,6 +14,7 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // With asCaddy in its environment, this program is a Caddy with Weir.
@@ -53,9 +54,7 @@ func startMemberWith(t *testing.T, global, site string) *member {
 	s := &server{t: t, addr: freeAddr(t), dir: dir, logFile: filepath.Join(dir, "caddy.log")}
 	s.client = s.newClient(nil)
 	m := &member{server: s, config: filepath.Join(dir, "Caddyfile"), output: filepath.Join(dir, "output")}
-	if err := os.WriteFile(m.config, []byte(s.fill("{\n"+globalOptions+global+"}\n:PORT {\n"+site+"\n}\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(m.config, []byte(s.fill("{\n"+globalOptions+global+"}\n:PORT {\n"+site+"\n}\n")), 0o600))
 	t.Cleanup(func() {
 		s.client.CloseIdleConnections()
 		m.kill()
@@ -75,9 +74,7 @@ func startMemberWith(t *testing.T, global, site string) *member {
 func (m *member) start() {
 	m.t.Helper()
 	output, err := os.Create(m.output)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must.Succeed(m.t, err)
 	defer output.Close()
 	m.cmd = exec.Command(os.Args[0], "run", "--config", m.config, "--adapter", "caddyfile")
 	m.cmd.Dir = m.dir
@@ -86,9 +83,7 @@ func (m *member) start() {
 	if _, err := m.cmd.StdinPipe(); err != nil {
 		m.t.Fatal(err)
 	}
-	if err := m.cmd.Start(); err != nil {
-		m.t.Fatal(err)
-	}
+	must.Succeed(m.t, m.cmd.Start())
 	m.done = make(chan struct{})
 	go func() {
 		_ = m.cmd.Wait()

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	ratelimit "github.com/proxyweir/weir/caddy"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // guardedSite is a site with a guard before a service, whose behaviour is that of a path's last part.
@@ -101,9 +102,7 @@ func (g *guardedSite) metric(name string) float64 {
 		g.t.Fatalf("there is no %s", name)
 	}
 	value, err := strconv.ParseFloat(found[2], 64)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.Succeed(g.t, err)
 	return value
 }
 
@@ -332,9 +331,7 @@ func TestAPlaceEndsWithTheFirstByte(t *testing.T) {
 	open := func(request string) net.Conn {
 		t.Helper()
 		conn, err := net.Dial("tcp", g.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { conn.Close() })
 		if _, err = io.WriteString(conn, request); err != nil {
 			t.Fatal(err)
@@ -344,9 +341,7 @@ func TestAPlaceEndsWithTheFirstByte(t *testing.T) {
 	status := func(conn net.Conn) int {
 		t.Helper()
 		r, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return r.StatusCode
 	}
 
@@ -402,9 +397,7 @@ func TestAPlaceEndsWhateverBecomesOfTheRequest(t *testing.T) {
 			t.Errorf("a service that breaks off: status %d, want 502", r.status)
 		}
 		conn, err := net.Dial("tcp", g.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_, _ = io.WriteString(conn, "GET /svc/waits HTTP/1.1\r\nHost: a\r\n\r\n")
 		for path := ""; path != "/svc/waits"; {
 			path = awaitOne(t, "the request", g.begun)
@@ -429,9 +422,7 @@ func TestClientsThatLeaveShowThatTheServiceIsSlow(t *testing.T) {
 	var clients []net.Conn
 	for range 60 {
 		conn, err := net.Dial("tcp", g.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "GET /svc/waits HTTP/1.1\r\nHost: a\r\n\r\n")
 		clients = append(clients, conn)

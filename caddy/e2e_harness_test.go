@@ -26,6 +26,7 @@ import (
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 
 	_ "github.com/proxyweir/weir/caddy"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // These tests run a real Caddy in this process and speak HTTP with it. Tests that count requests have limits with periods of hours,
@@ -200,9 +201,7 @@ type response struct {
 func (s *server) do(request string, fields ...string) response {
 	s.t.Helper()
 	r, err := s.try(s.client, request, fields...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	return r
 }
 
@@ -306,9 +305,7 @@ func (r response) want(t testing.TB, fields ...string) {
 func (s *server) logs(message string) []map[string]any {
 	s.t.Helper()
 	data, err := os.ReadFile(s.logFile)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	// Most lines need no decoding. What JSON may escape is not looked for.
 	begins := []byte(message)
 	if i := strings.IndexFunc(message, func(c rune) bool { return c < ' ' || c > '~' || strings.ContainsRune(`"\<>&`, c) }); i >= 0 {

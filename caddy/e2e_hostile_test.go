@@ -21,6 +21,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	ratelimit "github.com/proxyweir/weir/caddy"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -66,15 +67,11 @@ func TestControlCharactersInAKey(t *testing.T) {
 func raw(t *testing.T, s *server, request string) int {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer conn.Close()
 	fmt.Fprint(conn, request)
 	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	answer.Body.Close()
 	return answer.StatusCode
 }
@@ -124,9 +121,7 @@ func TestAnAddressThatDoesNotParse(t *testing.T) {
 func httpServer(t testing.TB) *caddyhttp.Server {
 	t.Helper()
 	app, err := caddy.ActiveContext().AppIfConfigured("http")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, site := range app.(*caddyhttp.App).Servers {
 		return site
 	}
@@ -193,9 +188,7 @@ func TestMillionsOfKeysStayWithinTheBoundAndDoNotResetAVictim(t *testing.T) {
 		t.Errorf("%d clients' first requests were admitted, want %d", admitted, total)
 	}
 	stats, err := ratelimit.MemoryInUse()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if stats.Keys > int64(bound)+100 || stats.Keys < int64(bound)*9/10 {
 		t.Errorf("%d keys are in memory, want %d", stats.Keys, bound)
 	}

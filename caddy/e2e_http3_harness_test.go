@@ -19,6 +19,8 @@ import (
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // startTLS runs Caddy on the site https://localhost with the given directives: over HTTP/1.1, HTTP/2 and HTTP/3.
@@ -26,22 +28,14 @@ func startTLS(t *testing.T, directives string) *server {
 	t.Helper()
 	s := newServer(t)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	template := x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
 	certificate, err := x509.CreateCertificate(rand.Reader, &template, &template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: certificate}, "key.pem": {Type: "PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(filepath.Join(s.dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(s.dir, name), pem.EncodeToMemory(block), 0o600))
 	}
 	s.load(s.caddyfile("", "https://localhost:PORT {\ntls DIR/cert.pem DIR/key.pem\n"+directives+"\n}"))
 	return s
@@ -85,35 +79,23 @@ func (s *server) extendedConnect(path, protocol string, fields ...string) int {
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
 	conn, err := quic.DialAddr(ctx, s.addr, unverified(http3.NextProtoH3), nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	defer conn.CloseWithError(0, "")
 	client := new(http3.Transport).NewClientConn(conn)
 	awaitOne(s.t, "the settings of HTTP/3", client.ReceivedSettings())
 	r, err := http.NewRequestWithContext(ctx, http.MethodConnect, s.url(path), nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	r.Proto = protocol
 	for i := 0; i < len(fields); i += 2 {
 		r.Header.Set(fields[i], fields[i+1])
 	}
 	stream, err := client.OpenRequestStream(ctx)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := stream.SendRequestHeader(r); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
+	must.Succeed(s.t, stream.SendRequestHeader(r))
 	defer stream.Close()
 	answer, err := stream.ReadResponse()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := stream.SetReadDeadline(time.Now().Add(patience)); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
+	must.Succeed(s.t, stream.SetReadDeadline(time.Now().Add(patience)))
 	if answer.StatusCode != http.StatusOK { // else it is a tunnel, which has no end
 		_, _ = io.Copy(io.Discard, answer.Body)
 	}

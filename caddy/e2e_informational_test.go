@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // startUpstream runs a service that answers /103.401 with these statuses, one after the other, until the test ends. It closes the connection then,
@@ -15,9 +17,7 @@ import (
 func startUpstream(t *testing.T) (addr string, methods <-chan string) {
 	t.Helper()
 	listening, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { listening.Close() })
 	seen := make(chan string, 1000)
 	go func() {
@@ -138,9 +138,7 @@ func TestALimitOfAMethodSeesTheOneThatTheUpstreamGets(t *testing.T) {
 	client := s.clientOf(3)
 	for _, path := range []string{"/200", "/204"} {
 		answer, err := client.Get(s.url(path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		answer.Body.Close()
 		if answer.StatusCode >= 300 || <-methods != http.MethodGet {
 			t.Fatalf("%s: %s", path, answer.Status)

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // The reported rule provides the message. If several rules reject, it is the one with the longest wait.
@@ -13,9 +15,7 @@ func TestTheReportedRuleHasTheMessage(t *testing.T) {
 	rules := `rules:
   - {name: filed, match: {paths: [/filed]}, limit: 1/2d, message: "Filed in {http.rate_limit.exceeded.name}. {unknown}"}
   - {name: wordless, match: {paths: [/wordless]}, limit: 1/2d}`
-	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(rules), 0o600))
 	zones := func(text string) string {
 		return `rate_limit {
 			message "The handler's."
@@ -80,8 +80,6 @@ func TestTheReportedRuleHasTheMessage(t *testing.T) {
 	rules = `rules:
   - {name: filed, match: {paths: [/filed]}, limit: 1/2d, message: Anew.}
   - {name: wordless, match: {paths: [/wordless]}, limit: 1/2d}`
-	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(rules), 0o600))
 	eventually(t, "the file's new message", func() bool { return s.do("/filed").body == "Anew.\n" })
 }

@@ -18,6 +18,7 @@ import (
 
 	ratelimit "github.com/proxyweir/weir/caddy"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // scrape reads the metrics as Prometheus does.
@@ -29,9 +30,7 @@ func (s *server) scrape() map[string]*dto.MetricFamily {
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(r.body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	return families
 }
 
@@ -142,9 +141,7 @@ func TestMetricsAreWhatPrometheusTakes(t *testing.T) {
 	encoder := expfmt.NewEncoder(&lint, expfmt.NewFormat(expfmt.TypeTextPlain))
 	for name, family := range families {
 		if strings.HasPrefix(name, "weir_") {
-			if err := encoder.Encode(family); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, encoder.Encode(family))
 		}
 	}
 	check := exec.Command(promtool, "check", "metrics")
@@ -167,9 +164,7 @@ func TestSeriesAndTheAdminAPIDoNotGrowWithMillionsOfKeys(t *testing.T) {
 	}
 	size := func(path string) int {
 		response, err := http.Get("http://" + a.base + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer response.Body.Close()
 		body, _ := io.ReadAll(response.Body)
 		return len(body)

@@ -16,6 +16,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"golang.org/x/crypto/bcrypt"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // Overflow policies of rules in a real Caddy. The tests of the stores check the arithmetic.
@@ -112,9 +114,7 @@ func TestACandidateIsComparedOnRealRequests(t *testing.T) {
 // login is a site behind basic authentication: failures are counted, and too many block the client.
 func login(t *testing.T, limit, store string) string {
 	hash, err := bcrypt.GenerateFromPassword([]byte("right"), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return "handle /up {\n" + up + "}\nhandle {\nroute {\nrate_limit {\nzone login {\nkey {header.X-Client}\nlimit " + limit + "\ncount 401\npenalty 10m 1h\n}\n" + store +
 		"}\nbasic_auth {\nalice " + string(hash) + "\n}\nrespond welcome\n}\n}\n"
 }
@@ -284,9 +284,7 @@ func TestAClientThatLeavesCancelsItsReservation(t *testing.T) {
 // An upgraded connection is in flight until it is closed, from either side.
 func TestAnUpgradedConnectionIsInFlightUntilItIsClosed(t *testing.T) {
 	upstream, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer upstream.Close()
 	go func() {
 		for {
@@ -308,14 +306,10 @@ func TestAnUpgradedConnectionIsInFlightUntilItIsClosed(t *testing.T) {
 	s := startSite(t, "rate_limit {\nzone z {\nkey everyone\nlimit 4/366d\ncount 101\nconcurrency 2\n}\n}\nreverse_proxy "+upstream.Addr().String())
 	open := func() (net.Conn, int) {
 		conn, err := net.Dial("tcp", s.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return conn, answer.StatusCode
 	}
 	var conns []net.Conn

@@ -10,6 +10,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // bodied is a site with a handler before, a zone, and a service behind it.
@@ -42,9 +44,7 @@ func TestAClientThatSentABodyAndLeavesIsNoticed(t *testing.T) {
 					continue // its reader may act on the response
 				}
 				conn, err := net.Dial("tcp", s.addr)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+request)
 				eventually(t, "it waits", func() bool { return waitingNow() == 1 })
 				conn.Close()
@@ -79,15 +79,11 @@ func TestTheServiceGetsTheBodyOfARequestThatHasWaited(t *testing.T) {
 				{"with Expect: 100-continue", "Content-Length: 4\r\nExpect: 100-continue\r\n", "", "abcd", "4 <nil> 4 []"},
 			} {
 				ahead, err := net.Dial("tcp", s.addr) // its place in the queue is before
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				fmt.Fprint(ahead, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 				awaitOne(t, "a decision", decided)
 				conn, err := net.Dial("tcp", s.addr)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+c.head+"\r\n"+c.before)
 				awaitOne(t, "a decision", decided)
 				awaitOne(t, "the one before", served)
@@ -145,16 +141,12 @@ func TestTheAccessLogCountsWhatTheServiceReads(t *testing.T) {
 			s := startJSON(t, bodied(`"logs":{},`, `{"handler":"weir_test_probe","name":"decided","decided":true},`+before,
 				`"algorithm":"leaky_bucket","requests":1,"period":"50ms","burst":5`, service))
 			first, err := net.Dial("tcp", s.addr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer first.Close()
 			fmt.Fprint(first, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 			awaitOne(t, "a decision", decided)
 			conn, err := net.Dial("tcp", s.addr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+c.sent)
 			eventually(t, "both requests are logged", func() bool { return len(s.logs("handled request")) == 2 })
 			fmt.Fprint(conn, c.afterLogged)
@@ -182,16 +174,12 @@ func TestARequestThatHasWaitedIsTheSameForPlaceholders(t *testing.T) {
 				{"handler":"static_response","body":"{http.request.method} {http.request.host} {http.request.body}"}`))
 			for i := range 2 { // the second waits
 				conn, err := net.Dial("tcp", s.addr)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				defer conn.Close()
 				fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nabcd")
 				awaitOne(t, "a decision", decided)
 				answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				if body, err := io.ReadAll(answer.Body); err != nil || string(body) != "PUT acme abcd" {
 					t.Errorf("request %d: %q, %v", i, body, err)
 				}
@@ -209,9 +197,7 @@ func TestABodyThatDoesNotArriveDelaysNobodyElse(t *testing.T) {
 		s.admit(1, "/")
 		awaitOne(t, "the first", served)
 		conn, err := net.Dial("tcp", s.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		fmt.Fprint(conn, "POST /slow HTTP/1.1\r\nHost: x\r\n"+head+"\r\n")
 		if r := awaitOne(t, "a departure", served); r.URL.Path != "/slow" {
 			t.Errorf("%s", r.URL.Path)

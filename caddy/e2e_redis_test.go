@@ -21,6 +21,7 @@ import (
 
 	ratelimit "github.com/proxyweir/weir/caddy"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // These tests run a real Caddy in this process with real Redis servers. Timeouts are long, except in tests about missing answers.
@@ -103,9 +104,7 @@ func (s *server) said(times int, messages ...string) {
 func (s *server) serious() []string {
 	s.t.Helper()
 	data, err := os.ReadFile(s.logFile)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	var lines []string
 	for line := range strings.Lines(string(data)) {
 		if strings.Contains(line, "rate_limit") && (strings.Contains(line, `"level":"warn"`) || strings.Contains(line, `"level":"error"`)) {
@@ -357,16 +356,12 @@ func TestCaddyStartsValidatesAndReloadsWithoutRedis(t *testing.T) {
 	s := newServer(t)
 
 	var config caddy.Config
-	if err := json.Unmarshal(s.caddyfile("", ":PORT {\n"+site+"\n}"), &config); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(s.caddyfile("", ":PORT {\n"+site+"\n}"), &config))
 	if err := caddy.Validate(&config); err != nil {
 		t.Errorf("caddy validate: %v", err)
 	}
 	s.said(1, saysNotYet, saysNodes)
-	if err := os.Truncate(s.logFile, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Truncate(s.logFile, 0))
 
 	s.load(s.caddyfile("", ":PORT {\n"+site+"\n}"))
 	s.said(1, saysNotYet, saysNodes)
@@ -454,9 +449,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 		return "{file." + path + "}"
 	}
 	t.Setenv("WEIR_TEST_PASSWORD", password)
@@ -489,9 +482,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 				}
 			}
 			answer, err := http.Get("http://" + admin + "/config/")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer answer.Body.Close()
 			var shown bytes.Buffer
 			if _, err := shown.ReadFrom(answer.Body); err != nil || answer.StatusCode != http.StatusOK {
@@ -501,9 +492,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 				t.Errorf("the admin API does not show the placeholders as they are configured: %s", &shown)
 			}
 			log, err := os.ReadFile(s.logFile)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			for place, text := range map[string]string{"the log": string(log), "the admin API": shown.String()} {
 				for _, secret := range []string{password, secret} {
 					if i := strings.Index(text, secret); i >= 0 {

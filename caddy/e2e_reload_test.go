@@ -16,6 +16,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	ratelimit "github.com/proxyweir/weir/caddy"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func init() {
@@ -212,9 +213,7 @@ func TestAZoneThatWasRemovedStartsAfresh(t *testing.T) {
 // Defect of others: a refused reload wipes or changes what is in force.
 func TestARefusedConfigurationChangesNothing(t *testing.T) {
 	occupied, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer occupied.Close()
 	zones := func(zones string) string {
 		return httpApp(`[{"handler":"rate_limit","rate_limits":{` + zones + `}},{"handler":"static_response","body":"ok"}]`)
@@ -281,9 +280,7 @@ func TestNothingIsLeftWhenCaddyStops(t *testing.T) {
 		s.reload(zoneOf("limit 5/366d"))
 	}
 	s.admit(1, "/")
-	if err := caddy.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, caddy.Stop())
 	eventually(t, "the memory is gone", func() bool { return !strings.Contains(stacks(), "sharedMemory") })
 	if stats, err := ratelimit.MemoryInUse(); err != nil || stats.Keys != 0 {
 		t.Errorf("%+v, %v, want no key", stats, err)

@@ -22,6 +22,7 @@ import (
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/ruleset/yaml"
 	"github.com/proxyweir/weir/replay"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // A log has for each request when it ended and how long it took. The decision was a moment after it began. So the log cannot show
@@ -245,9 +246,7 @@ func (l *replayed) lines() map[int]logged {
 	l.t.Helper()
 	eventually(l.t, "all requests are in the log", func() bool { return len(l.logs("handled request")) == l.sent })
 	data, err := os.ReadFile(l.logFile)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	must.Succeed(l.t, err)
 	live := make(map[int]logged)
 	for i, line := range bytes.Split(data, []byte{'\n'}) {
 		var one logged
@@ -288,9 +287,7 @@ func TestAReplayKnowsWhatTheLogsLimitsRejectedAndWhatCaddyRefused(t *testing.T) 
 	defer grpc.CloseIdleConnections()
 	s.logFile = s.dir + "/access.log"
 	c, err := net.Dial("tcp", s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = c.Close() }()
 	_, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost:\r\nConnection: close\r\n\r\n"))
 	if answer, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || answer.StatusCode != http.StatusBadRequest {
@@ -310,9 +307,7 @@ func TestAReplayKnowsWhatTheLogsLimitsRejectedAndWhatCaddyRefused(t *testing.T) 
 	eventually(t, "all requests are in the log", func() bool { return len(s.logs("handled request")) == logged })
 	s.put("limits.yaml", rulesOf("{name: all, key: 'static:all', limit: 1/366d}"))
 	r, err := replay.Run(context.Background(), replay.Config{Rules: parsed(t, s.dir), Logs: []string{s.logFile}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if r.Requests != 3 || r.Rejected != 2 || r.Logged429 != 0 || r.LoggedByRule != 2 || r.Other != 1 {
 		t.Errorf("%d requests, %d rejected; logged: %d with 429, %d by rules; %d other lines", r.Requests, r.Rejected, r.Logged429, r.LoggedByRule, r.Other)
 	}
@@ -353,9 +348,7 @@ func (l *replayed) compare(live map[int]logged) {
 			l.t.Errorf("line %d, %s: live status %d by rule %q, replayed: %s by rule %q", d.Line, one.Request.URI, one.Status, one.Rule, d.Outcome, rule)
 		}
 	}})
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	must.Succeed(l.t, err)
 	if compared != l.sent || len(live) != l.sent {
 		l.t.Errorf("%d requests were sent, %d logged, %d compared", l.sent, len(live), compared)
 	}

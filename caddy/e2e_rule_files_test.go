@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	ratelimit "github.com/proxyweir/weir/caddy"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // The rule files of these tests are in the folder DIR/rules, which has no other files.
@@ -21,31 +22,21 @@ import (
 func (s *server) put(name, content string) {
 	s.t.Helper()
 	path := filepath.Join(s.dir, "rules", name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.WriteFile(path+".new", []byte(s.fill(content)), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.Succeed(s.t, os.WriteFile(path+".new", []byte(s.fill(content)), 0o600))
+	must.Succeed(s.t, os.Rename(path+".new", path))
 }
 
 // overwrite writes into an existing file.
 func (s *server) overwrite(name, content string) {
 	s.t.Helper()
-	if err := os.WriteFile(filepath.Join(s.dir, "rules", name), []byte(s.fill(content)), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, os.WriteFile(filepath.Join(s.dir, "rules", name), []byte(s.fill(content)), 0o600))
 }
 
 // remove removes a file.
 func (s *server) remove(name string) {
 	s.t.Helper()
-	if err := os.Remove(filepath.Join(s.dir, "rules", name)); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, os.Remove(filepath.Join(s.dir, "rules", name)))
 }
 
 // startFiles runs Caddy on one site with the given directives and rule files, given by their names and contents.
@@ -403,9 +394,7 @@ func TestOfSeveralIntervalsTheShortestCounts(t *testing.T) {
 	s.put("a.yaml", rulesOf(good))
 	s.load(s.caddyfile("rate_limit {\nrules_file DIR/rules/a.yaml\nrules_interval 20m\n}\n", ":PORT {\n"+strings.Replace(byFiles(""), "1s", "5m", 1)+"\n"+byFiles("")+"\n"+strings.Replace(byFiles(""), "1s", "1h", 1)+"\n}"))
 	app, err := caddy.ActiveContext().App("rate_limit")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got := app.(*ratelimit.App).RulesInterval; got != caddy.Duration(time.Second) {
 		t.Errorf("%v, want 1s", time.Duration(got))
 	}

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func makePipe(path string) error { return syscall.Mkfifo(path, 0o600) }
@@ -17,9 +19,7 @@ func makePipe(path string) error { return syscall.Mkfifo(path, 0o600) }
 func reads(t *testing.T, path string) func() int {
 	t.Helper()
 	fd, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = syscall.Close(fd) })
 	if _, err := syscall.InotifyAddWatch(fd, path, syscall.IN_OPEN|syscall.IN_CLOSE); err != nil {
 		t.Fatal(err)
@@ -48,9 +48,7 @@ func TestOtherFilesInTheFolderDoNotMakeCaddyReadTheRules(t *testing.T) {
 	opened := reads(t, filepath.Join(s.dir, "rules", "a.yaml"))
 	s.awaitVersion(1)
 	other, err := os.Create(filepath.Join(s.dir, "rules", "busy.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer other.Close()
 	begun, events := time.Now(), 0
 	for ; time.Since(begun) < 2*time.Second || events < 10_000; events += 6 {
@@ -58,15 +56,9 @@ func TestOtherFilesInTheFolderDoNotMakeCaddyReadTheRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := filepath.Join(s.dir, "rules", fmt.Sprintf("busy.log.%d", events))
-		if err := os.WriteFile(name, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(name, name+".gz"); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(name + ".gz"); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(name, nil, 0o600))
+		must.Succeed(t, os.Rename(name, name+".gz"))
+		must.Succeed(t, os.Remove(name+".gz"))
 	}
 	// Two at the start, until the watcher has seen that the files have not changed; the others are for an overflowing queue.
 	if n := opened(); n > 6 {

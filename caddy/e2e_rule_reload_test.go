@@ -15,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // shared returns a rule that counts all requests for / together.
@@ -54,12 +55,8 @@ func TestAChangedFileIsInForceByItself(t *testing.T) {
 	})
 	link := func(t *testing.T, target, name string) {
 		t.Helper()
-		if err := os.Symlink(target, name+".new"); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(name+".new", name); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Symlink(target, name+".new"))
+		must.Succeed(t, os.Rename(name+".new", name))
 	}
 	t.Run("a ConfigMap", func(t *testing.T) { // its files are links into ..data, a link to a folder, which kubelet swaps
 		s := newServer(t)
@@ -70,9 +67,7 @@ func TestAChangedFileIsInForceByItself(t *testing.T) {
 			old, _ := os.Readlink(filepath.Join(rules, "..data"))
 			link(t, folder, filepath.Join(rules, "..data"))
 			if old != "" {
-				if err := os.RemoveAll(filepath.Join(rules, old)); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, os.RemoveAll(filepath.Join(rules, old)))
 			}
 		}
 		project(1)
@@ -98,15 +93,9 @@ func TestAChangedFileIsInForceByItself(t *testing.T) {
 		rules := filepath.Join(s.dir, "rules")
 		check(s, func(n int) {
 			s.put("../next/a.yaml", edit(n))
-			if err := os.RemoveAll(rules + ".old"); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(rules, rules+".old"); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(filepath.Join(s.dir, "next"), rules); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.RemoveAll(rules+".old"))
+			must.Succeed(t, os.Rename(rules, rules+".old"))
+			must.Succeed(t, os.Rename(filepath.Join(s.dir, "next"), rules))
 		})
 	})
 }
@@ -147,9 +136,7 @@ func TestFilesAreLookedAtWhereTheSystemSaysNothing(t *testing.T) {
 	s := startFiles(t, byFiles(""), "a.yaml", edit(1))
 	s.awaitVersion(1)
 	s.admit(1, "/")
-	if err := os.RemoveAll(filepath.Join(s.dir, "rules")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.RemoveAll(filepath.Join(s.dir, "rules")))
 	s.awaitLog(1, saysRefused)
 	s.awaitVersion(1)
 	s.put("a.yaml", edit(2))
@@ -500,8 +487,6 @@ func TestAThousandEditsUnderLoadLoseNoRequestAndNoCount(t *testing.T) {
 	s.client.CloseIdleConnections()
 	settledGoroutines(t, goroutines)
 	eventually(t, "no file descriptor is left open", func() bool { return openFiles(t) <= files })
-	if err := caddy.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, caddy.Stop())
 	eventually(t, "no watcher is left", func() bool { return watchers() == 0 && !strings.Contains(stacks(), "fsnotify.") })
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // A limit's path is the one that the client has sent, whatever the site makes of it before the limit; and where a prefix is taken off, also what
@@ -31,21 +33,15 @@ func TestALimitOfAPathHoldsWhateverRewritesThePathBefore(t *testing.T) {
 	} {
 		t.Run(strings.Map(letters, name), func(t *testing.T) {
 			s := newServer(t)
-			if err := os.Mkdir(filepath.Join(s.dir, "srv"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.Mkdir(filepath.Join(s.dir, "srv"), 0o755))
 			for _, file := range []string{"index.html", "there.html"} {
-				if err := os.WriteFile(filepath.Join(s.dir, "srv", file), []byte("ok"), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, os.WriteFile(filepath.Join(s.dir, "srv", file), []byte("ok"), 0o644))
 			}
 			rules := "rules:\n  - {name: z, limit: 2/366d, key: \"static:all\", " + c.rules + "}\n"
 			if strings.HasPrefix(c.rules, "key") {
 				rules = "rules:\n  - {name: z, limit: 2/366d, " + c.rules + "}\n"
 			}
-			if err := os.WriteFile(filepath.Join(s.dir, "rules.yaml"), []byte(rules), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(filepath.Join(s.dir, "rules.yaml"), []byte(rules), 0o644))
 			s.load(s.caddyfile("", ":PORT {\n"+c.site+"\n}"))
 			address := "http://a.test"
 			s.admit(2, address+c.limited)
@@ -73,8 +69,6 @@ func TestALimitThatNoRequestReachesIsToldAtLoad(t *testing.T) {
 func readAll(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(text)
 }

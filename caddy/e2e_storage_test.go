@@ -16,6 +16,7 @@ import (
 	"github.com/caddyserver/certmagic"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // sharedStorage returns the lines of a store over a folder.
@@ -27,9 +28,7 @@ func sharedStorage(folder, read, write string) string {
 func (m *member) remaining(path string) int {
 	m.t.Helper()
 	r, err := m.once(m.client, path)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must.Succeed(m.t, err)
 	if r.status == http.StatusTooManyRequests {
 		return -1
 	}
@@ -44,9 +43,7 @@ func (m *member) remaining(path string) int {
 func blobs(t *testing.T, folder string) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(folder, "rate_limit", "weir", "*.tally"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return names
 }
 
@@ -101,9 +98,7 @@ func TestWhatACaddyAdmittedIsToldWhenItStops(t *testing.T) {
 	for range 30 {
 		m.remaining("/a")
 	}
-	if err := m.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, m.cmd.Process.Signal(syscall.SIGTERM))
 	<-m.done
 	if names := blobs(t, folder); len(names) != 1 {
 		t.Fatalf("the files of instances are %q, want one", names)
@@ -150,9 +145,7 @@ func TestReloadsOverAStorage(t *testing.T) {
 	dir := filepath.Join(folder, "rate_limit", "weir")
 	damaged := strings.Repeat("a", 32) + ".tally"
 	for name, content := range map[string]string{"notes.txt": "not ours", damaged: "WEIRTLY1 cut o", strings.Repeat("b", 32) + ".tally": "foreign"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	if err := os.Mkdir(filepath.Join(dir, strings.Repeat("c", 32)+".tally"), 0o700); err != nil { // it cannot be read
 		t.Fatal(err)
@@ -221,9 +214,7 @@ func TestAStorageWithoutAName(t *testing.T) {
 		if !strings.Contains(metrics, "weir_storage_keys{") {
 			t.Error("there are no metrics of storages")
 		}
-		if err := os.MkdirAll(filepath.Join(folder, "rate_limit", "weir", strings.Repeat("a", 32)+".tally"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(filepath.Join(folder, "rate_limit", "weir", strings.Repeat("a", 32)+".tally"), 0o700))
 		if !own {
 			s.awaitLog(1, "the storage fails; until it works, this Caddy counts without what it cannot read or tell")
 		}
@@ -240,16 +231,10 @@ func TestAStorageWithoutAName(t *testing.T) {
 func TestPipesAndHugeFilesInTheFolder(t *testing.T) {
 	folder := t.TempDir()
 	dir := filepath.Join(folder, "rate_limit", "weir")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(filepath.Join(dir, strings.Repeat("0", 32)+".tally"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(dir, 0o700))
+	must.Succeed(t, syscall.Mkfifo(filepath.Join(dir, strings.Repeat("0", 32)+".tally"), 0o600))
 	huge := filepath.Join(dir, strings.Repeat("1", 32)+".tally")
-	if err := os.WriteFile(huge, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(huge, nil, 0o600))
 	if err := os.Truncate(huge, 1<<30); err != nil { // it takes no space
 		t.Fatal(err)
 	}
@@ -312,9 +297,7 @@ func TestTheAdminAPITellsOfAStorage(t *testing.T) {
 	if notes := at(t, a.ask("rules", ""), "rules", 0, "notes"); !strings.Contains(fmt.Sprint(notes), "eventual: counts of other instances are up to 20ms old") {
 		t.Errorf("the rule's notes are %v", notes)
 	}
-	if err := os.RemoveAll(folder); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.RemoveAll(folder))
 	if err := os.WriteFile(folder, nil, 0o600); err != nil { // so that no folder can be made there
 		t.Fatal(err)
 	}
@@ -324,9 +307,7 @@ func TestTheAdminAPITellsOfAStorage(t *testing.T) {
 	})
 	a.admit(96, "/")
 	a.reject("/")
-	if err := os.Remove(folder); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(folder))
 	eventually(t, "what was admitted meanwhile is told", func() bool { return len(blobs(t, folder)) > 0 && health("age_seconds") == 0.0 })
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/proxyweir/weir/core/advice"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // BenchmarkHandler shows what the handler itself costs a request, without Caddy or the network.
@@ -30,9 +31,7 @@ func BenchmarkHandler(b *testing.B) {
 		b.Run(bm.name, func(b *testing.B) {
 			handler := provisionHandler(b, bm.config)
 			if zones := handler.zones; len(zones) > 0 && zones[0].place != nil { // with another limit in force than the configured one
-				if err := zones[0].place.Put(&advice.Outcome{Requests: 1_000_000_000, Algorithm: "sliding_window_counter"}); err != nil {
-					b.Fatal(err)
-				}
+				must.Succeed(b, zones[0].place.Put(&advice.Outcome{Requests: 1_000_000_000, Algorithm: "sliding_window_counter"}))
 			}
 			w := &discardWriter{header: make(http.Header)}
 			r := requestInCaddy(w)
@@ -40,9 +39,7 @@ func BenchmarkHandler(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				clear(w.header)
-				if err := handler.ServeHTTP(w, r, next); err != nil {
-					b.Fatal(err)
-				}
+				must.Succeed(b, handler.ServeHTTP(w, r, next))
 			}
 		})
 	}
@@ -51,16 +48,10 @@ func BenchmarkHandler(b *testing.B) {
 func provisionHandler(tb testing.TB, config string) *Handler {
 	tb.Helper()
 	ctx, err := caddy.ProvisionContext(new(caddy.Config))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, err)
 	handler := new(Handler)
-	if err := json.Unmarshal([]byte(config), handler); err != nil {
-		tb.Fatal(err)
-	}
-	if err := handler.Provision(ctx); err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, json.Unmarshal([]byte(config), handler))
+	must.Succeed(tb, handler.Provision(ctx))
 	tb.Cleanup(func() { _ = handler.Cleanup() })
 	return handler
 }
@@ -110,9 +101,7 @@ func BenchmarkRuleFiles(b *testing.B) {
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			file := filepath.Join(b.TempDir(), "rules.yaml")
-			if err := os.WriteFile(file, []byte(bm.begin+lines(bm.n, bm.line)), 0o600); err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, os.WriteFile(file, []byte(bm.begin+lines(bm.n, bm.line)), 0o600))
 			handler := provisionHandler(b, fmt.Sprintf(bm.config, file))
 			w := &discardWriter{header: make(http.Header)}
 			r := requestInCaddy(w)
@@ -133,9 +122,7 @@ func BenchmarkRuleFiles(b *testing.B) {
 					i = 0
 				}
 				clear(w.header)
-				if err := handler.ServeHTTP(w, r, next); err != nil {
-					b.Fatal(err)
-				}
+				must.Succeed(b, handler.ServeHTTP(w, r, next))
 			}
 			if w.header.Get("RateLimit") == "" {
 				b.Fatal("the request comes under no rule")

@@ -26,6 +26,7 @@ import (
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -46,9 +47,7 @@ var (
 func manualPages(t *testing.T) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob("../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	pages := make(map[string]string)
 	for _, path := range append(paths, "../README.md") {
 		pages[strings.TrimPrefix(path, "../")] = readPage(t, path)
@@ -59,9 +58,7 @@ func manualPages(t *testing.T) map[string]string {
 func readPage(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return strings.ReplaceAll(string(data), "\r\n", "\n")
 }
 
@@ -127,9 +124,7 @@ func writeRuleFiles(t *testing.T, page string) string {
 	for _, s := range snippetsOf(t, page, readPage(t, "../"+page)) {
 		if file, marked := strings.CutPrefix(s.marker, "file: "); marked {
 			none = false
-			if err := os.WriteFile(filepath.Join(folder, file), []byte(s.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(filepath.Join(folder, file), []byte(s.text), 0o600))
 		}
 	}
 	if none && page != "docs/rules.md" {
@@ -146,9 +141,7 @@ func validateSnippet(t *testing.T, s snippet) error {
 	config := []byte(s.text)
 	if s.language == "caddyfile" {
 		text, err := s.whole()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		adapted, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), nil)
 		if err != nil {
 			return err
@@ -394,9 +387,7 @@ func TestReadmesSessionIsWhatCaddyAnswers(t *testing.T) {
 					break
 				}
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if want := masked(session); got != want {
 				t.Errorf("the page shows (masked, header fields sorted)\n%s\nand Caddy answers\n%s", want, got)
 			}
@@ -419,9 +410,7 @@ func siteOfSession(t *testing.T) string {
 func playSession(t *testing.T, site, session string) (string, error) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	address := listener.Addr().String()
 	_ = listener.Close()
 	_, port, _ := net.SplitHostPort(address)
@@ -433,12 +422,8 @@ func playSession(t *testing.T, site, session string) (string, error) {
 	config := "{\n\tadmin off\n\tauto_https off\n\tpersist_config off\n\tdefault_bind 127.0.0.1\n\tstorage file_system " + t.TempDir() +
 		"\n\tlog {\n\t\toutput discard\n\t}\n}\n" + site
 	adapted, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(config), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := caddy.Load(adapted, true); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, caddy.Load(adapted, true))
 	defer func() {
 		if err := caddy.Stop(); err != nil {
 			t.Error(err)

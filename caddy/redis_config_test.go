@@ -13,6 +13,7 @@ import (
 
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func init() {
@@ -36,9 +37,7 @@ func TestStoreRedisIsRefusedWhenItLoads(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	prose := write("prose.pem", "this is no certificate")
@@ -146,16 +145,12 @@ func TestStoreRedisSurvivesTheWayThroughJSON(t *testing.T) {
 		"key_secret": "s", "plain_keys": true, "nodes": 4
 	}`
 	s := new(stores.RedisStore)
-	if err := caddy.StrictUnmarshalJSON([]byte(config), s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, caddy.StrictUnmarshalJSON([]byte(config), s))
 	if again := caddyconfig.JSON(s, nil); !sameJSON(t, []byte(config), again) {
 		t.Errorf("%s became %s", config, again)
 	}
 	var fields, tlsFields map[string]any
-	if err := json.Unmarshal([]byte(config), &fields); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(config), &fields))
 	tlsFields = fields["tls"].(map[string]any)
 	for _, name := range syntax.FieldNames(reflect.TypeFor[stores.RedisStore]()) {
 		if fields[name] == nil {
@@ -228,9 +223,7 @@ func TestNoErrorOfTheCaddyfileShowsASecret(t *testing.T) {
 func TestPlaceholdersOfStoreRedisGetTheirValues(t *testing.T) {
 	file := func(text string) string {
 		path := filepath.Join(t.TempDir(), "secret")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 		return "{file." + path + "}"
 	}
 	const placeholder = "{env.WEIR_TEST_REDIS_PASSWORD}"
@@ -246,9 +239,7 @@ func TestPlaceholdersOfStoreRedisGetTheirValues(t *testing.T) {
 		TLS:              &stores.ClientTLS{CA: file("testdata/redis/ca.pem\n"), ServerName: placeholder},
 	}
 	settings, err := s.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, c := range []struct{ name, got, want string }{
 		{"address", settings.Client.Addresses[0], "hunter2:1"},
 		{"master_name", settings.Client.MasterName, "hunter2-master"},
@@ -291,13 +282,9 @@ func TestStoresWithEqualSettingsAreOne(t *testing.T) {
 	keyOf := func(fields string) string {
 		t.Helper()
 		s := new(stores.RedisStore)
-		if err := caddy.StrictUnmarshalJSON([]byte("{"+fields+"}"), s); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, caddy.StrictUnmarshalJSON([]byte("{"+fields+"}"), s))
 		settings, err := s.Resolve()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return settings.Key
 	}
 	one := keyOf(nobody + `, "password": "hunter2"`)
@@ -337,16 +324,10 @@ func TestARenewedCertificateMakesAnotherStore(t *testing.T) {
 	keyWith := func(certificate string) string {
 		t.Helper()
 		data, err := os.ReadFile(certificate)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
+		must.Succeed(t, os.WriteFile(path, data, 0o600))
 		settings, err := (&stores.RedisStore{Addresses: []string{"127.0.0.1:1"}, TLS: &stores.ClientTLS{CA: path}}).Resolve()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return settings.Key
 	}
 	first := keyWith("testdata/redis/ca.pem")

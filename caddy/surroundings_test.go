@@ -13,15 +13,14 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/proxyweir/weir/caddy/syntax"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // warningsOf adapts a Caddyfile, and returns what is warned of its surroundings: place, zone and text.
 func warningsOf(t *testing.T, text string) []string {
 	t.Helper()
 	adapted, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var config struct {
 		Apps struct {
 			HTTP struct {
@@ -29,9 +28,7 @@ func warningsOf(t *testing.T, text string) []string {
 			} `json:"http"`
 		} `json:"apps"`
 	}
-	if err := json.Unmarshal(adapted, &config); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(adapted, &config))
 	var warnings []string
 	core, logs := observer.New(zap.WarnLevel)
 	if err := syntax.CheckSurroundings(config.Apps.HTTP.Servers, placeAndZones, zap.New(core)); err != nil {

@@ -18,14 +18,13 @@ import (
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func unmetIn(t *testing.T, template, value string) string {
 	t.Helper()
 	k, err := syntax.NewTemplate(template)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	tries := mostUnmetTries
 	return k.Unmet(value, &tries)
 }
@@ -77,9 +76,7 @@ func TestAValueThatARequestHasIsNeverWarnedOf(t *testing.T) {
 	var makers []*syntax.Template
 	for _, text := range templates {
 		k, err := syntax.NewTemplate(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		makers = append(makers, k)
 	}
 	met := 0
@@ -135,21 +132,15 @@ func TestWhatALoadTriesToFindUnmetValuesIsBounded(t *testing.T) {
 		t.Fatal(problems)
 	}
 	set, err := ruleset.NewSet([]*ruleset.File{file}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	domain, err := set.Domain("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	core, logs := observer.New(zap.WarnLevel)
 	h := &Handler{logger: zap.New(core)}
 	spelt := 0
 	for range 3 {
 		k, err := syntax.NewTemplate("{http.request.host}{http.request.uri.path}{http.request.method}")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for i, source := range k.Sources {
 			written := func(value string) (string, error) {
 				spelt++

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // adviser is an advisor that says what a test wants.
@@ -138,9 +139,7 @@ func TestTwoCaddysAndATraefikFollowAdviceTogether(t *testing.T) {
 	together(all, "150")
 
 	// The one that leads is stopped before the next document.
-	if err := one.process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, one.process.Signal(syscall.SIGSTOP))
 	left := proxies{"the second Caddy": all["the second Caddy"], "the Traefik": all["the Traefik"]}
 	a.advise(180, time.Hour)
 	together(left, "180")
@@ -148,16 +147,12 @@ func TestTwoCaddysAndATraefikFollowAdviceTogether(t *testing.T) {
 	if leads == "one" {
 		t.Error("a stopped Caddy asks")
 	}
-	if err := one.process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, one.process.Signal(syscall.SIGCONT))
 	all.change(t, "180")
 
 	// The next that leads is killed, if it is a Caddy.
 	if leads == "two" {
-		if err := two.process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, two.process.Kill())
 		delete(all, "the second Caddy")
 	}
 	a.advise(200, 20*time.Second)

@@ -18,37 +18,26 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/proxyweir/weir/core/advice"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // readContract returns the contract between proxies and advisors as it is written, and the schema of a document.
 func readContract(t *testing.T) (contract map[string]any, document *jsonschema.Schema) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "docs", "advice.openapi.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, &contract); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, yaml.Unmarshal(text, &contract))
 	asJSON, err := json.Marshal(contract)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	whole, err := jsonschema.UnmarshalJSON(bytes.NewReader(asJSON))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	compiler := jsonschema.NewCompiler()
 	compiler.DefaultDraft(jsonschema.Draft2020) // which OpenAPI 3.1 has
 	compiler.AssertFormat()
-	if err := compiler.AddResource("advice.openapi.json", whole); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, compiler.AddResource("advice.openapi.json", whole))
 	for _, name := range slices.Sorted(maps.Keys(contract["components"].(map[string]any)["schemas"].(map[string]any))) {
 		schema, err := compiler.Compile("advice.openapi.json#/components/schemas/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if name == "Document" {
 			document = schema
 		}
@@ -70,12 +59,8 @@ type adviceCase struct {
 func readAdvice(t *testing.T, name string, to any) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "testdata", "advice", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, to); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, json.Unmarshal(text, to))
 }
 
 // The schema in the contract takes the documents that proxies take, and refuses those that are no documents, but for what a schema cannot tell.
@@ -98,9 +83,7 @@ func TestTheContractTakesTheDocumentsThatProxiesTake(t *testing.T) {
 		}
 		text = strings.Replace(text, "RULES", strings.Join(rules, ","), 1)
 		inserted, err := hex.DecodeString(c.InsertHex)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		text = strings.Replace(text, "prophet", string(inserted)+"prophet", 1)
 		document, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
 		if err == nil {
@@ -139,9 +122,7 @@ func TestTheContractTakesWhatIsWritten(t *testing.T) {
 			Forecast: &advice.Forecast{Mean: 1, Lower: 0.1, Upper: 1e12, Quantile: 0.99},
 		}, {Rule: "x", Reason: "growth", Limit: &advice.Limit{Requests: 1}}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	if err == nil {
 		err = schema.Validate(document)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // caddy is a running Caddy with Weir: a process of its own.
@@ -62,9 +64,7 @@ func startCaddyWithGlobal(t testing.TB, admin, global, site string) *caddy {
 func runCaddy(t testing.TB, addr, path, global, sites string) *caddy {
 	t.Helper()
 	binary, err := caddyProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return runProgram(t, binary, t.TempDir(), addr, path, global, sites)
 }
 
@@ -75,22 +75,16 @@ func runProgram(t testing.TB, binary, dir, addr, path, global, sites string) *ca
 	c.client.Transport = &http.Transport{MaxIdleConnsPerHost: 256}
 	config := "{\npersist_config off\ndefault_bind 127.0.0.1\nstorage file_system " + dir + "\n" + global + "\n}\n" + sites
 	file := filepath.Join(dir, "Caddyfile")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, []byte(config), 0o600))
 	output, err := os.Create(filepath.Join(dir, "caddy.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer output.Close()
 	program := exec.Command(binary, "run", "--config", file, "--adapter", "caddyfile")
 	program.Dir = dir
 	program.Env = append(os.Environ(), "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
 	program.Stdout, program.Stderr = output, output
 	program.SysProcAttr = endWithParent()
-	if err = program.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, program.Start())
 	c.process = program.Process
 	c.log = output.Name()
 	t.Cleanup(func() {

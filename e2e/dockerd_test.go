@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // dockerd answers like the Docker engine, as far as Traefik's provider needs, so that labels go through Traefik's real decoder. Its
@@ -31,15 +33,11 @@ type container struct {
 func startDockerd(t testing.TB) *dockerd {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weir") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "docker.sock")
 	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	d := &dockerd{t: t, endpoint: "unix://" + socket}
 	server := &http.Server{Handler: d}
 	go func() { _ = server.Serve(l) }()

@@ -8,19 +8,16 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // startDeferExample starts Caddy as examples/defer has it, on other ports, with a Redis of its own.
 func startDeferExample(t *testing.T) *caddy {
 	t.Helper()
 	folder, err := filepath.Abs(filepath.Join("..", "examples", "defer"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	text, err := os.ReadFile(filepath.Join(folder, "Caddyfile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	redis := redistest.Start(t, redistest.WithConfig("appendonly yes", "appendfsync always", "maxmemory-policy noeviction"))
 	shop, warehouse := freeAddr(), freeAddr()
 	var replace []string

@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // The folder that users copy. The tests change only addresses and paths in its files, each of which must be present.
@@ -25,9 +26,7 @@ var examples = filepath.Join("..", "examples", "traefik")
 func readExample(t *testing.T, name string, replace ...string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(examples, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for i := 0; i < len(replace); i += 2 {
 		if !strings.Contains(string(text), replace[i]) {
 			t.Fatalf("%s has no %q", name, replace[i])
@@ -53,9 +52,7 @@ type compose struct {
 func readCompose(t *testing.T, text string) compose {
 	t.Helper()
 	var c compose
-	if err := yaml.Unmarshal([]byte(text), &c); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal([]byte(text), &c))
 	return c
 }
 
@@ -66,9 +63,7 @@ var defaults = regexp.MustCompile(`\$\{\w+:-([^}]*)\}`)
 func startExample(t *testing.T, redis, docker string, env []string) *traefik {
 	t.Helper()
 	tr, err := newTraefik(t.TempDir(), settings{env: env})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	dynamic := filepath.Join(tr.dir, "dynamic.yml")
 	static := readExample(t, "traefik.yml",
 		`":80"`, `"`+tr.web+`"`,
@@ -80,9 +75,7 @@ func startExample(t *testing.T, redis, docker string, env []string) *traefik {
 		filepath.Join(tr.dir, "traefik.yml"): static,
 		dynamic:                              readExample(t, "dynamic.yml", "redis:6379", redis+"\n              timeout: 20s\n              readTimeout: 20s\n              dialTimeout: 20s", "http://whoami:80", upstream.url),
 	} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	t.Cleanup(func() {
 		tr.stop()
@@ -93,9 +86,7 @@ func startExample(t *testing.T, redis, docker string, env []string) *traefik {
 			}
 		}
 	})
-	if err := tr.start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, tr.start())
 	return tr
 }
 
@@ -192,9 +183,7 @@ func TestTheExampleOfTheCatalogueIsRight(t *testing.T) {
 		ModuleName string `yaml:"moduleName"`
 		Version    string
 	}
-	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(text, "  #", "  ")), &plugins); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal([]byte(strings.ReplaceAll(text, "  #", "  ")), &plugins))
 	if p := plugins["weir"]; p.ModuleName != module || !regexp.MustCompile(`^v\d+\.\d+\.\d+$`).MatchString(p.Version) {
 		t.Errorf("the catalogue's plugin is %+v", p)
 	}

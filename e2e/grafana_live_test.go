@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // exporter is an HTTP server with every metric of Weir and every value of its labels. Counters grow at each scrape.
@@ -247,14 +249,10 @@ func sick(name string, labels map[string]string) float64 {
 func hastyAlerts(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(grafanaDir, "alerts.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	hasty := regexp.MustCompile(`(?m)^( *)(for|interval): \S+`).ReplaceAll(text, []byte("$1$2: 1s"))
 	path := filepath.Join(t.TempDir(), "alerts.yaml")
-	if err = os.WriteFile(path, hasty, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, hasty, 0o600))
 	return path
 }
 
@@ -343,14 +341,10 @@ func TestCaddyHasTheMetricsOfTheDashboard(t *testing.T) {
 	// Caddy starts its apps in any order: it may serve requests a moment before the rules are in force for the metrics.
 	eventually(t, "the metrics have the rule", func() bool {
 		answer, err := c.client.Get("http://" + c.addr + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer answer.Body.Close()
 		scraped, err := parseScrape(answer.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		names := checkScrape(t, scraped)
 		return slices.Contains(names, "weir_requests_total") && slices.Contains(names, "weir_candidate_decisions_total")
 	})

@@ -7,29 +7,23 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestWhatTheGrafanaPageShowsLoads(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(grafanaDir, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	caddy, err := caddyProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	alerts, err := filepath.Abs(filepath.Join(grafanaDir, "alerts.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	promtool, dir := debianProgram(t, "promtool"), t.TempDir()
 	checked := make(map[string]int)
 	for _, block := range regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		language, config := block[1], strings.ReplaceAll(block[2], "/etc/prometheus/weir-alerts.yaml", alerts)
 		file := filepath.Join(dir, "config")
-		if err = os.WriteFile(file, []byte(config), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file, []byte(config), 0o600))
 		var check *exec.Cmd
 		switch {
 		case language == "caddyfile":
@@ -53,9 +47,7 @@ func TestWhatTheGrafanaPageShowsLoads(t *testing.T) {
 
 func TestLinksOfTheGrafanaPageLeadSomewhere(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(grafanaDir, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	anchors := func(page string) []string {
 		text, err := os.ReadFile(page)
 		if err != nil {

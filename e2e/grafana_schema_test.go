@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // The fields of a dashboard in the schema of Grafana 10 and 11, as far as docs/grafana/weir.json uses them. A field that is missing
@@ -341,13 +343,9 @@ func decodeStrictly(text []byte, value any) error {
 func readDashboard(t testing.TB) dashboard {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(grafanaDir, "weir.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var d dashboard
-	if err = decodeStrictly(text, &d); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, decodeStrictly(text, &d))
 	for _, p := range d.allPanels() {
 		if p.Type == "row" {
 			continue

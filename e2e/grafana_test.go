@@ -15,6 +15,8 @@ import (
 	promlabels "github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 var grafanaDir = filepath.Join("..", "docs", "grafana")
@@ -73,9 +75,7 @@ func readAlerts(t testing.TB) []alertingRule {
 func readYAML(t testing.TB, path string, value any) {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	decoder := yaml.NewDecoder(strings.NewReader(string(text)))
 	decoder.KnownFields(true)
 	if err = decoder.Decode(value); err != nil {
@@ -131,9 +131,7 @@ func TestEveryAlertIsTestedWhereItFiresAndWhereItDoesNot(t *testing.T) {
 
 func TestEveryAlertSaysWhatToDo(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(grafanaDir, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	described := regexp.MustCompile(`(?m)^### (Weir\w+)$`).FindAllStringSubmatch(string(text), -1)
 	var names []string
 	for _, rule := range readAlerts(t) {

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // guardedSite is a site with a guard before a service that does what the path says.
@@ -88,9 +90,7 @@ func (g *guardedSite) serve(w http.ResponseWriter, r *http.Request) {
 func (g *guardedSite) metric(name string, labels ...string) float64 {
 	g.t.Helper()
 	page, err := parseMetrics(g.do("/metrics").body)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.Succeed(g.t, err)
 	return page.value(name, append([]string{"guard", g.name + "-limit.file"}, labels...)...)
 }
 
@@ -138,9 +138,7 @@ func (g *guardedSite) occupy(n int) *sync.WaitGroup {
 func (g *guardedSite) open(method, path, fields string) (net.Conn, *bufio.Reader) {
 	g.t.Helper()
 	conn, err := net.Dial("tcp", g.web)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.Succeed(g.t, err)
 	g.t.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", method, path, g.host(), fields)
@@ -150,9 +148,7 @@ func (g *guardedSite) open(method, path, fields string) (net.Conn, *bufio.Reader
 func (g *guardedSite) status(answers *bufio.Reader) int {
 	g.t.Helper()
 	answer, err := http.ReadResponse(answers, nil)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.Succeed(g.t, err)
 	return answer.StatusCode
 }
 
@@ -298,9 +294,7 @@ func TestNothingStaysUnderWayAfterLoadAndReloads(t *testing.T) {
 	})
 	value := func(name string) float64 {
 		page, err := parseMetrics(g.do("/metrics").body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return page.value(name, "guard", "shared")
 	}
 	var clients sync.WaitGroup

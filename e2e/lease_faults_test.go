@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // fleetSite is a site that limits the clients at /api together, in a store that several nodes share. Without the store it answers 503.
@@ -25,9 +26,7 @@ func (c *caddy) burst(t *testing.T, requests int) (admitted int) {
 	t.Helper()
 	for range requests {
 		r, err := c.try("/api", "X-Who", "ann")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if r.status == http.StatusOK {
 			admitted++
 		}
@@ -47,9 +46,7 @@ func (c *caddy) left(t *testing.T) int {
 
 func (c *caddy) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
-	if err := c.process.Signal(s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.process.Signal(s))
 }
 
 // What a node holds when it is killed is free again after two epochs, as far as the bucket drains. Redis's clock stands still but for the test's steps, so
@@ -149,9 +146,7 @@ func (c *caddy) holds(t *testing.T, admin string) (units int, lasts time.Duratio
 		} `json:"rules"`
 	}
 	r, err := http.Post("http://"+admin+"/rate_limit/key", "application/json", strings.NewReader(`{"rule":"fleet/api","key":["ann"]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer r.Body.Close()
 	if err = json.NewDecoder(r.Body).Decode(&answer); err != nil || len(answer.Rules) != 1 {
 		t.Fatalf("status %d, %v: %+v", r.StatusCode, err, answer)
@@ -236,9 +231,7 @@ func charges(t *testing.T, server *redistest.Server) int {
 func (c *caddy) leaseUnits(t *testing.T) (units int) {
 	t.Helper()
 	r, err := c.try("/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, after, found := strings.Cut(r.body, "\nweir_lease_units{rule=\"fleet/api\"} ")
 	if _, err := fmt.Sscan(after, &units); !found || err != nil {
 		t.Fatalf("the metrics have no units: %v", err)

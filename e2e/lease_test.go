@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // Three Caddys and a Traefik lease one key's limit from one Redis. They admit no more than the limit, nearly all of it, and ask Redis once for many
@@ -29,9 +30,7 @@ func TestProxiesThatLeaseAdmitTheLimitWithFewCalls(t *testing.T) {
 		proxies = append(proxies, func() (response, error) { return c.try("/api", "X-Who", "ann") })
 	}
 	conn, err := redistest.Dial(server.Addr(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer conn.Close()
 	var admitted, rejected, others atomic.Int64
 	var all sync.WaitGroup
@@ -80,9 +79,7 @@ func TestProxiesThatLeaseAdmitTheLimitWithFewCalls(t *testing.T) {
 func scriptCalls(t *testing.T, c *redistest.Conn) int {
 	t.Helper()
 	info, err := c.Do("INFO", "commandstats")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, after, _ := strings.Cut(info.Text, "cmdstat_evalsha:calls=")
 	number, _, _ := strings.Cut(after, ",")
 	n, _ := strconv.Atoi(number)

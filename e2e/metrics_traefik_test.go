@@ -15,6 +15,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // metrics are the metrics of a scrape, as parsed by Prometheus's parser.
@@ -128,18 +130,14 @@ func TestMetricsAreServedOnAnAddressAndOnAPath(t *testing.T) {
 	s.exactly(3, "/uncounted")
 	mustMetricsAt(t, address)
 	_, page, err := metricsAt(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	promtool(t, page)
 	answer := s.do("/_weir/metrics")
 	answer.want(t, "Content-Type", "text/plain; version=0.0.4; charset=utf-8", "X-Ratelimit-Limit", "-")
 	promtool(t, answer.body)
 	for where, text := range map[string]string{"address": page, "path": answer.body} {
 		m, err := parseMetrics(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		two := strings.TrimSuffix(s.label("two"), s.name+"-two")
 		for _, c := range []struct {
 			want   float64
@@ -197,9 +195,7 @@ func TestMetricsOutliveReloads(t *testing.T) {
 // A port that another process uses does not keep a site from being served. The plugin listens as soon as it is free.
 func TestMetricsWaitForAPortThatIsTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", freeAddr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	address := taken.Addr().String()
 	s := limited(t, "{limit: 3/366d, metrics: {address: '"+address+"'}}")
 	s.exactly(3, "/")
@@ -212,9 +208,7 @@ func TestMetricsWaitForAPortThatIsTaken(t *testing.T) {
 		return n
 	}
 	eventually(t, "the log says so", func() bool { return said("metrics cannot be served at ") == 1 })
-	if err := taken.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, taken.Close())
 	if m := mustMetricsAt(t, address); s.outcome(m, "limit", "allowed") != 3 {
 		t.Errorf("%v were counted", s.outcome(m, "limit", "allowed"))
 	}
@@ -239,9 +233,7 @@ func TestScrapesDuringReloadsSeeWhatThereIs(t *testing.T) {
 	mustMetricsAt(t, address)
 	for range 16 { // clients that read byte by byte
 		c, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer c.Close()
 		if _, err = io.WriteString(c, "GET /met"); err != nil {
 			t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // A Prometheus with the alerts of the manual scrapes both proxies, whose limits are in one Redis. While all is well no alert fires.
@@ -73,9 +74,7 @@ func TestThePageShowsAndChangesWhatARealCaddyLimits(t *testing.T) {
 	ask := func(key string) int {
 		t.Helper()
 		answer, err := c.try("/api", "X-Api-Key", key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return answer.status
 	}
 	const hostile = `<img src=x onerror="document.title='owned'">`
@@ -119,9 +118,7 @@ func TestThePageShowsAndChangesWhatARealCaddyLimits(t *testing.T) {
 func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	redis := redistest.Start(t)
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(rules, []byte("rules: [{name: ofFile, limit: 5/1m}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(rules, []byte("rules: [{name: ofFile, limit: 5/1m}]\n"), 0o600))
 	advisor := startAdvisor(t)
 	advisor.says("")
 	caddy := startCaddyWithGlobal(t, "off", "rate_limit {\nadvisor "+advisor.URL+" {\ninterval 1s\n}\n}", `metrics /metrics
@@ -212,9 +209,7 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 		var scraped map[string]*dto.MetricFamily
 		eventually(t, proxy+" has taken advice, and has the numbers of its queues", func() bool {
 			answer, err := http.Get("http://" + place + "/metrics")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer answer.Body.Close()
 			if scraped, err = parseScrape(answer.Body); err != nil {
 				t.Fatalf("%s: %v", proxy, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/proxyweir/weir/core/storetest"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // Overflow policies of rules in a real Traefik. The tests of the stores check the arithmetic.
@@ -126,9 +127,7 @@ func TestAPenaltyHoldsForAWholeFleet(t *testing.T) {
 	for i := range proxies { // each proxy is the first once
 		guess := func(who int) (status, retry int) {
 			r, err := proxies[(i+who)%3](fmt.Sprintf("/logins%d", i))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			retry, _ = strconv.Atoi(r.header.Get("Retry-After"))
 			return r.status, retry
 		}
@@ -193,9 +192,7 @@ func (b *ways) begin(s *site, path string) (leave context.CancelFunc) {
 	s.t.Helper()
 	ctx, leave := context.WithCancel(s.t.Context())
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.host()+path, nil) // a method for which nobody tries again after a failure
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	go func() { _, _ = exchange(s.client, r) }()
 	b.has(s.t)
 	return leave
@@ -252,17 +249,13 @@ func TestAPlaceIsFreeAgainHoweverARequestEnds(t *testing.T) {
 func (s *site) upgrade() (net.Conn, *bufio.Reader, int) {
 	s.t.Helper()
 	conn, err := net.Dial("tcp", s.web)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	s.t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	fmt.Fprintf(conn, "GET /upgraded HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", s.host())
 	in := bufio.NewReader(conn)
 	answer, err := http.ReadResponse(in, nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	return conn, in, answer.StatusCode
 }
 
@@ -330,9 +323,7 @@ func TestAFleetSharesThePlaces(t *testing.T) {
 	statuses := func() (got string) {
 		for _, try := range quick {
 			r, err := try("/quick")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			got += fmt.Sprint(r.status, " ")
 		}
 		return got

@@ -24,26 +24,22 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // pageOf runs `caddy rate-limit page` in front of the admin endpoint at an address, and returns the page's URL.
 func pageOf(t testing.TB, admin string) string {
 	t.Helper()
 	path, err := caddyProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	dir := t.TempDir()
 	program := exec.Command(path, "rate-limit", "page", "--address", admin, "--listen", "localhost:0")
 	program.Env = append(os.Environ(), "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
 	program.SysProcAttr = endWithParent()
 	output, err := program.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err = program.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, program.Start())
 	t.Cleanup(func() {
 		_ = program.Process.Kill()
 		_ = program.Wait()
@@ -146,9 +142,7 @@ func open(t testing.TB, address string, size [2]int64, expected ...string) *brow
 		b.check(expected)
 		end()
 	})
-	if err := chromedp.Listen(ctx, b.note); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, chromedp.Listen(ctx, b.note))
 	call(b, network.Enable, network.EnableParams{})
 	call(b, log.Enable, cdp.Empty{})
 	call(b, runtime.Enable, cdp.Empty{})
@@ -223,9 +217,7 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, end := context.WithTimeout(b.ctx, time.Minute)
 	defer end()
-	if err := chromedp.Do(ctx, actions...); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, chromedp.Do(ctx, actions...))
 }
 
 // js evaluates an expression, which may be a promise, into a value.
@@ -329,12 +321,8 @@ func (b *browser) shot(name string) {
 		return
 	}
 	picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if err = os.WriteFile(filepath.Join(folder, name), picture, 0o644); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
+	must.Succeed(b.t, os.WriteFile(filepath.Join(folder, name), picture, 0o644))
 }
 
 func TestThePageShowsLiveRatesOfRulesAndTheHealthOfStores(t *testing.T) {

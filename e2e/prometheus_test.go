@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // prometheus is a running Prometheus: a process of its own.
@@ -50,13 +52,9 @@ func startPrometheus(t testing.TB, rules string, targets ...target) *prometheus 
 		fmt.Fprintf(&config, "  - {job_name: %q, static_configs: [{targets: [%s]}]}\n", job, strings.Join(addrs, ", "))
 	}
 	file := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(file, []byte(config.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, []byte(config.String()), 0o600))
 	output, err := os.Create(filepath.Join(dir, "prometheus.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer output.Close()
 	p := &prometheus{addr: freeAddr()}
 	program := exec.Command(path, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"),
@@ -64,9 +62,7 @@ func startPrometheus(t testing.TB, rules string, targets ...target) *prometheus 
 	program.Dir = dir
 	program.Stdout, program.Stderr = output, output
 	program.SysProcAttr = endWithParent()
-	if err = program.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, program.Start())
 	t.Cleanup(func() {
 		_ = program.Process.Kill()
 		_ = program.Wait()
@@ -123,9 +119,7 @@ func (p *prometheus) alerts(t testing.TB) []alert {
 func (p *prometheus) ask(t testing.TB, path string, data any) {
 	t.Helper()
 	answer, err := http.Get("http://" + p.addr + "/api/v1/" + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer answer.Body.Close()
 	said := struct {
 		Data  any    `json:"data"`

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // side is one of two Caddys that are compared, with its own copy of the release's examples and its own Redis, whose clock stands still. What its methods
@@ -38,12 +39,8 @@ func newSide(t testing.TB, program, fastCGI string) *side {
 	t.Helper()
 	s := &side{t: t, program: program, fastCGI: fastCGI, dir: t.TempDir(), redis: redistest.Start(t, redistest.WithClock(), redistest.WithConfig("databases 400"))}
 	s.redis.SetTime(1_790_000_000_000_000)
-	if err := extractReleased(s.dir, "Caddyfile.example", "examples", "e2e/sites", "caddy/testdata"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("caddy/testdata", filepath.Join(s.dir, "testdata")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, extractReleased(s.dir, "Caddyfile.example", "examples", "e2e/sites", "caddy/testdata"))
+	must.Succeed(t, os.Symlink("caddy/testdata", filepath.Join(s.dir, "testdata")))
 	for file, text := range s.files("*/rules/*.yaml") {
 		s.write(file, small(text))
 	}
@@ -69,9 +66,7 @@ func (s *side) files(patterns ...string) map[string]string {
 		names, _ := filepath.Glob(filepath.Join(s.dir, pattern))
 		for _, name := range names {
 			text, err := os.ReadFile(name)
-			if err != nil {
-				s.t.Fatal(err)
-			}
+			must.Succeed(s.t, err)
 			list[strings.TrimPrefix(name, s.dir+"/")] = string(text)
 		}
 	}
@@ -79,9 +74,7 @@ func (s *side) files(patterns ...string) map[string]string {
 }
 
 func (s *side) write(file, text string) {
-	if err := os.WriteFile(filepath.Join(s.dir, file), []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, os.WriteFile(filepath.Join(s.dir, file), []byte(text), 0o600))
 }
 
 // examples returns the Caddyfiles of the release by their names: examples, sites, and golden files. Those of errors, and no others, begin with e.

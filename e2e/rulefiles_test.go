@@ -11,18 +11,15 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // ruleFile writes a rule file in one step, as an editor does, and returns its path.
 func ruleFile(t testing.TB, path, text string) string {
 	t.Helper()
 	draft := path + ".draft"
-	if err := os.WriteFile(draft, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(draft, path); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(draft, []byte(text), 0o600))
+	must.Succeed(t, os.Rename(draft, path))
 	return path
 }
 
@@ -61,9 +58,7 @@ func TestRuleFileLimitsAndIsReadAgain(t *testing.T) {
 		t.Errorf("body %q, want the message", r.body)
 	}
 
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(path))
 	eventually(t, "the log says that the file is gone", func() bool {
 		return strings.Contains(strings.Join(s.errors("limit"), "\n"), path+": no such file or directory")
 	})

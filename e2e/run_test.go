@@ -11,34 +11,26 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // `make demo` starts the example, its page and some traffic, and prints where they are; when it ends, they end.
 func TestMakeDemoShowsAPageOnWhichSomethingHappens(t *testing.T) {
 	path, err := caddyProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	example, err := os.ReadFile("../Caddyfile.example")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	site, admin, page := freeAddr(), freeAddr(), freeAddr()
 	text := strings.NewReplacer("admin localhost:2029", "admin "+admin+"\n\tpersist_config off\n\tdefault_bind 127.0.0.1", ":8080 {", "http://"+site+" {").Replace(string(example))
 	config := filepath.Join(t.TempDir(), "Caddyfile")
-	if err = os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(config, []byte(text), 0o600))
 	program := exec.Command("../scripts/run", "demo")
 	program.Env = append(os.Environ(), "CADDY_BIN="+path, "CONFIG="+config, "SITE="+site, "ADMIN="+admin, "PAGE="+page)
 	program.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	output, err := program.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err = program.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, program.Start())
 	ended := false
 	end := func() {
 		if !ended {

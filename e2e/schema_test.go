@@ -17,6 +17,7 @@ import (
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 	rulesyaml "github.com/proxyweir/weir/core/ruleset/yaml"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 var schemaFile = filepath.Join("..", "docs", "rules.schema.json")
@@ -25,26 +26,16 @@ var schemaFile = filepath.Join("..", "docs", "rules.schema.json")
 func readSchema(t *testing.T) (*jsonschema.Schema, object) {
 	t.Helper()
 	text, err := os.ReadFile(schemaFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	document, err := jsonschema.UnmarshalJSON(strings.NewReader(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	compiler := jsonschema.NewCompiler()
 	compiler.DefaultDraft(jsonschema.Draft2020)
-	if err := compiler.AddResource("rules.schema.json", document); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, compiler.AddResource("rules.schema.json", document))
 	schema, err := compiler.Compile("rules.schema.json") // this validates it against its own schema
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var written object
-	if err := json.Unmarshal(text, &written); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(text, &written))
 	return schema, written
 }
 
@@ -214,9 +205,7 @@ func validate(t *testing.T, schema *jsonschema.Schema, text string) string {
 		return err.Error()
 	}
 	value, err := jsonschema.UnmarshalJSON(strings.NewReader(string(asJSON)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if err := schema.Validate(value); err != nil {
 		return err.Error()
 	}
@@ -248,15 +237,11 @@ func isRuleFile(text string) bool {
 func TestRuleFilesInTheDocs(t *testing.T) {
 	schema, _ := readSchema(t)
 	pages, err := filepath.Glob(filepath.Join("..", "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	found := 0
 	for _, page := range append(pages, filepath.Join("..", "README.md")) {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, at := range fenced.FindAllStringSubmatchIndex(string(text), -1) {
 			marker := ""
 			if at[2] >= 0 {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // site is a test's part of a Traefik's dynamic configuration: its own host in its own file, with routers, middlewares and a service
@@ -135,12 +137,8 @@ func (s *site) write(version int64) {
 func (s *site) publish(file, text string) {
 	s.t.Helper()
 	draft := filepath.Join(s.dir, s.name+".draft")
-	if err := os.WriteFile(draft, []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.Rename(draft, file); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, os.WriteFile(draft, []byte(text), 0o600))
+	must.Succeed(s.t, os.Rename(draft, file))
 }
 
 // applied reports whether the entry point serves a version of the configuration.
@@ -170,9 +168,7 @@ func (s *site) errors(middleware string) []string {
 func (s *site) do(request string, fields ...string) response {
 	s.t.Helper()
 	r, err := s.try(request, fields...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	return r
 }
 

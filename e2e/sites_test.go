@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // step is a number of equal requests, and the statuses of their answers: all have the first one but the last, if there are two.
@@ -110,18 +112,12 @@ func TestOrdinarySitesHaveTheLimitsThatTheirOwnersWrote(t *testing.T) {
 func startOrdinary(t *testing.T, name string) (c *caddy, told func() []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("sites", name, "Caddyfile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	root := t.TempDir()
 	for file, content := range map[string]string{"index.html": "the app", "index.php": "", "wp-login.php": "", "xmlrpc.php": "", "private/secret.txt": "a secret"} {
 		path := filepath.Join(root, file)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Succeed(t, os.WriteFile(path, []byte(content), 0o644))
 	}
 	addr := freeAddr()
 	_, port, _ := net.SplitHostPort(addr)
@@ -144,9 +140,7 @@ func startOrdinary(t *testing.T, name string) (c *caddy, told func() []string) {
 	c.client.Transport = transport
 	return c, func() []string {
 		log, err := os.ReadFile(c.log)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var list []string
 		for line := range strings.Lines(string(log)) {
 			if strings.Contains(line, `"level":"warn"`) && strings.Contains(line, "rate_limit") {
@@ -162,9 +156,7 @@ func startOrdinary(t *testing.T, name string) (c *caddy, told func() []string) {
 func ordinaryService(t *testing.T, fast bool) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user := r.Header.Get("X-Session")
@@ -204,9 +196,7 @@ func TestAnOrdinarySiteOfLabelsHasTheLimitThatItsOwnerWrote(t *testing.T) {
 	tr := startTraefik(t, settings{providers: "docker: {endpoint: '" + docker.endpoint + "', exposedByDefault: false}"})
 	s := tr.newSite(t)
 	file, err := os.Open(filepath.Join("sites", "traefik-labels", "labels"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer file.Close()
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(upstream.url, "http://"))
 	labels := make(map[string]string)

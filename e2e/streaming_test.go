@@ -20,6 +20,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // patience is how long a test waits for data on a connection.
@@ -30,9 +32,7 @@ func TestAWebSocketPassesUntouched(t *testing.T) {
 	s := limited(t, "{limit: 1/366d, headers: [x_ratelimit]}")
 	upstream.handle(s.host(), echoFrames)
 	conn, err := net.Dial("tcp", s.web)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	const key = "dGhlIHNhbXBsZSBub25jZQ==" // the example of RFC 6455, as is its answer
@@ -127,9 +127,7 @@ func frame(from io.Reader) ([]byte, error) {
 func readFrame(t *testing.T, from io.Reader) string {
 	t.Helper()
 	text, err := frame(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(text)
 }
 
@@ -170,13 +168,9 @@ func TestAStreamIsFlushedPieceByPiece(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.host()+"/events", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			answer, err := s.client.Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer answer.Body.Close()
 			if answer.Header.Get("X-RateLimit-Remaining") != "99" {
 				t.Errorf("the stream was not counted: %v", answer.Header)
@@ -216,9 +210,7 @@ func TestLargeBodiesPassWhole(t *testing.T) {
 		"in chunks":     io.MultiReader(bytes.NewReader(body)),
 	} {
 		r, err := http.NewRequest(http.MethodPost, "http://"+s.host()+"/", reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		answer, err := exchange(s.client, r)
 		if err != nil || answer.body != string(body) {
 			t.Errorf("%s: status %d, %d bytes came back of %d, %v", name, answer.status, len(answer.body), len(body), err)
@@ -246,9 +238,7 @@ func TestInterimResponsesPass(t *testing.T) {
 		return nil
 	}}
 	r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, "http://"+s.host()+"/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if answer, err := exchange(s.client, r); err != nil || answer.body != "done" || hints != 1 {
 		t.Errorf("%d, %q, %v, %d early hints, want one", answer.status, answer.body, err, hints)
 	}
@@ -269,9 +259,7 @@ func TestTheBackendHearsThatAClientHasLeft(t *testing.T) {
 		leave()
 	}()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.host()+"/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err = exchange(s.client, r); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want that it was cancelled", err)
 	}

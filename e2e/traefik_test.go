@@ -25,6 +25,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // module is the plugin's name in Traefik.
@@ -80,9 +82,7 @@ func startTraefik(t testing.TB, with settings) *traefik {
 			tr.checkCalm(t, 0)
 		})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return tr
 }
 
@@ -359,9 +359,7 @@ func (tr *traefik) linesSince(size int64) []string {
 func (tr *traefik) get(t testing.TB, path string) []byte {
 	t.Helper()
 	answer, err := tr.client.Get("http://" + tr.admin + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != http.StatusOK {

@@ -11,6 +11,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/usage"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // shelf is a client of a server that keeps the logs of nodes, as scripts/eventual.lua does, and counts calls, and the units of the last document.
@@ -95,16 +96,12 @@ func (c *shelf) Run(call *Call) error {
 
 func openEventual(t *testing.T, s *Store, every time.Duration) *core.Rule {
 	l, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1000, Period: 366 * 24 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r, err := core.NewRule(core.RuleConfig{Name: "r", Limit: l, Consistency: core.Eventual, SyncEvery: every})
 	if err == nil {
 		err = s.Open(r)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return r
 }
 
@@ -121,16 +118,12 @@ func awaits(t *testing.T, what string, f func() bool) {
 func TestATimerTellsUntilNoRequestsCome(t *testing.T) {
 	c := newShelf()
 	s, err := NewStore(Config{Client: c})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer s.CloseNow()
 	r := openEventual(t, s, 10*time.Millisecond)
 	decide := func() {
 		checks := []core.Check{{Rule: r, Key: "k", Cost: 1}}
-		if err := s.Decide(checks, false); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Decide(checks, false))
 	}
 	for i := 0; i < 20; i++ {
 		decide()
@@ -152,9 +145,7 @@ func TestATimerTellsUntilNoRequestsCome(t *testing.T) {
 // Rounds keep the shortest interval of the rules that are open.
 func TestRoundsKeepTheShortestInterval(t *testing.T) {
 	s, err := NewStore(Config{Client: newShelf()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer s.CloseNow()
 	long := openEventual(t, s, time.Minute)
 	short := openEventual(t, s, time.Second)
@@ -181,15 +172,11 @@ func TestTheAgeOfWhatIsUntoldGrowsWhileRoundsFail(t *testing.T) {
 	c := newShelf()
 	var now atomic.Int64
 	s, err := NewStore(Config{Client: c, Clock: now.Load})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer s.CloseNow()
 	r := openEventual(t, s, time.Minute)
 	checks := []core.Check{{Rule: r, Key: "k", Cost: 1}}
-	if err := s.Decide(checks, false); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Decide(checks, false))
 	c.away.Store(true)
 	s.Synchronise()
 	now.Add(20_000_000)
@@ -216,18 +203,14 @@ func TestNodesHearOfEachOther(t *testing.T) {
 	var rules []*core.Rule
 	for i := 0; i < 3; i++ {
 		s, err := NewStore(Config{Client: c, Lines: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer s.CloseNow()
 		stores = append(stores, s)
 		rules = append(rules, openEventual(t, s, time.Minute))
 	}
 	decide := func(node int, cost int64) rate.Decision {
 		checks := []core.Check{{Rule: rules[node], Key: "k", Cost: cost}}
-		if err := stores[node].Decide(checks, false); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, stores[node].Decide(checks, false))
 		return checks[0].Decision
 	}
 	for round := int64(1); round <= 4; round++ {
@@ -249,9 +232,7 @@ func TestNodesHearOfEachOther(t *testing.T) {
 			}
 		}
 	}
-	if err := stores[0].Block(rules[0], "k", time.Hour.Microseconds()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, stores[0].Block(rules[0], "k", time.Hour.Microseconds()))
 	stores[0].Synchronise()
 	stores[1].Synchronise()
 	if d := decide(1, 1); d.Allowed {

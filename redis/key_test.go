@@ -10,13 +10,12 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func mustNaming(t *testing.T, prefix, secret string, plain bool) *naming {
 	n, err := newNaming(prefix, secret, plain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return n
 }
 
@@ -29,14 +28,10 @@ func mustRule(t *testing.T, c core.RuleConfig, l rate.LimitConfig) *core.Rule {
 		l.Period = time.Minute
 	}
 	limit, err := rate.NewLimit(l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c.Limit = limit
 	r, err := core.NewRule(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return r
 }
 

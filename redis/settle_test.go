@@ -8,6 +8,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // stalled is a client whose server never answers: a call ends at its deadline.
@@ -62,21 +63,13 @@ func TestSettlingTakesNoLongerThanADecision(t *testing.T) {
 	client := &stalled{timeout: 20 * time.Millisecond, gate: make(chan struct{})}
 	client.server = NewServer("stalled", client)
 	s, err := NewStore(Config{Client: client})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s.closed = true // no probes
 	places, err := rate.NewConcurrency(100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r, err := core.NewRule(core.RuleConfig{Name: "places", Limit: places})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err = s.Open(r); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, s.Open(r))
 	reservations := make([]core.Reservation, 30)
 	for i := range reservations {
 		reservations[i] = core.Reservation{Rule: r, Key: "k", Cost: 1, Ticket: uint64(i + 1)}

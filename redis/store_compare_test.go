@@ -9,6 +9,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // marked is a client whose server has a mark of another node.
@@ -40,13 +41,9 @@ func TestOtherPrefixesAreReportedOnceForEachRule(t *testing.T) {
 	s, err := NewStore(Config{Client: client, Differs: func(namespace, rule string, here, there match.Prefixes) {
 		reported = append(reported, fmt.Sprint(namespace, "/", rule, " ", here.IPv4, " ", here.IPv6, " ", there.IPv4, " ", there.IPv6))
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	open := func(name, spec string) {
-		if err := s.Open(mustRule(t, core.RuleConfig{Namespace: "n", Name: name, KeySpec: spec}, rate.LimitConfig{})); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Open(mustRule(t, core.RuleConfig{Namespace: "n", Name: name, KeySpec: spec}, rate.LimitConfig{})))
 	}
 	open("same", "client_ip /24 /64")
 	open("other", "{http.request.remote.host} {path} /0 /64")

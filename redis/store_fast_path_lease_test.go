@@ -12,6 +12,7 @@ import (
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // calm waits until no call aside is under way.
@@ -32,9 +33,7 @@ func TestTheFastPathsOfALeaseDecideAsTheGeneralPath(t *testing.T) {
 		l := newLender()
 		lenders = append(lenders, l)
 		s, err := NewStore(Config{Client: l, Clock: func() int64 { return now }, WallClock: func() int64 { return now + wall }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		s.lessee.closed = true // nothing is given back by the real time
 		return s, openLeased(t, "r", s)
 	}
@@ -104,16 +103,12 @@ func TestTheFastPathOfALoweredLimitSpendsNoLeaseOfTheOldOne(t *testing.T) {
 	clock := func() int64 { return now }
 	l := newLender()
 	s, err := NewStore(Config{Client: l, Clock: clock, WallClock: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s.lessee.closed = true // nothing is given back by the real time
 	before, after := newVisit(s, openLeased(t, "r", s)), newVisit(s, openLeasedLimit(t, "r", s, 20))
 	for i := 0; i < 20; i++ {
 		now += 1000
-		if err := before.ask("a"); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, before.ask("a"))
 		calm(s)
 	}
 	calls := l.calls.Load()

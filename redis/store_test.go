@@ -12,6 +12,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // fake is a client and its servers: in a Cluster one for each client's key, otherwise one. It answers as answer says, and keeps a copy of
@@ -79,9 +80,7 @@ func (f *fake) Server(key string) (*Server, error) {
 // server returns the server that has a client's keys.
 func (f *fake) server(client string) *Server {
 	s, err := f.Server("weir:{" + client + "}")
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, err)
 	return s
 }
 
@@ -194,9 +193,7 @@ func newScene(t *testing.T, cluster bool) *scene {
 		WallClock: func() int64 { return serverTime },
 		Changed:   func(server string, err error) { s.changes = append(s.changes, fmt.Sprint(server, ": ", err)) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	store.closed = true // only the test probes
 	s.store = store
 	return s
@@ -204,9 +201,7 @@ func newScene(t *testing.T, cluster bool) *scene {
 
 func (s *scene) open(c core.RuleConfig, l rate.LimitConfig) *core.Rule {
 	r := mustRule(s.t, c, l)
-	if err := s.store.Open(r); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, s.store.Open(r))
 	return r
 }
 
@@ -265,9 +260,7 @@ func TestARequestIsOneCall(t *testing.T) {
 func TestARuleThatWasReleasedIsStillDecided(t *testing.T) {
 	s := newScene(t, false)
 	r := s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{Calendar: rate.Day})
-	if err := s.store.Decide([]core.Check{check(r, "k", 1)}, false); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.store.Decide([]core.Check{check(r, "k", 1)}, false))
 	s.store.Release(r)
 	if err := s.store.Decide([]core.Check{check(r, "k", 1)}, false); err != nil || len(s.calls) != 2 {
 		t.Fatalf("%v, %d calls", err, len(s.calls))
@@ -454,9 +447,7 @@ func TestACallThatTimedOutIsNotChangedAnyMore(t *testing.T) {
 		}
 		late = append(late, s.calls[0])
 		s.answer = always(allowedWith(1))
-		if err := s.store.Decide([]core.Check{check(r, fmt.Sprint("next", i), 3)}, false); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.store.Decide([]core.Check{check(r, fmt.Sprint("next", i), 3)}, false))
 	}
 	for i, c := range late {
 		if len(c.call.Keys) != 1 || c.call.Keys[0] != c.keys[0] || c.call.Args[0] != c.args[0] || c.call.Script != c.script {
@@ -528,9 +519,7 @@ func TestThePartMostLikelyToDenyGoesFirst(t *testing.T) {
 	shadow := s.open(core.RuleConfig{Name: "shadow", Shadow: true}, rate.LimitConfig{})
 	know := func(r *core.Rule, key string, remaining int64) {
 		s.answer = always(allowedWith(remaining))
-		if err := s.store.Decide([]core.Check{check(r, key, 1)}, false); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.store.Decide([]core.Check{check(r, key, 1)}, false))
 	}
 	know(a, "x", 6)       // six tenths are left
 	know(b, "y", 9)       // nine hundredths
@@ -571,9 +560,7 @@ func TestAfterADenialNothingMoreIsChargedAndChargesAreGivenBack(t *testing.T) {
 		"s": {3, 0, 60_000_000, 2_000_000},
 	})
 	checks := []core.Check{check(a, "x", 3), check(silent, "x", 1), check(b, "y", 1), check(c, "z", 5), check(counts, "u", 1), check(shadow, "s", 2)}
-	if err := s.store.Decide(checks, false); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.store.Decide(checks, false))
 	if s.order() != "x, y, z p, u, s p, x r, u r" {
 		t.Fatalf("the calls were %s", s.order())
 	}

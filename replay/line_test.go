@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // seconds is a time, as nanoseconds since the epoch.
@@ -104,9 +106,7 @@ func TestLinesOfEachFormatAreRead(t *testing.T) {
 // The file has what a Traefik 3 wrote, of which accessLog.fields.headers kept X-Api-Key and redacted Authorization.
 func TestWhatTraefikWritesIsRead(t *testing.T) {
 	data, err := os.ReadFile("testdata/traefik.log")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	p := newLineParser([]string{"Authorization", "User-Agent", "X-Api-Key"})
 	got := ""
 	for line := range strings.Lines(string(data)) {
@@ -155,9 +155,7 @@ func describe(e *entry) string {
 func TestHeadersThatAServerLogsAreKnownAndOthersAreNot(t *testing.T) {
 	p := newLineParser([]string{"Referer", "User-Agent", "X-Api-Key"})
 	var e entry
-	if err := p.parse([]byte(`192.0.2.1 - - [21/Nov/2026:19:48:38 +0000] "GET / HTTP/1.1" 200 1 "-" "a \"b\" \x41\t\q"`), &e); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.parse([]byte(`192.0.2.1 - - [21/Nov/2026:19:48:38 +0000] "GET / HTTP/1.1" 200 1 "-" "a \"b\" \x41\t\q"`), &e))
 	if values, there := e.find("Referer"); !there || len(values) != 0 {
 		t.Errorf("Referer: %q, %v; the request had none", values, there)
 	}
@@ -182,9 +180,7 @@ func FuzzLine(f *testing.F) {
 	f.Add([]byte(`a - - [21/Nov/2026:19:48:38 -2359] "GET * HTTP/1.1" 999999 0 "\x`))
 	fields := &fieldTable{}
 	rules, err := newRules(filesOf(f, strings.Replace(everyField, "REPLACED", "{name: by-tier, tiers: {source: \"query:p\", limits: {a: 1/1s, \"*\": 2/1s}}}", 1)), fields)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, err)
 	f.Fuzz(func(t *testing.T, line []byte) {
 		p := newLineParser(fields.headers())
 		var e entry

@@ -18,6 +18,7 @@ import (
 
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/ruleset/yaml"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // traffic makes lines of access logs: of so many clients, of which some send far more than others, in so many requests a second. The same
@@ -83,9 +84,7 @@ func writeTraffic(t testing.TB, name, format string, lines, clients int) string 
 	t.Helper()
 	name = filepath.Join(t.TempDir(), name)
 	file, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	buffered := bufio.NewWriterSize(file, 1<<20)
 	var w io.Writer = buffered
 	var packed *gzip.Writer
@@ -98,16 +97,10 @@ func writeTraffic(t testing.TB, name, format string, lines, clients int) string 
 		writers[format](w, source.next())
 	}
 	if packed != nil {
-		if err := packed.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, packed.Close())
 	}
-	if err := buffered.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if err := file.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, buffered.Flush())
+	must.Succeed(t, file.Close())
 	return name
 }
 
@@ -115,9 +108,7 @@ func writeTraffic(t testing.TB, name, format string, lines, clients int) string 
 func filesOf(t testing.TB, text string) []*ruleset.File {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(name, []byte(text), 0o600))
 	contents, problems := ruleset.Read([]string{name})
 	if problems != nil {
 		t.Fatal(problems)
@@ -181,9 +172,7 @@ func BenchmarkMillion(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			name := writeTraffic(b, c.file, c.format, c.lines, c.clients)
 			info, err := os.Stat(name)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, err)
 			files := filesOf(b, threeRules)
 			var r *Report
 			highest := 0.0
@@ -193,9 +182,7 @@ func BenchmarkMillion(b *testing.B) {
 				highest = max(highest, peak(func() {
 					r, err = Run(context.Background(), Config{Rules: files, Logs: []string{name}, Suggest: c.suggest, Share: 0.001})
 				}))
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.Succeed(b, err)
 			}
 			b.StopTimer()
 			b.ReportMetric((cpuTime()-before).Seconds()/float64(b.N), "cpu-s")

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -65,9 +66,7 @@ func logIn(t testing.TB, name, text string) string {
 		data = packed.Bytes()
 	}
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
@@ -86,9 +85,7 @@ func run(t testing.TB, c Config) (*Report, string) {
 		}
 	}
 	r, err := Run(context.Background(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return r, verdicts.String()
 }
 
@@ -288,9 +285,7 @@ func TestWhatCannotBeReplayedIsSaid(t *testing.T) {
 	good := logIn(t, "good.log", linesOf(each("x", 0, 1)...))
 	packed := packedLog(t, 100)
 	linked := filepath.Join(t.TempDir(), "linked.log")
-	if err := os.Symlink(good, linked); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(good, linked))
 	rules := rulesOf("{name: a, limit: 1/1s}")
 	for _, test := range []struct {
 		name string
@@ -339,9 +334,7 @@ func TestWhatCannotBeReplayedIsSaid(t *testing.T) {
 func packedLog(t *testing.T, times int) []byte {
 	t.Helper()
 	packed, err := os.ReadFile(logIn(t, "a.gz", strings.Repeat(linesOf(each("x", 0, 1, 2, 3)...), times)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return packed
 }
 
@@ -349,9 +342,7 @@ func TestALogThatIsCutOffIsReplayedAsFarAsItGoes(t *testing.T) {
 	underrace.OneGoroutine(t)
 	packed := packedLog(t, 20000)
 	cut := filepath.Join(t.TempDir(), "cut.log.gz")
-	if err := os.WriteFile(cut, packed[:len(packed)-20], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(cut, packed[:len(packed)-20], 0o600))
 	r, _ := run(t, Config{Rules: filesOf(t, rulesOf("{name: a, limit: 1/1s}")), Logs: []string{cut, logIn(t, "empty.log", "")}})
 	if r.Requests < 10000 || !strings.Contains(strings.Join(r.Warnings, "\n"), "cut.log.gz: could be read only in part: unexpected EOF") || !strings.Contains(strings.Join(r.Warnings, "\n"), "empty.log: is empty") {
 		t.Errorf("%d requests, %q", r.Requests, r.Warnings)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -68,16 +69,10 @@ const hostile = "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script>\u202e\"'&\r\n\
 func reportsOf(t *testing.T, r *Report) map[string]string {
 	t.Helper()
 	var text, page bytes.Buffer
-	if err := r.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.WriteHTML(&page); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.WriteText(&text))
+	must.Succeed(t, r.WriteHTML(&page))
 	data, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return map[string]string{"text": text.String(), "HTML": page.String(), "JSON": string(data)}
 }
 

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // A report with all that its text can say.
@@ -44,9 +46,7 @@ func everyLine() *Report {
 
 func TestTheTextSaysAllThatAReportHas(t *testing.T) {
 	var got strings.Builder
-	if err := everyLine().WriteText(&got); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, everyLine().WriteText(&got))
 	const want = `12,345 requests from 2026-03-02 12:00:00 to 2026-03-02 12:59:00
 3 lines could not be read:
   a.log:7: is no line of a log
@@ -112,9 +112,7 @@ func (f *full) Write(b []byte) (int, error) {
 
 func TestATextThatCannotBeWrittenIsAnError(t *testing.T) {
 	var whole strings.Builder
-	if err := everyLine().WriteText(&whole); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, everyLine().WriteText(&whole))
 	for room := 0; room <= whole.Len(); room += 50 {
 		f := full(room)
 		if err := everyLine().WriteText(&f); !errors.Is(err, errFull) && room < whole.Len() {
@@ -127,9 +125,7 @@ func TestOneLineIsSpokenOfInTheSingular(t *testing.T) {
 	r := everyLine()
 	r.Requests, r.Unreadable, r.Other, r.OutOfOrder, r.Crowded, r.EndedEarly, r.ClockSteps = 1, 1, 1, 2, 1, 1, 1
 	var got strings.Builder
-	if err := r.WriteText(&got); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.WriteText(&got))
 	const want = `1 request from 2026-03-02 12:00:00 to 2026-03-02 12:59:00
 1 line could not be read:
   a.log:7: is no line of a log
@@ -143,9 +139,7 @@ the clock of the log went back 1 time
 		t.Errorf("%s, want\n%s", got.String(), want)
 	}
 	var page strings.Builder
-	if err := r.WriteHTML(&page); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.WriteHTML(&page))
 	for _, want := range []string{">1 request from ", ">1 line could not", ">2 requests were decided late", "went back 1 time<"} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("the page does not have %q", want)

@@ -34,6 +34,7 @@ import (
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/traefik/config"
 )
 
@@ -53,9 +54,7 @@ var (
 func readPage(t *testing.T, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(name)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return strings.ReplaceAll(string(data), "\r\n", "\n")
 }
 
@@ -420,9 +419,7 @@ func TestDocsRefusalOfARuleFileIsThePlugins(t *testing.T) {
 	file := filepath.Join(folder, "limits.json")
 	s.handler(context.Background(), &Config{RulesFile: []string{file}}, "shop-limit@file")
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	writeFile(t, file, strings.Replace(string(text), "5/1m", "5/0s", 1))
 	s.step(2 * standardInterval)
 	said := ""
@@ -558,18 +555,14 @@ func TestDocsAnswersAreThePlugins(t *testing.T) {
 			t.Fatalf("%s: %q", s.place, s.marker)
 		}
 		c := CreateConfig()
-		if err := decode(config.config, reflect.ValueOf(c).Elem()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, decode(config.config, reflect.ValueOf(c).Elem()))
 		st := newStage(t)
 		st.step(23 * time.Second)
 		h := st.handler(context.Background(), c, config.middleware+"@file")
 		statuses(h, "192.0.2.1", n-1)
 		response := get(h, "192.0.2.1", nil)
 		dump, err := httputil.DumpResponse(response, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		got := strings.ReplaceAll(string(dump), "\r\n", "\n")
 		got = strings.Replace(got, "Connection: close\n", "", 1)
 		if strings.TrimSpace(got) != strings.TrimSpace(s.text) {
@@ -601,9 +594,7 @@ func TestDocsQuotasAreThePlugins(t *testing.T) {
 			t.Fatalf("%s: %v", s.place, err)
 		}
 		c := CreateConfig()
-		if err := decode(config.config, reflect.ValueOf(c).Elem()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, decode(config.config, reflect.ValueOf(c).Elem()))
 		st := newStage(t)
 		st.step(19 * time.Second)
 		h := st.handler(context.Background(), c, config.middleware+"@file")

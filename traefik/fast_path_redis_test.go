@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -105,9 +106,7 @@ func clockIn(t *testing.T, file string) func(micros int64) {
 			_, err = f.WriteAt(b, 0)
 			_ = f.Close()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 }
 
@@ -115,9 +114,7 @@ func clockIn(t *testing.T, file string) func(micros int64) {
 func (s *clockedServer) flush(t *testing.T) {
 	t.Helper()
 	c, err := net.Dial("tcp", s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer c.Close()
 	_, _ = c.Write([]byte("FLUSHALL\r\n"))
 	if line, err := bufio.NewReader(c).ReadString('\n'); line != "+OK\r\n" {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // interpreted is false where the tests were compiled: see compiled_test.go.
@@ -252,17 +254,13 @@ func watchLog(t *testing.T) *record {
 
 func writeFile(t *testing.T, path, text string) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
 // setenv is t.Setenv for the environment that an interpreter has of its own.
 func setenv(t *testing.T, name, value string) {
-	if err := os.Setenv(name, value); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Setenv(name, value))
 	t.Cleanup(func() { _ = os.Unsetenv(name) })
 }
 

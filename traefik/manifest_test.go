@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 const module = "github.com/proxyweir/weir"
@@ -104,9 +106,7 @@ func TestWhatIsInterpretedHasNoSelect(t *testing.T) {
 	files := 0
 	for folder := range mayImport {
 		names, err := filepath.Glob("../" + folder + "/*.go")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, name := range names {
 			if strings.HasSuffix(name, "_test.go") {
 				continue
@@ -114,9 +114,7 @@ func TestWhatIsInterpretedHasNoSelect(t *testing.T) {
 			files++
 			set := token.NewFileSet()
 			file, err := parser.ParseFile(set, name, nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			ast.Inspect(file, func(n ast.Node) bool {
 				if s, ok := n.(*ast.SelectStmt); ok {
 					t.Errorf("%s: a select", set.Position(s.Select))
@@ -132,9 +130,7 @@ func TestWhatIsInterpretedHasNoSelect(t *testing.T) {
 
 func TestTheModuleRequiresNeitherTraefikNorYaegi(t *testing.T) {
 	contents, err := os.ReadFile("../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, refused := range []string{"github.com/traefik/yaegi", "github.com/traefik/traefik", "github.com/containous/"} {
 		if strings.Contains(string(contents), refused) {
 			t.Errorf("go.mod has %s", refused)
@@ -144,9 +140,7 @@ func TestTheModuleRequiresNeitherTraefikNorYaegi(t *testing.T) {
 
 func TestTheManifestIsOneThatTheCatalogueTakes(t *testing.T) {
 	contents, err := os.ReadFile("../.traefik.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	fields := make(map[string]string)
 	testData := false
 	for _, line := range strings.Split(string(contents), "\n") {
@@ -192,9 +186,7 @@ func TestTheManifestsConfigurationWorks(t *testing.T) {
 		Headers: []string{"x_ratelimit", "ietf"},
 	}
 	h, err := New(context.Background(), http.NotFoundHandler(), c, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got := get(h, "192.0.2.1", nil); got.StatusCode != 404 || got.Header.Get("X-Ratelimit-Limit") != "100" {
 		t.Errorf("%s %v", got.Status, got.Header)
 	}

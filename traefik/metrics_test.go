@@ -18,6 +18,7 @@ import (
 
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // withMetrics is a configuration whose metrics are at /metrics of each router.
@@ -546,9 +547,7 @@ func TestManyWhoAskAtOnceAreServedTogether(t *testing.T) {
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
 }
@@ -634,9 +633,7 @@ func TestOneListenerServesAllMiddlewaresThatNameItsAddress(t *testing.T) {
 func TestAnAddressThatIsTakenIsSaidOnceAndTriedAgain(t *testing.T) {
 	s := newStage(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	address := taken.Addr().String()
 	h, ctx, cancel := generationOf(s, onAddress(address), "m@file", 2)
 	until(t, func() bool { return s.log.count("metrics cannot be served at "+address) == 1 })
@@ -673,9 +670,7 @@ func TestSlowClientsAreBoundedInNumber(t *testing.T) {
 	var idle []net.Conn
 	for i := 0; i < 3*mostConnections; i++ {
 		c, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\nX: ")
 		idle = append(idle, c)
 	}
@@ -700,9 +695,7 @@ func TestSlowClientsAreBoundedInNumber(t *testing.T) {
 	}
 	until(t, func() bool { return served(address, "GET /metrics") != "" })
 	huge, err := http.NewRequest("GET", "http://"+address+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	huge.Header.Set("X-Huge", strings.Repeat("x", 64<<10))
 	if response, err := http.DefaultTransport.RoundTrip(huge); err == nil {
 		_ = response.Body.Close()

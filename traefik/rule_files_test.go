@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // oneRule is a file with one rule.
@@ -103,9 +105,7 @@ func TestSeveralFilesAndGlobs(t *testing.T) {
 		t.Errorf("the policy is %s", got)
 	}
 	writeFile(t, folder+"/d.json", oneRule("d", "9/1h"))
-	if err := os.Remove(folder + "/b.json"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(folder+"/b.json"))
 	s.step(2 * standardInterval)
 	if got := get(h, "192.0.2.1", nil).Header.Get("Ratelimit-Policy"); got != `"a";q=1;w=3600, "d";q=9;w=3600, "c";q=3;w=3600` {
 		t.Errorf("after one file came and one went: %s", got)
@@ -206,9 +206,7 @@ func TestABrokenEditChangesNothingAndIsSaidOnce(t *testing.T) {
 func TestAFileThatVanishesKeepsTheLastGoodRules(t *testing.T) {
 	f := newFiled(t, oneRule("a", "3/1h"), &Config{})
 	statuses(f.h, "192.0.2.1", 2)
-	if err := os.Remove(f.path); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(f.path))
 	f.step(5 * standardInterval)
 	if got := f.log.count("weir: middleware m@file: " + f.path + ": no such file or directory\n"); got != 1 {
 		t.Errorf("said %d times: %s", got, f.log)
@@ -227,25 +225,17 @@ func TestALinkThatLeadsElsewhereIsAnEdit(t *testing.T) {
 	s := newStage(t)
 	folder := t.TempDir()
 	for _, name := range []string{"one", "two"} {
-		if err := os.Mkdir(folder+"/"+name, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Mkdir(folder+"/"+name, 0o700))
 	}
 	writeFile(t, folder+"/one/rules.json", oneRule("a", "1/1h"))
 	writeFile(t, folder+"/two/rules.json", oneRule("a", "2/1h"))
-	if err := os.Symlink("one", folder+"/data"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink("one", folder+"/data"))
 	h := s.handler(context.Background(), &Config{RulesFile: []string{folder + "/data/rules.json"}, RulesInterval: "1s"}, "m@file")
 	if got := statuses(h, "192.0.2.1", 2); got != "200 429" {
 		t.Error(got)
 	}
-	if err := os.Symlink("two", folder+"/new"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(folder+"/new", folder+"/data"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink("two", folder+"/new"))
+	must.Succeed(t, os.Rename(folder+"/new", folder+"/data"))
 	s.step(1500 * time.Millisecond)
 	if got := statuses(h, "192.0.2.1", 2); got != "200 429" {
 		t.Errorf("two after one: %s", got)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestARuleCoversWhatItMatches(t *testing.T) {
@@ -204,13 +205,9 @@ func TestCost(t *testing.T) {
 func TestARuleHasTheIdentityThatCaddyGivesIt(t *testing.T) {
 	limit := func(text string, algorithm rate.Algorithm) *rate.Limit {
 		c := rate.LimitConfig{Algorithm: algorithm}
-		if err := rate.ParseLimit(text, &c); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, rate.ParseLimit(text, &c))
 		l, err := rate.NewLimit(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return l
 	}
 	tests := []struct {
@@ -238,9 +235,7 @@ func TestARuleHasTheIdentityThatCaddyGivesIt(t *testing.T) {
 		test.caddy.Namespace = "shop"
 		test.caddy.Name = "login"
 		want, err := core.NewRule(test.caddy)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		s := newStage(t)
 		c := &Config{Rules: []Rule{test.rule}, Namespace: "shop"}
 		got := s.made(c, "m@file").fixed.rules[0].Only

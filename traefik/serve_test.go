@@ -15,6 +15,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func bodyOf(r *http.Response) string {
@@ -98,9 +99,7 @@ func TestRejectedRequestsHaveRetryAfter(t *testing.T) {
 		Status   int
 		Violated []string `json:"violated-policies"`
 	}
-	if err := json.Unmarshal([]byte(bodyOf(response)), &problem); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(bodyOf(response)), &problem))
 	if response.Header.Get("Content-Type") != "application/problem+json" || problem.Type != answer.QuotaExceeded || problem.Status != 429 || len(problem.Violated) != 1 || problem.Violated[0] != "minute" {
 		t.Errorf("%+v", problem)
 	}
@@ -425,9 +424,7 @@ func over(s *stage, store core.Store) http.Handler {
 	e := s.newest("m@file")
 	e.limiter = core.NewLimiter(store)
 	e.limiter.FallBack(s.memory, 1)
-	if err := openRules(e.limiter, e.ownCore()); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, openRules(e.limiter, e.ownCore()))
 	return &handler{next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusOK) }), engine: e}
 }
 
@@ -450,9 +447,7 @@ func TestTheResponseWriterIsPassedOnAsItIs(t *testing.T) {
 	var got http.ResponseWriter
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { got = w })
 	h, err := s.newHandler(context.Background(), next, &Config{Rule: Rule{Limit: "2/1m"}}, "m@file")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest("GET", "/", nil)
 	h.ServeHTTP(w, r)

@@ -17,6 +17,7 @@ import (
 	"github.com/envoyproxy/ratelimit/src/limiter"
 
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/traefik"
 )
 
@@ -187,9 +188,7 @@ func speaks(messages []string, err error) bool {
 // readWeir reads a file from disk. That has additional limits.
 func readWeir(t *testing.T, text string) error {
 	name := filepath.Join(t.TempDir(), "d.yaml")
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(name, []byte(text), 0o600))
 	if _, problems := ruleset.Read([]string{name}); len(problems) > 0 {
 		return problems
 	}
@@ -199,9 +198,7 @@ func readWeir(t *testing.T, text string) error {
 // The manual lists exactly these differences, in this order.
 func TestTheManualListsTheDifferences(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "rules.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, section, found := strings.Cut(string(page), "\n### What is different\n")
 	if !found {
 		t.Fatal("docs/rules.md has no such section")
@@ -223,18 +220,14 @@ func TestTheManualListsTheDifferences(t *testing.T) {
 func counted(t *testing.T, file string, descriptors any) func(header ...string) *http.Response {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "rules.json")
-	if err := os.WriteFile(name, []byte(file), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(name, []byte(file), 0o600))
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	c := traefik.CreateConfig()
 	c.RulesFile = []string{name}
 	c.Descriptors = descriptors
 	h, err := traefik.New(ctx, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), c, t.Name()+"@file")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return func(header ...string) *http.Response {
 		r := httptest.NewRequest("GET", "http://example.com/", nil)
 		for i := 0; i < len(header); i += 2 {
@@ -285,13 +278,9 @@ func showNoConfusion(t *testing.T) {
 		{key: p, descriptors: [], value: "q*", rate_limit: {unit: minute, requests_per_unit: 4}},
 		{key: c, descriptors: [{key: e, rate_limit: {unit: minute, requests_per_unit: 5}}]}]}`
 	envoy, err := loadEnvoy(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	weir, err := loadWeir(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var l ruleset.Lookup
 	for _, c := range []struct {
 		entries     [][2]string
@@ -308,9 +297,7 @@ func showNoConfusion(t *testing.T) {
 	} {
 		_, theirs := askEnvoy(envoy, "d", c.entries)
 		found, err := askWeir(&l, weir, "d", c.entries)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		ours := answer{kind: "none"}
 		if len(found) == 1 {
 			ours = answerOf(found[0].Rule)
@@ -341,9 +328,7 @@ func showNoConfusion(t *testing.T) {
 
 func showEmptyValue(t *testing.T) {
 	envoy, err := loadEnvoy(limited("key: a"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if l, _ := askEnvoy(envoy, "d", [][2]string{{"a", ""}}); l == nil {
 		t.Error("Envoy's service has no limit for an empty value")
 	}
@@ -360,9 +345,7 @@ func showOneSpelling(t *testing.T) {
 		{"key": "path", "value": "/api/*", "rate_limit": {"unit": "year", "requests_per_unit": 0}},
 		{"key": "path", "value": "/Login", "rate_limit": {"unit": "year", "requests_per_unit": 0}}]}`
 	envoy, err := loadEnvoy(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ask := counted(t, file, []any{map[string]any{"entries": []any{map[string]any{"key": "path", "source": "path"}}}})
 	for _, c := range []struct {
 		path         string
@@ -381,9 +364,7 @@ func showQuotaMode(t *testing.T) {
 	const file = `{"domain": "d", "descriptors": [
 		{"key": "a", "quota_mode": true, "rate_limit": {"unit": "year", "requests_per_unit": 1}}, {"key": "b", "quota_mode": true, "rate_limit": {"unit": "year", "requests_per_unit": 9}}]}`
 	envoy, err := loadEnvoy(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if l, _ := askEnvoy(envoy, "d", [][2]string{{"a", "1"}}); l == nil || !l.QuotaMode {
 		t.Errorf("Envoy's service has %+v", l)
 	}
@@ -423,9 +404,7 @@ func showUnheeded(t *testing.T) {
 
 func showOverride(t *testing.T) {
 	envoy, err := loadEnvoy(limited("key: a"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	d := descriptorOf([][2]string{{"a", "x"}})
 	d.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 42, Unit: typev3.RateLimitUnit_HOUR}
 	if l := envoy.GetLimit(context.Background(), "d", d); l == nil || l.Limit.RequestsPerUnit != 42 {
@@ -443,16 +422,12 @@ func showOverride(t *testing.T) {
 
 func showUnknownDomain(t *testing.T) {
 	envoy, err := loadEnvoy(limited("key: a"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, a := askEnvoy(envoy, "e", [][2]string{{"a", "x"}}); a.kind != "none" {
 		t.Errorf("Envoy's service has %+v", a)
 	}
 	weir, err := loadWeir(limited("key: a"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := weir.Domain("e"); err == nil || !strings.Contains(err.Error(), `domain "e": is not in the rule files`) {
 		t.Errorf("Weir says %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // oddFiles is how many files with odd parts a test makes.
@@ -246,14 +247,10 @@ func TestTheServicesOwnFiles(t *testing.T) {
 	taken, refused := 0, 0
 	for _, pattern := range []string{"test/config/*.yaml", "examples/ratelimit/config/*.yaml", "test/integration/runtime/current/ratelimit/config/*.yaml"} {
 		names, err := filepath.Glob(filepath.Join(dir, filepath.FromSlash(pattern)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, name := range names {
 			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			file := string(text)
 			_, roots, theirs := loadService(false, file)
 			_, ours := loadWeir(file)

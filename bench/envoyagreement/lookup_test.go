@@ -16,6 +16,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // How much a test compares: files with two domains each, and requests to them.
@@ -443,21 +444,15 @@ func TestWindowsEndAtTheSameTime(t *testing.T) {
 		}
 		file := fmt.Sprintf("{domain: d, descriptors: [{key: a, rate_limit: {unit: %s, requests_per_unit: 5}}]}", unit)
 		weir, err := loadWeir(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		rule := weir.Domains[0].Rules()[0]
 		var at clock
 		memory := memory.New(memory.Config{Clock: func() int64 { return int64(at) * 1e6 }})
-		if err := memory.Open(rule); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, memory.Open(rule))
 		for i := range 1000 {
 			at = clock(r.Int63n(4_000_000_000))
 			check := []core.Check{{Rule: rule, Key: fmt.Sprint(i), Cost: 1}}
-			if err := memory.Decide(check, false); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, memory.Decide(check, false))
 			of := envoy.RateLimitResponse_RateLimit_Unit(number)
 			theirs := utils.CalculateReset(&of, at).Seconds
 			if ours := check[0].Decision.ResetAfter / 1e6; ours != theirs {

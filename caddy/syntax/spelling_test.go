@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // Values in configurations and in the admin API are normalized to what requests have; the normalized value is unchanged.
@@ -112,9 +114,7 @@ func TestATextRoundPlaceholdersIsSpeltWhereThePlaceholdersStand(t *testing.T) {
 		{`\{{http.request.host}\}`, "{A.test}", "{a.test}"},
 	} {
 		k, err := NewTemplate(c.template)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, written := range []string{c.written, c.want} {
 			if got, err := k.Written(written); err != nil || got != c.want {
 				t.Errorf("%s, written as %q: %q, %v; want %q", c.template, written, got, err, c.want)
@@ -127,17 +127,13 @@ func TestATextRoundPlaceholdersIsSpeltWhereThePlaceholdersStand(t *testing.T) {
 		{"{http.request.method} {http.request.uri.path}", "GET login", `"login"`},
 	} {
 		k, err := NewTemplate(c.template)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got, err := k.Written(c.written); err == nil || !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: %q is taken for %q, with the error %v; want one with %q", c.template, c.written, got, err, c.why)
 		}
 	}
 	k, err := NewTemplate(strings.Repeat("{http.request.host}", 20))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got, err := k.Written(strings.Repeat("A", 200)); err != nil || got != strings.Repeat("a", 200) { // there are more ways than there is time for
 		t.Errorf("%q, %v", got, err)
 	}

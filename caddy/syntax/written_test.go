@@ -3,6 +3,8 @@ package syntax
 import (
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // Defect found: the admin API silently blocked values that no request has, and overrides silently accepted them.
@@ -24,9 +26,7 @@ func TestWrittenValuesThatNoRequestHasAreRefused(t *testing.T) {
 		{"scheme", "HTTPS", "must be http or https"},
 	} {
 		k, err := NewTemplate("{http.request." + c.placeholder + "}")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if _, err := k.Sources[0].Spell(c.value); err == nil || !strings.HasSuffix(err.Error(), ": "+c.want) || !strings.HasPrefix(err.Error(), `"`) {
 			t.Errorf("%s %q: %v, want %s", c.placeholder, c.value, err, c.want)
 		}
@@ -37,9 +37,7 @@ func TestWrittenValuesThatNoRequestHasAreRefused(t *testing.T) {
 		{"uri", "/a%2520b", "/a%2520b"}, {"uri_escaped", "%2Fa%252520b", "%2Fa%252520b"}, {"uri.path_escaped", "%2Fa%2520b", "%2Fa%2520b"},
 	} {
 		k, err := NewTemplate("{http.request." + c.placeholder + "}")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got, err := k.Sources[0].Spell(c.value); err != nil || got != c.want {
 			t.Errorf("%s %q: %q, %v; want %q", c.placeholder, c.value, got, err, c.want)
 		}

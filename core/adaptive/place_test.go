@@ -7,6 +7,7 @@ import (
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // placeOf returns a place of a rule with that limit, open in a memory of its own.
@@ -23,9 +24,7 @@ func placeOf(t *testing.T, limit, ceiling string) *Place {
 	}
 	p := &Place{Rule: r, Limiter: core.NewLimiter(memory.New(memory.Config{})), Applies: true}
 	for _, one := range r.Limits.Rules() {
-		if err := p.Limiter.Open(one); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, p.Limiter.Open(one))
 	}
 	return p
 }
@@ -37,16 +36,12 @@ func TestAPlaceGoesOnWithWhatWasInForceBeforeAReload(t *testing.T) {
 		return &advice.Outcome{Requests: requests, Algorithm: "sliding_window_counter"}
 	}
 	before := placeOf(t, "100/1m", "200/1m")
-	if err := before.Put(advised(150)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, before.Put(advised(150)))
 	untouched := placeOf(t, "100/1m", "200/1m")
 	observing := placeOf(t, "100/1m", "200/1m")
 	observing.Applies = false
 	decided := placeOf(t, "100/1m", "200/1m")
-	if err := decided.Put(advised(100)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, decided.Put(advised(100)))
 	for _, test := range []struct {
 		name         string
 		place, after *Place
@@ -60,9 +55,7 @@ func TestAPlaceGoesOnWithWhatWasInForceBeforeAReload(t *testing.T) {
 		{"nothing was advised before", placeOf(t, "100/1m", "200/1m"), untouched, 100},
 		{"a new rule", placeOf(t, "100/1m", "200/1m"), nil, 100},
 	} {
-		if err := test.place.GoOn(test.after); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, test.place.GoOn(test.after))
 		if got := inForce(test.place); got != test.want {
 			t.Errorf("%s: the limit is %d, want %d", test.name, got, test.want)
 		}

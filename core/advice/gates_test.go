@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // gateSettings are a rule's, as gates.json writes them.
@@ -27,9 +29,7 @@ func (g gateSettings) with(t *testing.T, text json.RawMessage) gateSettings {
 	t.Helper()
 	changed := g
 	if len(text) > 0 {
-		if err := json.Unmarshal(text, &changed); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal(text, &changed))
 	}
 	return changed
 }
@@ -43,9 +43,7 @@ func (g gateSettings) settings(t *testing.T) *Settings {
 		},
 		Step: g.Step, Every: g.Every * seconds, Gates: g.Gates, WarmUp: g.WarmUp * seconds, OneKey: g.OneKey,
 	}
-	if err := CheckSettings(s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, CheckSettings(s))
 	return s
 }
 
@@ -175,9 +173,7 @@ func compareOutcome(t *testing.T, title string, line *gateLine, o *Outcome, clam
 			t.Errorf("%s: %s is unknown", title, name)
 		}
 		text, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if string(text) != strings.ReplaceAll(string(want), " ", "") {
 			t.Errorf("%s: at %d: %s %s, not %s (%+v)", title, line.At, name, text, want, *o)
 		}

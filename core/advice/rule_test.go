@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -16,9 +17,7 @@ func someRule(t testing.TB, gates string) *Settings {
 		Adaptable: Adaptable{Label: "api", Requests: 100, Period: 60 * seconds, Algorithm: "sliding_window_counter", Floor: 50, Ceiling: 200},
 		Gates:     gates, WarmUp: 3600 * seconds,
 	}
-	if err := CheckSettings(s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, CheckSettings(s))
 	return s
 }
 
@@ -52,9 +51,7 @@ func TestABucketDrainsInTime(t *testing.T) {
 	s := &Settings{Adaptable: Adaptable{
 		Label: "x", Requests: 2, Period: 366 * 24 * 3600 * seconds, Burst: 19, Algorithm: "token_bucket", Floor: 1, Ceiling: 2,
 	}, Gates: Bounds}
-	if err := CheckSettings(s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, CheckSettings(s))
 	st := Start(s)
 	Take(&st, &Rule{Rule: "x", Limit: &Limit{Requests: 1, Burst: 19}, Reason: "growth"}, 1, begins, begins+3600*seconds, begins)
 	for now := begins; now < begins+600*seconds; now += seconds {

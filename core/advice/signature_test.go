@@ -6,6 +6,8 @@ import (
 	"encoding/pem"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // keys returns a pair of keys in PEM, which a number tells from others.
@@ -15,27 +17,19 @@ func keys(t *testing.T, number byte) (public, private []byte) {
 	seed[0] = number
 	key := ed25519.NewKeyFromSeed(seed)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	private = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 	der, err = x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), private
 }
 
 func TestASignatureIsOfTheBytesAndByTheKey(t *testing.T) {
 	publicText, privateText := keys(t, 1)
 	public, err := ParsePublicKey(publicText)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	private, err := ParsePrivateKey(privateText)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	body := []byte(`{"version":1}`)
 	header := Sign(private, body)
 	if refusal := Verify(public, body, header); refusal != nil {
@@ -43,9 +37,7 @@ func TestASignatureIsOfTheBytesAndByTheKey(t *testing.T) {
 	}
 	otherText, _ := keys(t, 2)
 	other, err := ParsePublicKey(otherText)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for name, refusal := range map[string]*Refusal{
 		"another key":      Verify(other, body, header),
 		"other bytes":      Verify(public, []byte(`{"version":1} `), header),

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -21,9 +22,7 @@ var interpreted = true
 func readVectors(t testing.TB, name string, to interface{}) {
 	t.Helper()
 	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for {
 		body, err := os.ReadFile(filepath.Join(dir, "testdata", "advice", name))
 		if err == nil {
@@ -70,9 +69,7 @@ func (w *writtenRule) adaptable(t testing.TB) Adaptable {
 		a.Period = 366 * 24 * int64(time.Hour/time.Microsecond)
 	default:
 		d, err := time.ParseDuration(period)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		a.Period = int64(d / time.Microsecond)
 	}
 	if a.Burst == 0 && isBucket(a.Algorithm) {
@@ -157,9 +154,7 @@ func (c *documentCase) body(t testing.TB, document string) []byte {
 	}
 	if c.InsertHex != "" {
 		inserted, err := hex.DecodeString(c.InsertHex)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		document = strings.Replace(document, "prophet", string(inserted)+"prophet", 1)
 	}
 	body := []byte(document)
@@ -183,9 +178,7 @@ func (c *documentCase) expect(t testing.TB, v *documentVectors) Expect {
 		now = c.Now
 	}
 	at, err := time.Parse(time.RFC3339, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	e.Now = at.UnixMicro()
 	if c.LastSerial != nil {
 		e.Serial = *c.LastSerial

@@ -8,6 +8,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // forever is the longest time that core tells: a hundred years.
@@ -15,9 +16,7 @@ const forever = 100 * 365 * 24 * 3600 * 1_000_000
 
 func mustLimit(t testing.TB, c rate.LimitConfig) *rate.Limit {
 	l, err := rate.NewLimit(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return l
 }
 
@@ -26,9 +25,7 @@ func mustRule(t testing.TB, c core.RuleConfig) *core.Rule {
 		c.Limit = mustLimit(t, rate.LimitConfig{Requests: 10, Period: time.Minute})
 	}
 	r, err := core.NewRule(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return r
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // desk is a limiter whose time changes only with now, with rules that cover one client.
@@ -24,9 +25,7 @@ func newDesk(t *testing.T, rules ...core.RuleConfig) *desk {
 	d.limiter = core.NewLimiter(store)
 	for _, c := range rules {
 		r := mustRule(t, c)
-		if err := d.limiter.Open(r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, d.limiter.Open(r))
 		d.rules = append(d.rules, r)
 	}
 	return d
@@ -46,9 +45,7 @@ func (d *desk) spend(n int) (core.Verdict, []core.Check) {
 	var v core.Verdict
 	checks := d.checks()
 	for i := 0; i < n; i++ {
-		if err := d.limiter.Decide(checks, false, &v); err != nil {
-			d.t.Fatal(err)
-		}
+		must.Succeed(d.t, d.limiter.Decide(checks, false, &v))
 	}
 	return v, checks
 }
@@ -58,9 +55,7 @@ func (d *desk) look() string {
 	d.t.Helper()
 	var v core.Verdict
 	checks := d.checks()
-	if err := d.limiter.Look(checks, &v); err != nil {
-		d.t.Fatal(err)
-	}
+	must.Succeed(d.t, d.limiter.Look(checks, &v))
 	return strings.TrimSuffix(string(AppendQuotas(nil, checks, &v)), "\n")
 }
 
@@ -165,9 +160,7 @@ func TestOfSeveralKeysUnderOneRuleQuotasHaveTheTightest(t *testing.T) {
 	d.spend(2)
 	checks := []core.Check{{Rule: d.rules[0], Key: "other", Cost: 1}, {Rule: d.rules[0], Key: "192.0.2.1", Cost: 1}}
 	var v core.Verdict
-	if err := d.limiter.Look(checks, &v); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, d.limiter.Look(checks, &v))
 	if got := string(AppendQuotas([]byte("# "), checks, &v)); got != `# {"quotas":[{"name":"r","limit":5,"remaining":3,"reset":60}]}`+"\n" {
 		t.Error(got)
 	}

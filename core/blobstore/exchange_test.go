@@ -19,6 +19,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/filestorage"
 
 	"github.com/proxyweir/weir/core/usage"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -82,26 +83,20 @@ func (b *blobs) List(_ context.Context, folder string, _ bool) ([]string, error)
 func onDisk(t *testing.T, root string) Storage {
 	t.Helper()
 	s, err := (&filestorage.FileStorage{Root: root}).CertMagicStorage()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s
 }
 
 func exchangeOver(t *testing.T, s Storage) *exchange {
 	t.Helper()
 	e, err := newExchange(&usage.Ledger{}, &usage.Others{}, s, "weir/tally", time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return e
 }
 
 func write(t *testing.T, e *exchange, now int64) {
 	t.Helper()
-	if err := e.Write(context.Background(), now, now); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, e.Write(context.Background(), now, now))
 }
 
 // read reads, and wants no trouble but the given ones.
@@ -328,9 +323,7 @@ func TestWhatCannotBeReadLosesNothingElse(t *testing.T) {
 	folder := filepath.Join(root, "weir", "tally")
 	put := func(name string, b []byte) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(folder, name), b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(folder, name), b, 0o600))
 	}
 	damaged.add(minute, 5)
 	sound.add(minute, 1)
@@ -341,9 +334,7 @@ func TestWhatCannotBeReadLosesNothingElse(t *testing.T) {
 	}
 	name := path.Base(damaged.name(damaged.instance))
 	whole, err := os.ReadFile(filepath.Join(folder, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	other := strings.Repeat("0f", 16) + suffix
 	put("notes.txt", []byte("foreign"))
 	put("abc"+suffix, []byte("foreign"))
@@ -479,9 +470,7 @@ func TestReadOnlyStorageIsReportedAndKeepsCounts(t *testing.T) {
 	if err := a.Write(context.Background(), 1, 1); err == nil || !strings.Contains(err.Error(), "writing weir/tally/") {
 		t.Errorf("the error is %v", err)
 	}
-	if err := os.Remove(filepath.Join(root, "weir")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(filepath.Join(root, "weir")))
 	write(t, a, 2)
 	if got := read(t, b, 3)[minute]; got != 3 {
 		t.Errorf("%d; want 3", got)
@@ -507,12 +496,8 @@ func TestWriterThatIsKilledLeavesAWholeBlob(t *testing.T) {
 		child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 		child.Env = append(os.Environ(), variable+"="+root)
 		out, err := child.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
+		must.Succeed(t, child.Start())
 		lines := bufio.NewScanner(out)
 		for range 1 + rand.IntN(20) {
 			if !lines.Scan() {

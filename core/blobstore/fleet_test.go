@@ -12,6 +12,7 @@ import (
 	"github.com/proxyweir/weir/core/blobstore"
 	"github.com/proxyweir/weir/core/fleetclock"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -102,9 +103,7 @@ type instance struct {
 func newFleet(t *testing.T, limit rate.LimitConfig, read, write time.Duration) *fleet {
 	t.Helper()
 	l, err := rate.NewLimit(limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	f := &fleet{t: t, limit: l, storage: &blobs{of: make(map[string][]byte)}, judge: fleetclock.NewJudge(l)}
 	f.Now = fleetclock.Start
 	f.asked.Long = (read + write).Microseconds()
@@ -118,13 +117,9 @@ func newFleet(t *testing.T, limit rate.LimitConfig, read, write time.Duration) *
 func (f *fleet) start(read, write int64) *instance {
 	f.t.Helper()
 	store, err := blobstore.New(f.config)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, err)
 	i := &instance{store: store, rule: newRule(f.t, "fleet", f.limit)}
-	if err := store.Open(i.rule); err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, store.Open(i.rule))
 	store.Read(context.Background())
 	f.instances = append(f.instances, i)
 	f.every(i, read, f.config.ReadEvery, func() { store.Read(context.Background()) })
@@ -165,9 +160,7 @@ func (f *fleet) request(i *instance, cost int64) rate.Decision {
 func newRule(t *testing.T, name string, l *rate.Limit) *core.Rule {
 	t.Helper()
 	r, err := core.NewRule(core.RuleConfig{Name: name, Limit: l})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return r
 }
 

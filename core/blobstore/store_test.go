@@ -10,6 +10,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 var (
@@ -83,18 +84,14 @@ func TestARuleThatIsOpenedLater(t *testing.T) {
 	f := newFleet(t, minutely, time.Second, time.Second)
 	a, b := f.start(never, never), f.start(never, never)
 	late := newRule(t, "late", f.limit)
-	if err := a.store.Open(late); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, a.store.Open(late))
 	checks := []core.Check{{Rule: late, Key: "client", Cost: 4}}
 	_ = a.store.Decide(checks, true)
 	_ = a.store.Decide(checks, false)
 	a.write(t)
 	b.read()
 	there := newRule(t, "late", f.limit)
-	if err := b.store.Open(there); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.store.Open(there))
 	b.rule = there
 	f.remain(b, 6)
 	b.store.Release(there)
@@ -105,18 +102,12 @@ func TestSeveralRulesAreToldTogether(t *testing.T) {
 	f := newFleet(t, minutely, time.Second, time.Second)
 	a, b := f.start(never, never), f.start(never, never)
 	small, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 1, Period: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	narrow := newRule(t, "narrow", small)
 	shadow, err := core.NewRule(core.RuleConfig{Name: "shadow", Limit: small, Shadow: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, r := range []*core.Rule{narrow, shadow} {
-		if err := a.store.Open(r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, a.store.Open(r))
 	}
 	for range 3 {
 		checks := []core.Check{{Rule: a.rule, Key: "client", Cost: 1}, {Rule: narrow, Key: "client", Cost: 1}}
@@ -210,9 +201,7 @@ func TestRulesThatDoNotFit(t *testing.T) {
 	f := newFleet(t, minutely, time.Second, time.Second)
 	a := f.start(never, never)
 	log, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.LeakyBucket, Requests: 10, Period: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for want, c := range map[string]core.RuleConfig{
 		"leaky_bucket":         {Limit: log},
 		"concurrency":          {Limit: f.limit, Concurrency: 3},
@@ -225,9 +214,7 @@ func TestRulesThatDoNotFit(t *testing.T) {
 	} {
 		c.Name = "unfit"
 		r, err := core.NewRule(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if err := core.NewLimiter(a.store).Fits(r); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the rule with %s: %v, want an error that names it", want, err)
 		}
@@ -238,9 +225,7 @@ func TestRulesThatDoNotFit(t *testing.T) {
 func TestBlocksAndResetsByHand(t *testing.T) {
 	f := newFleet(t, minutely, time.Second, time.Second)
 	a, b := f.start(never, never), f.start(never, never)
-	if err := a.store.Block(a.rule, "client", 1_000_000); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, a.store.Block(a.rule, "client", 1_000_000))
 	f.remain(a, 0)
 	f.remain(b, 10)
 	f.use(b, 4)
@@ -248,9 +233,7 @@ func TestBlocksAndResetsByHand(t *testing.T) {
 	a.read()
 	f.Until(f.Now + 1_000_000)
 	f.remain(a, 10) // what is told of a key that is blocked is forgotten with the block
-	if err := b.store.Reset(b.rule, "client"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.store.Reset(b.rule, "client"))
 	f.remain(b, 10)
 }
 

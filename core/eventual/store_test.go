@@ -9,6 +9,7 @@ import (
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/usage"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // node is an instance whose documents a test carries.
@@ -22,9 +23,7 @@ type node struct {
 func newNodes(t *testing.T, n int, now *int64, index memory.Index) []*node {
 	t.Helper()
 	l, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 100, Period: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	clock := func() int64 { return *now }
 	var list []*node
 	for i := 0; i < n; i++ {
@@ -33,9 +32,7 @@ func newNodes(t *testing.T, n int, now *int64, index memory.Index) []*node {
 		if err == nil {
 			err = s.Open(r)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		list = append(list, &node{t, s, r})
 	}
 	return list
@@ -65,9 +62,7 @@ func (n *node) tell(now int64, others ...*node) {
 	n.store.Ledger.End(true)
 	for _, o := range others {
 		d, err := usage.Decode(usage.Encode(&usage.Document{Instance: usage.NewInstance(), Counts: counts, Marks: marks}))
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		must.Succeed(n.t, err)
 		var news usage.News
 		o.store.Others.Learn("peer", d, now, &news)
 		o.store.Hear(&news)
@@ -126,9 +121,7 @@ func TestOthersHearOfBlocksAndResets(t *testing.T) {
 		if key == "asked" {
 			b.decide(key, 10, false)
 		}
-		if err := a.store.Block(a.rule, key, 3_000_000); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, a.store.Block(a.rule, key, 3_000_000))
 		a.tell(now, b)
 		if d := b.decide(key, 1, false); d.Allowed || d.RetryAfter != 3_000_000 {
 			t.Errorf("a key that is blocked elsewhere, %s: %+v", key, d)
@@ -142,9 +135,7 @@ func TestOthersHearOfBlocksAndResets(t *testing.T) {
 	a.tell(now, b)
 	b.remain("before the reset", "asked", 80)
 	now++
-	if err := b.store.Reset(b.rule, "asked"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.store.Reset(b.rule, "asked"))
 	b.tell(now, a)
 	a.remain("after the reset", "asked", 100)
 	b.remain("after the reset", "asked", 100)

@@ -6,21 +6,18 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func ruleOf(t *testing.T, c core.RuleConfig) *core.Rule {
 	t.Helper()
 	limit, err := rate.NewLimit(rate.LimitConfig{Requests: 10, Period: time.Minute, Algorithm: rate.TokenBucket})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if c.Limit == nil {
 		c.Limit = limit
 	}
 	r, err := core.NewRule(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return r
 }
 
@@ -47,9 +44,7 @@ func checksOf(rules []*core.Rule, decisions []rate.Decision) []core.Check {
 
 func TestEachRuleHasOneOutcomeOfARequest(t *testing.T) {
 	candidate, err := rate.NewLimit(rate.LimitConfig{Requests: 5, Period: time.Minute, Algorithm: rate.TokenBucket})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	plain := ruleOf(t, core.RuleConfig{Name: "plain"})
 	other := ruleOf(t, core.RuleConfig{Name: "other"})
 	shadow := ruleOf(t, core.RuleConfig{Name: "shadow", Shadow: true})
@@ -57,9 +52,7 @@ func TestEachRuleHasOneOutcomeOfARequest(t *testing.T) {
 	closed := ruleOf(t, core.RuleConfig{Name: "closed", OnError: core.RejectAll})
 	both := ruleOf(t, core.RuleConfig{Name: "both", Candidate: candidate, Concurrency: 2})
 	places, err := rate.NewConcurrency(2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	alone := ruleOf(t, core.RuleConfig{Name: "alone", Limit: places})
 	yes := rate.Decision{Allowed: true}
 	no := rate.Decision{}

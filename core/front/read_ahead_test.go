@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // aheadHandler makes each request wait, as a proxy does, until go gets a value, and then reads its body.
@@ -64,9 +66,7 @@ func TestABodyThatWasReadAheadIsWhole(t *testing.T) {
 		{"broken chunks", "Transfer-Encoding: chunked", "2\r\nab\r\nzz\r\n", "", "2 broken -1 [chunked] "},
 	} {
 		conn, err := net.Dial("tcp", s.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		head := "POST / HTTP/1.1\r\nHost: x\r\n"
 		if c.head != "" {
 			head += c.head + "\r\n"
@@ -104,9 +104,7 @@ func TestAClientThatLeavesWhileItsRequestWaitsIsNoticed(t *testing.T) {
 		"Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n0\r\nX-Sum: 7\r\n\r\n",
 	} {
 		conn, err := net.Dial("tcp", s.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+head)
 		r := <-h.waits
 		_ = conn.Close()
@@ -178,9 +176,7 @@ func TestWhatWasReadAheadComesBeforeWhatIsYetToCome(t *testing.T) {
 	if size := <-body.reads; size != len(p) {
 		t.Errorf("a read of %d; want the reader's own", size)
 	}
-	if err := r.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.Body.Close())
 	<-body.closed
 }
 
@@ -196,9 +192,7 @@ func TestNoMoreThanALittleIsReadAhead(t *testing.T) {
 	total := 0
 	for total < 16<<10 {
 		n, err := r.Body.Read(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		total += n
 	}
 	if n := len(body.reads); n != 8 {

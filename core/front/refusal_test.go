@@ -9,6 +9,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestJitterAddsToAWaitUpToItsFraction(t *testing.T) {
@@ -67,14 +68,10 @@ func TestRefusalsAreWrittenAsTheirClientsReadThem(t *testing.T) {
 // The text is the reported rule's, else the configuration's, and its placeholders are replaced.
 func TestARejectionHasTheTextOfItsRule(t *testing.T) {
 	limit, err := rate.NewLimit(rate.LimitConfig{Requests: 1, Period: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rule := func(message string) *core.Rule {
 		made, err := core.NewRule(core.RuleConfig{Name: "a", Limit: limit, Message: message})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return made
 	}
 	fill := func(text string) string { return strings.Replace(text, "{who}", "you", -1) }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/proxyweir/weir/core/fleetclock"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -60,16 +61,12 @@ func randomStory(r *rand.Rand) story {
 func play(t *testing.T, s story, early bool, requests int, r *rand.Rand) Stats {
 	t.Helper()
 	l, err := rate.NewLimit(s.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ledger := NewLedger(l)
 	ledger.Early = early
 	trip := func() int64 { return int64(s.trip * (0.5 + r.ExpFloat64())) }
 	f, err := NewFleet(Config{Limit: l, Store: ledger, Nodes: s.nodes, Rand: r, Trip: trip, Lost: s.lost, Drift: 0.0004})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rate := s.load * float64(l.Requests) / float64(l.Period) * 2 / float64(1+s.costs) // requests a microsecond
 	if most := float64(requests) / 3 / float64(l.Period); rate < most && s.pattern == 0 {
 		requests = int(3*rate*float64(l.Period)) + 1000
@@ -177,14 +174,10 @@ func TestRequestsThatCostMuchGetTheWholeLimit(t *testing.T) {
 		{rate.SlidingWindowLog, 3, 1000, 10}, {rate.TokenBucket, 1, 100, 10}, {rate.SlidingWindowCounter, 3, 1000, 10},
 	} {
 		l, err := rate.NewLimit(rate.LimitConfig{Algorithm: c.algorithm, Requests: c.limit, Period: 10 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		r := rand.New(rand.NewPCG(1, 2))
 		f, err := NewFleet(Config{Limit: l, Store: NewLedger(l), Nodes: c.nodes, Rand: r, Trip: func() int64 { return int64(500 * (0.5 + r.ExpFloat64())) }, Drift: 0.0004})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		one := NewLedger(l) // decides on each request as it comes
 		could := 0
 		rate := 2 * float64(c.limit) / 10e6 / float64(c.cost)
@@ -208,9 +201,7 @@ func TestLateAnswersLoseNothing(t *testing.T) {
 	underrace.OneGoroutine(t)
 	for _, impatient := range []bool{false, true} {
 		l, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 60000, Period: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		r := rand.New(rand.NewPCG(1, 2))
 		trip := func() int64 {
 			if r.IntN(10) == 0 {
@@ -223,9 +214,7 @@ func TestLateAnswersLoseNothing(t *testing.T) {
 			c.Timeout = 50_000
 		}
 		f, err := NewFleet(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for at := float64(fleetclock.Start); at < fleetclock.Start+60e6; at += r.ExpFloat64() / 0.002 {
 			f.Until(int64(at))
 			f.Request(r.IntN(4), 1)

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // Few words, so that they meet; with slashes and stars where those matter.
@@ -78,9 +80,7 @@ func TestCandidatesAreAllThatCover(t *testing.T) {
 				continue // one that covers all
 			}
 			m, err := randomMatch(r).Compile()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			matchers[i] = m
 		}
 		x := NewIndex(matchers)
@@ -120,9 +120,7 @@ func mustIndex(t *testing.T, matches []Match) *Index {
 	matchers := make([]*Matcher, 0, len(matches))
 	for _, match := range matches {
 		m, err := match.Compile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		matchers = append(matchers, m)
 	}
 	return NewIndex(matchers)
@@ -200,9 +198,7 @@ func TestAFieldThatIsSentManyTimesIsLookedUpOnce(t *testing.T) {
 	}
 	x := mustIndex(t, matches)
 	last, err := matches[0].Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, n := range []int{1, 2, 64, 65, 10_000} {
 		values := make([]string, n)
 		for i := range values {

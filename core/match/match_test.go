@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestMatchCoversWhatMeetsEveryField(t *testing.T) {
@@ -55,9 +57,7 @@ func TestMatchCoversWhatMeetsEveryField(t *testing.T) {
 		}
 	}
 	m, err := Match{ExceptIPs: []string{"192.0.2.0/24", "fe80::1"}}.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for address, want := range map[string]bool{"": true, "unknown": true, "::ffff:192.0.2.9": false, "fe80::1%eth0": false, "192.0.3.1": true} {
 		if m.Covers(api, address) != want {
 			t.Errorf("a client %q: must be %v", address, want)
@@ -86,9 +86,7 @@ func TestExceptsPrivateIsOfNetworksAlone(t *testing.T) {
 		"10.0.0.7": false, "10.0.0.7/32": false, "127.0.0.1": false, "::1": false, "fd00::1/128": false, "192.0.2.0/24": false, "11.0.0.0/8": false, "2001:db8::/32": false,
 	} {
 		m, err := Match{ExceptIPs: []string{"198.51.100.0/24", network}}.Compile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got := m.ExceptsPrivate(); got != want {
 			t.Errorf("%s: %v", network, got)
 		}
@@ -98,17 +96,13 @@ func TestExceptsPrivateIsOfNetworksAlone(t *testing.T) {
 // A network is exempt if one of the exceptions contains all of it.
 func TestExceptsIsOfWholeNetworks(t *testing.T) {
 	m, err := Match{ExceptIPs: []string{"10.0.0.0/8", "192.0.2.7", "2001:db8::/32"}}.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for text, want := range map[string]bool{
 		"10.1.2.3": true, "10.1.0.0/16": true, "10.0.0.0/8": true, "10.0.0.0/7": false, "192.0.2.7": true, "192.0.2.0/24": false, "192.0.2.8": false,
 		"2001:db8:1::/64": true, "2001:db8::1": true, "2001:d00::/24": false, "::ffff:10.1.2.3": true,
 	} {
 		network, err := ParseNetwork(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if m.Excepts(network) != want {
 			t.Errorf("%s: must be %v", text, want)
 		}
@@ -118,9 +112,7 @@ func TestExceptsIsOfWholeNetworks(t *testing.T) {
 // Defect found: a method in lower case, which many an application takes for the same, came round a limit of it.
 func TestMatchTakesTheSpellingsOfAMethodForTheSame(t *testing.T) {
 	m, err := Match{Methods: []string{"post", "PROPFIND"}}.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for method, want := range map[string]bool{"POST": true, "post": true, "pOsT": true, "propfind": true, "GET": false, "get": false, "": false, "POSTS": false} {
 		r := &http.Request{Method: method, URL: &url.URL{Path: "/"}}
 		if m.Covers(r, "192.0.2.1") != want {
@@ -187,22 +179,14 @@ func TestCompileSaysWhatIsWrong(t *testing.T) {
 // Another spelling of a path, which the proxy or what is behind it takes for the same, is no way round a limit.
 func TestEverySpellingOfAPathIsCovered(t *testing.T) {
 	exact, err := Match{Paths: []string{"/Login"}, Hosts: []string{"A.com."}}.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	prefix, err := Match{PathPrefixes: []string{"/v1/"}, Hosts: []string{"[::1]", "a.com"}}.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	root, err := Match{Paths: []string{"/"}, Hosts: []string{"a.com"}}.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	index := NewIndex([]*Matcher{exact, prefix, root})
 	source, err := ParseSource("path")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for path, want := range map[string]struct {
 		matcher *Matcher
 		key     string
@@ -396,13 +380,9 @@ func TestTheMethodIsTheOneThatTheServiceGets(t *testing.T) {
 			t.Errorf("%+v: %s", c, got)
 		}
 		gets, err := Match{Methods: []string{"GET"}}.Compile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		others, err := Match{Methods: []string{"!GET"}}.Compile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if gets.Covers(r, "") != (c.want == "GET") || others.Covers(r, "") != (c.want != "GET") {
 			t.Errorf("%+v: a rule of GET covers it: %v, one of the others: %v", c, gets.Covers(r, ""), others.Covers(r, ""))
 		}

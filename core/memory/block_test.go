@@ -10,6 +10,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -27,9 +28,7 @@ func everyAlgorithm(t *testing.T, requests int64) []*rate.Limit {
 
 func (s *overflowScene) block(r *core.Rule, key string, duration int64) {
 	s.t.Helper()
-	if err := s.limiter.Block(r, key, duration); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, s.limiter.Block(r, key, duration))
 }
 
 // No state of a limit may look like that of a blocked key. The limits are the widest possible, full and half full.
@@ -174,9 +173,7 @@ func TestAKeyThatWasJustBlockedIsNotForgotten(t *testing.T) {
 	if s.store.forget(&v); find(sh, c.Hash) < 0 {
 		t.Error("it is forgotten")
 	}
-	if err := s.limiter.Unblock(r, "alice"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.limiter.Unblock(r, "alice"))
 	if s.store.forget(&v); find(sh, c.Hash) >= 0 {
 		t.Error("a key that was unblocked is not forgotten")
 	}
@@ -270,9 +267,7 @@ func TestAResetIncludesTheRulesBeside(t *testing.T) {
 	f.store.failure = errors.New("down")
 	f.admits("k", 1, r) // counted here, by this node's share
 	f.store.failure = nil
-	if err := f.limiter.Reset(r, "k"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.limiter.Reset(r, "k"))
 	if got := left(); got != [3]int64{3, 5, 1} {
 		t.Errorf("after a reset %d are left; want all of the limit, and of the candidate's, and one under way", got)
 	}
@@ -289,9 +284,7 @@ func TestWhenTheStoreFailsTheFallbackIsBlockedAndReset(t *testing.T) {
 	l := core.NewLimiter(store)
 	l.FallBack(New(Config{Clock: func() int64 { return now }}), 1)
 	r := mustRule(t, core.RuleConfig{Name: "r", Limit: perHour(t, rate.FixedWindow, 3)})
-	if err := l.Open(r); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.Open(r))
 	ask := func() core.Verdict {
 		var v core.Verdict
 		if err := l.Decide([]core.Check{{Rule: r, Key: "k", Cost: 1}}, false, &v); err != store.err {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // shared is a store that can fail, like one that nodes share. When it fails, each Decision is what known has for the check's key,
@@ -67,9 +68,7 @@ func (f *fallen) clock() int64 { return atomic.LoadInt64(&f.now) }
 
 func (f *fallen) open(c core.RuleConfig) *core.Rule {
 	r := mustRule(f.t, c)
-	if err := f.limiter.Open(r); err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, f.limiter.Open(r))
 	return r
 }
 
@@ -167,9 +166,7 @@ func TestWithoutAMemoryToFallBackOnALocalRuleRejects(t *testing.T) {
 	l := core.NewLimiter(store)
 	enforced, shadow := mustRule(t, core.RuleConfig{Name: "r"}), mustRule(t, core.RuleConfig{Name: "s", Shadow: true})
 	for _, r := range []*core.Rule{enforced, shadow} {
-		if err := l.Open(r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, l.Open(r))
 	}
 	var v core.Verdict
 	if err := l.Decide([]core.Check{{Rule: enforced, Key: "k"}}, false, &v); err != store.failure || v.Outcome != core.Unavailable {
@@ -491,9 +488,7 @@ func TestReservationsEndWhereTheyAre(t *testing.T) {
 	if there, here := remain(nil), remain(down); there != 1 || here != 1 {
 		t.Fatalf("%d and %d remain of 3 for one more, with one reserved in each", there, here)
 	}
-	if err := f.limiter.Finish(reservations, 200); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.limiter.Finish(reservations, 200))
 	if there, here := remain(nil), remain(down); there != 2 || here != 2 {
 		t.Errorf("%d and %d remain of 3 for one more; want 2, nothing being reserved", there, here)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func FuzzParseLimit(f *testing.F) {
@@ -125,9 +126,7 @@ func FuzzDecide(f *testing.F) {
 		}
 		h := newHistory(rand.New(rand.NewSource(kind)), n, &tally{})
 		h.now = 1_700_000_000_000_000
-		if err := h.open(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, h.open())
 		for len(data) > 0 {
 			flags := next()
 			step := next()
@@ -139,9 +138,7 @@ func FuzzDecide(f *testing.F) {
 			}
 			h.edge = true
 			d, err := h.step(1+next()%(2*most), flags&6 == 6)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if d.Remaining < 0 || d.Remaining > d.Limit || d.ResetAfter < 0 || d.Delay < 0 || d.RetryAfter < rate.Never || d.Allowed != (d.RetryAfter == 0) {
 				t.Fatalf("%+v", d)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // The word is as package guard has it: the tickets are above bit 48, and Take takes one of them and adds a place.
@@ -23,12 +24,8 @@ func TestAGuardedFastPathTakesTickets(t *testing.T) {
 			now := int64(1_700_000_000_000_001)
 			m := New(Config{Index: Mapped, Clock: func() int64 { return now }})
 			r := mustRule(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, rate.LimitConfig{Algorithm: a, Requests: 100_000, Period: time.Second})})
-			if err := m.Open(r); err != nil {
-				t.Fatal(err)
-			}
-			if err := m.Decide([]core.Check{{Rule: r, Key: "192.0.2.1", Cost: 1}}, false); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, m.Open(r))
+			must.Succeed(t, m.Decide([]core.Check{{Rule: r, Key: "192.0.2.1", Cost: 1}}, false))
 			word, begin := new(int64), int64(2*wordTicket) // two tickets
 			went, fails := "", false
 			to := func(name string) http.Handler {

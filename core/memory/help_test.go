@@ -6,13 +6,12 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func mustLimit(t testing.TB, c rate.LimitConfig) *rate.Limit {
 	l, err := rate.NewLimit(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return l
 }
 
@@ -21,9 +20,7 @@ func mustRule(t testing.TB, c core.RuleConfig) *core.Rule {
 		c.Limit = mustLimit(t, rate.LimitConfig{Requests: 10, Period: time.Minute})
 	}
 	r, err := core.NewRule(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return r
 }
 

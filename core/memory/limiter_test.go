@@ -6,6 +6,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // recorder is a store that records the costs of checks.
@@ -70,13 +71,9 @@ func TestACostAboveTheCapacityHasARetryAfterOfNever(t *testing.T) {
 	store := New(Config{Clock: func() int64 { return 1_700_000_000_000_000 }})
 	for a := rate.TokenBucket; a <= rate.SlidingWindowCounter; a++ {
 		rule := mustRule(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, rate.LimitConfig{Algorithm: a, Requests: rate.MaxLogRequests, Period: rate.MinPeriod})})
-		if err := store.Open(rule); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, store.Open(rule))
 		var v core.Verdict
-		if err := core.NewLimiter(store).Decide([]core.Check{{Rule: rule, Key: "k", Cost: 1 << 62}}, false, &v); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, core.NewLimiter(store).Decide([]core.Check{{Rule: rule, Key: "k", Cost: 1 << 62}}, false, &v))
 		if v.Outcome != core.Reject || v.RetryAfter != rate.Never {
 			t.Errorf("%s: %+v", a.String(), v)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // While the store fails, memory counts by this node's share of both limits, and knows what is blocked.
@@ -14,12 +15,8 @@ func TestWithoutTheStoreATransitionGoesOnInMemory(t *testing.T) {
 	f := newFallen(t, 2)
 	made := func(a rate.Algorithm, requests int64) *core.Limits {
 		limits, err := core.NewLimits(core.RuleConfig{Name: "r", KeySpec: "client_ip", Limit: mustLimit(t, rate.LimitConfig{Algorithm: a, Requests: requests, Period: time.Minute})}, core.MoreLimits{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.limiter.Open(limits.Own()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
+		must.Succeed(t, f.limiter.Open(limits.Own()))
 		return limits
 	}
 	limits := made(rate.TokenBucket, 4)
@@ -38,12 +35,8 @@ func TestWithoutTheStoreATransitionGoesOnInMemory(t *testing.T) {
 	if got := all("alice"); got != 2 {
 		t.Fatalf("%d were allowed of this node's share of 4", got)
 	}
-	if err := f.limiter.Block(limits.Own(), "mallory", int64(time.Hour/time.Microsecond)); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.limiter.SwitchTo(limits, made(rate.FixedWindow, 10)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.limiter.Block(limits.Own(), "mallory", int64(time.Hour/time.Microsecond)))
+	must.Succeed(t, f.limiter.SwitchTo(limits, made(rate.FixedWindow, 10)))
 	if got := all("alice"); got != 0 {
 		t.Errorf("%d more were allowed after the switch", got)
 	}
@@ -66,13 +59,9 @@ func TestWithoutTheStoreATransitionGoesOnInMemory(t *testing.T) {
 // A transition that its store cannot begin leaves the limits as they are.
 func TestASwitchThatTheStoreRefusesChangesNothing(t *testing.T) {
 	limits, err := core.NewLimits(core.RuleConfig{Name: "r", Limit: mustLimit(t, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 4, Period: time.Minute})}, core.MoreLimits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	next, err := core.NewLimits(core.RuleConfig{Name: "r", Limit: mustLimit(t, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 4, Period: time.Minute})}, core.MoreLimits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	refusal := errors.New("no")
 	l := core.NewLimiter(New(Config{}))
 	l.FallBack(&unopenable{refusal}, 1)
@@ -85,9 +74,7 @@ func TestATransitionLastsForTheLongerPromise(t *testing.T) {
 	made := func(c rate.LimitConfig) *core.Limits {
 		t.Helper()
 		limits, err := core.NewLimits(core.RuleConfig{Name: "r", Limit: mustLimit(t, c)}, core.MoreLimits{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return limits
 	}
 	minute := made(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 10, Period: time.Minute})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func perMinute(t *testing.T, requests int64) *rate.Limit {
@@ -18,9 +19,7 @@ func TestTheLimitOfARequestIsTheKeysThenTheTiersThenTheRules(t *testing.T) {
 		Tiers:     map[string]*rate.Limit{"pro": perMinute(t, 50), "staff": nil, "": perMinute(t, 1)},
 		Overrides: map[string]*rate.Limit{"alice": perMinute(t, 500), "bob": nil, "": perMinute(t, 2)},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, c := range []struct {
 		tier, key string
 		want      int64 // 0: no limit
@@ -54,9 +53,7 @@ func TestEqualLimitsShareARule(t *testing.T) {
 		overrides[strconv.Itoa(i)] = perMinute(t, 5+int64(i%3))
 	}
 	l, err := core.NewLimits(core.RuleConfig{Name: "r", Limit: perMinute(t, 5)}, core.MoreLimits{Tiers: map[string]*rate.Limit{"a": perMinute(t, 6), "b": perMinute(t, 8)}, Overrides: overrides})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if len(l.Rules()) != 4 || l.Of("", "0") != l.Own() || l.Of("", "1") != l.Of("a", "") || l.Of("b", "1") == l.Of("b", "") {
 		t.Errorf("%d rules", len(l.Rules()))
 	}
@@ -99,9 +96,7 @@ func TestNewLimitsSaysWhatIsWrong(t *testing.T) {
 func TestLimitsAreTheSameIfAllTheirChoicesAre(t *testing.T) {
 	of := func(own *rate.Limit, tiers, overrides map[string]*rate.Limit) *core.Limits {
 		l, err := core.NewLimits(core.RuleConfig{Name: "r", Limit: own}, core.MoreLimits{Tiers: tiers, Overrides: overrides})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return l
 	}
 	five := perMinute(t, 5)
@@ -131,21 +126,15 @@ func TestTiersShareCounters(t *testing.T) {
 		Tiers:     map[string]*rate.Limit{"pro": perMinute(t, 8), "hourly": mustLimit(t, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 2, Period: time.Hour})},
 		Overrides: map[string]*rate.Limit{"bob": perMinute(t, 3)},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, r := range l.Rules() {
-		if err := store.Open(r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, store.Open(r))
 	}
 	take := func(tier, key string) int {
 		n := 0
 		for {
 			checks := []core.Check{{Rule: l.Of(tier, key), Key: key, Cost: 1}}
-			if err := store.Decide(checks, false); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, store.Decide(checks, false))
 			if !checks[0].Decision.Allowed {
 				return n
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -30,9 +31,7 @@ func TestWhatHasAFastPath(t *testing.T) {
 	} {
 		m := New(Config{Index: c.index})
 		r := mustRule(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, c.limit)})
-		if err := m.Open(r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, m.Open(r))
 		if got := NewFastPath(m, r) != nil; got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
@@ -43,9 +42,7 @@ func TestTheFastPathLeavesRareCasesAlone(t *testing.T) {
 	now := int64(1_700_000_000_000_000)
 	m := New(Config{Index: Mapped, Clock: func() int64 { return now }})
 	r := mustRule(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 2, Period: time.Minute})})
-	if err := m.Open(r); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, m.Open(r))
 	e := NewFastPath(m, r)
 	checks := []core.Check{{Rule: r, Key: "k", Cost: 1}}
 	for i, want := range []int64{-1, 0, -1, -1} { // a new key, an allowed request, rejected ones
@@ -96,9 +93,7 @@ func (p *generalPath) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	checks := []core.Check{{Rule: p.rule, Key: key, Cost: 1}}
 	var v core.Verdict
 	limiter := core.NewLimiter(p.store)
-	if err := limiter.Decide(checks, false, &v); err != nil {
-		p.t.Fatal(err)
-	}
+	must.Succeed(p.t, limiter.Decide(checks, false, &v))
 	if v.Outcome == core.Delay {
 		w.Header().Set("Delay", strconv.FormatInt(v.Delay, 10))
 	}
@@ -157,9 +152,7 @@ func servesAsDecide(t *testing.T, serve func(e *FastPath, c *ServeConfig) http.H
 				m.seed = paths[0].store.seed
 			}
 			r := mustRule(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, c)})
-			if err := m.Open(r); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, m.Open(r))
 			paths[i] = &generalPath{t: t, store: m, rule: r, quotaFields: allQuotaFields(r), next: next}
 		}
 		handler := serve(NewFastPath(paths[0].store, paths[0].rule), &ServeConfig{QuotaFields: paths[0].quotaFields, Next: next, Rest: paths[0]})
@@ -232,16 +225,12 @@ func newKeyPaths(t *testing.T, m *Store, requests int64) []http.Handler {
 			for i := range checks {
 				checks[i].Key = r.RemoteAddr[:len(r.RemoteAddr)-len(":80")]
 			}
-			if err := m.Decide(checks, false); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, m.Decide(checks, false))
 		})
 	}
 	for a := rate.TokenBucket; a < rate.InFlight; a++ {
 		r := mustRule(t, core.RuleConfig{Name: a.String(), Limit: mustLimit(t, rate.LimitConfig{Algorithm: a, Requests: requests, Period: time.Hour})})
-		if err := m.Open(r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, m.Open(r))
 		e := NewFastPath(m, r)
 		c := core.Check{Rule: r, Cost: 1}
 		checks = append(checks, c)
@@ -284,9 +273,7 @@ func TestLogsStayWithinTheirBoundOnTheFastPath(t *testing.T) {
 	w := newWritten()
 	for i := 0; i < 20; i++ {
 		key := strconv.Itoa(i)
-		if err := m.Decide([]core.Check{{Rule: rule, Key: key, Cost: rate.MaxLogRequests / 2}}, false); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, m.Decide([]core.Check{{Rule: rule, Key: key, Cost: rate.MaxLogRequests / 2}}, false))
 		for j, path := range []http.Handler{logs, several, logs} { // of which the first makes the ring twice as large
 			w.header = http.Header{}
 			path.ServeHTTP(w, &http.Request{RemoteAddr: key + ":80"})

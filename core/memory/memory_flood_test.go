@@ -10,6 +10,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -79,9 +80,7 @@ func (z *floodedZone) use(s *overflowScene, key string, n int, underWay bool) co
 			s.limiter.Depart(reservations) // for the store, it goes on waiting
 		}
 		if !underWay && v.Outcome != core.Delay && len(reservations) > 0 {
-			if err := s.limiter.Finish(reservations, 401); err != nil {
-				s.t.Fatal(err)
-			}
+			must.Succeed(s.t, s.limiter.Finish(reservations, 401))
 		}
 	}
 	return v
@@ -167,9 +166,7 @@ func (z *floodedZone) openIn(s *overflowScene, name string) {
 	z.rule.Name = name
 	z.r = s.open(z.rule)
 	for _, other := range z.r.Beside() {
-		if err := s.limiter.Open(other); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Succeed(s.t, s.limiter.Open(other))
 	}
 }
 
@@ -418,9 +415,7 @@ func TestAFloodWithinAZoneDoesNotResetKeysOverItsLimit(t *testing.T) {
 		use := func(r *core.Rule, key string) bool {
 			checks := []core.Check{{Rule: r, Key: key, Cost: c.cost}}
 			var v core.Verdict
-			if err := s.limiter.Decide(checks, false, &v); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.limiter.Decide(checks, false, &v))
 			return v.Outcome == core.Allow
 		}
 		for i := 0; i < victims; i++ {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // A state that is unused by the strictest limits of an identity is unused by all its limits, whatever they are and however they
@@ -120,9 +121,7 @@ func TestASmallerBucketDoesNotForgetALarger(t *testing.T) {
 	small := mustRule(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 1, Burst: 1, Period: time.Hour})})
 	large := mustRule(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 10, Burst: 100, Period: time.Hour})})
 	for _, r := range []*core.Rule{small, large} {
-		if err := store.Open(r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, store.Open(r))
 	}
 	checks := []core.Check{{Rule: large, Key: "k", Cost: 100}}
 	if err := store.Decide(checks, false); err != nil || !checks[0].Decision.Allowed {
@@ -146,9 +145,7 @@ func TestTheStrictestFollowWhatIsOpen(t *testing.T) {
 	for round := 0; round < rounds; round++ {
 		store := New(Config{})
 		keeper := mustRule(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 9, Burst: 9, Period: time.Minute})})
-		if err := store.Open(keeper); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, store.Open(keeper))
 		open := []*core.Rule{keeper}
 		for i := 0; i < 30; i++ {
 			if n := len(open); n > 1 && r.Intn(2) == 0 {
@@ -157,9 +154,7 @@ func TestTheStrictestFollowWhatIsOpen(t *testing.T) {
 				open = append(open[:at:at], open[at+1:]...)
 			} else {
 				rule := mustRule(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 1 + r.Int63n(4), Burst: 1 + r.Int63n(4), Period: time.Minute})})
-				if err := store.Open(rule); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, store.Open(rule))
 				open = append(open, rule)
 			}
 			limits := make([]*rate.Limit, 0, len(open))

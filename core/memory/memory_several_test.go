@@ -10,6 +10,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // The tests of package traefik compare the answers with those of the general path.
@@ -23,9 +24,7 @@ func TestSeveralRulesAreChargedTogetherOrNotAtAll(t *testing.T) {
 		var all []*core.Rule
 		for i, requests := range []int64{300, 100} {
 			r := mustRule(t, core.RuleConfig{Name: []string{"wide", "narrow"}[i], Limit: mustLimit(t, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: requests, Period: time.Hour})})
-			if err := m.Open(r); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, m.Open(r))
 			served := &ServedRule{FastPath: NewFastPath(m, r), QuotaFields: allQuotaFields(r), Refusal: &Refusal{}}
 			if apart {
 				key := r.Name()
@@ -59,9 +58,7 @@ func TestSeveralRulesAreChargedTogetherOrNotAtAll(t *testing.T) {
 				key = r.Name()
 			}
 			checks := []core.Check{{Rule: r, Key: key, Cost: 1}}
-			if err := m.Decide(checks, true); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, m.Decide(checks, true))
 			if want := []int64{199, 0}[i]; checks[0].Decision.Remaining != want {
 				t.Errorf("%s: rule %d would have %d left, want %d", name, i, checks[0].Decision.Remaining, want)
 			}

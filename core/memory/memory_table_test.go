@@ -8,6 +8,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -25,13 +26,9 @@ func newTableTest(t *testing.T, index Index) *tableTest {
 	t.Helper()
 	now := time.Date(2026, 3, 2, 12, 0, 20, 0, time.UTC).UnixMicro()
 	l, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: rate.MaxRequests, Period: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r, err := core.NewRule(core.RuleConfig{Name: "table", Limit: l})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	m := New(Config{Index: index, Clock: func() int64 { return now }})
 	_ = m.Open(r)
 	return &tableTest{t: t, m: m, s: &m.shards[0], rule: r, model: make(map[uint64]int64), now: now}
@@ -198,13 +195,9 @@ func TestReleasedIdentitiesLeaveNothingButTheirNumbers(t *testing.T) {
 	for i := 0; i < 50; i++ {
 		for _, algorithm := range []rate.Algorithm{rate.TokenBucket, rate.SlidingWindowLog} {
 			l, err := rate.NewLimit(rate.LimitConfig{Algorithm: algorithm, Requests: 5, Period: time.Hour})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			last, err = core.NewRule(core.RuleConfig{Name: "r" + strconv.Itoa(i), Limit: l})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			_ = m.Open(last)
 			_ = m.Decide([]core.Check{{Rule: last, Key: "k", Cost: 1}}, false)
 			m.Release(last)

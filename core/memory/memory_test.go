@@ -12,6 +12,7 @@ import (
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/storetest"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -76,16 +77,10 @@ func (m plain) open(t *testing.T, name string, c rate.LimitConfig, requests int6
 	c.Requests = requests
 	c.Period = period
 	l, err := rate.NewLimit(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r, err := core.NewRule(core.RuleConfig{Name: name, KeySpec: "client_ip", Limit: l})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err = m.Open(r); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, m.Open(r))
 	return r
 }
 
@@ -544,9 +539,7 @@ func TestDecidingDoesNotAllocate(t *testing.T) {
 						t.Errorf("%s: %v allocations", c.what, n)
 					}
 				}
-				if err := m.Block(one[0].Rule, "alice", minute); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, m.Block(one[0].Rule, "alice", minute))
 				for _, checks := range [][]core.Check{one, two} {
 					if n := testing.AllocsPerRun(100, ask(checks, 0, false)); n != 0 {
 						t.Errorf("of %d rules, the key being blocked: %v allocations", len(checks), n)

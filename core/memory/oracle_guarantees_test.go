@@ -8,6 +8,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -24,12 +25,8 @@ func flood(t *testing.T, r *rand.Rand, l *rate.Limit, requests int) []passed {
 	now := 1_700_000_000_000_000 + r.Int63n(1_000_000_000)
 	store := New(Config{Clock: func() int64 { return now }})
 	rule, err := core.NewRule(core.RuleConfig{Name: "r", Limit: l})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Open(rule); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, store.Open(rule))
 	each := l.Period/l.Requests + 1
 	var through []passed
 	checks := []core.Check{{Rule: rule, Key: "k"}}
@@ -47,9 +44,7 @@ func flood(t *testing.T, r *rand.Rand, l *rate.Limit, requests int) []passed {
 		if r.Intn(6) == 0 && l.Algorithm != rate.LeakyBucket {
 			c.Cost = 1 + r.Int63n(l.Quota)
 		}
-		if err := store.Decide(checks, false); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, store.Decide(checks, false))
 		if c.Decision.Allowed {
 			through = append(through, passed{now, c.Cost, c.Decision.Delay})
 		} else if c.Decision.RetryAfter != rate.Never && r.Intn(3) == 0 {
@@ -76,9 +71,7 @@ func floods(t *testing.T, c rate.LimitConfig, check func(l *rate.Limit, through 
 			c.MaxDelay = time.Duration(spread(r, 1, 3600_000_000)) * time.Microsecond
 		}
 		l, err := rate.NewLimit(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		through := flood(t, r, l, requests)
 		if len(through) < requests/40 {
 			t.Errorf("%s: only %d of %d passed: nothing is shown", l.String(), len(through), requests)
@@ -218,13 +211,9 @@ func TestLeakyBucketReleasesRequestsInOrderOneAtATime(t *testing.T) {
 func TestALoweredBurstLeavesADebtThatIsReportedExactlyAndDrains(t *testing.T) {
 	for _, interval := range []bool{false, true} {
 		large, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 1000, Period: time.Minute, Interval: interval})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		small, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 10, Period: time.Minute, Interval: interval})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var s, next rate.State
 		var d rate.Decision
 		now := int64(1_700_000_010_000_000)
@@ -254,13 +243,9 @@ func TestALoweredBurstLeavesADebtThatIsReportedExactlyAndDrains(t *testing.T) {
 // lowered, and counted them when the limit was raised again.
 func TestALogUnderALoweredLimitKeepsNoMoreThanItsLimit(t *testing.T) {
 	large, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.SlidingWindowLog, Requests: 100, Period: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	small, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.SlidingWindowLog, Requests: 2, Period: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var log rate.EventLog
 	now := int64(1_700_000_000_000_000)
 	rate.ChargeLog(large, &log, now, 100, 100)
@@ -278,9 +263,7 @@ func TestALogUnderALoweredLimitKeepsNoMoreThanItsLimit(t *testing.T) {
 // The two counts share a word: if one grew past its half, it would change the other.
 func TestRejectionsPastWhatACounterHoldsAreNotCounted(t *testing.T) {
 	l, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.SlidingWindowCounter, Requests: 10, Period: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var s rate.State
 	var d rate.Decision
 	for i := 0; i < 5; i++ {

@@ -11,15 +11,14 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // BenchmarkOverflow is a request under a rule with each overflow policy, in memory, from the decision to its end; "none" is a
 // rule without. bytes/account is the size of an account in addition to the key itself.
 func BenchmarkOverflow(b *testing.B) {
 	statuses, err := core.ParseStatuses([]string{"401"})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	plain := rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: rate.MaxRequests, Period: time.Second}
 	delaying := plain
 	delaying.Delays = true
@@ -42,12 +41,8 @@ func BenchmarkOverflow(b *testing.B) {
 			bench.rule.Name = "r"
 			bench.rule.Limit = mustLimit(b, bench.limit)
 			r, err := core.NewRule(bench.rule)
-			if err != nil {
-				b.Fatal(err)
-			}
-			if err := l.Open(r); err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, err)
+			must.Succeed(b, l.Open(r))
 			checks := []core.Check{{Rule: r, Key: "192.0.2.1", Cost: 1}}
 			var v core.Verdict
 			var reservations []core.Reservation

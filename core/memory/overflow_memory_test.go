@@ -10,6 +10,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -28,9 +29,7 @@ func fewerRounds(n int) int {
 func (s *overflowScene) peek(r *core.Rule, key string, cost int64) rate.Decision {
 	s.t.Helper()
 	checks := []core.Check{{Rule: r, Key: key, Cost: cost}}
-	if err := s.store.Decide(checks, true); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, s.store.Decide(checks, true))
 	return checks[0].Decision
 }
 
@@ -50,9 +49,7 @@ func TestKeysThatARejectionMovesAreFoundAgain(t *testing.T) {
 			for i := 0; i < n; i++ {
 				for _, r := range wide {
 					checks := []core.Check{{Rule: r, Key: strconv.Itoa(i), Cost: 1 + int64(i%7)}}
-					if err := s.store.Decide(checks, false); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, s.store.Decide(checks, false))
 				}
 			}
 			for i := 0; i < n; i++ {
@@ -60,9 +57,7 @@ func TestKeysThatARejectionMovesAreFoundAgain(t *testing.T) {
 				for _, r := range wide {
 					checks = append(checks, core.Check{Rule: r, Key: strconv.Itoa(i), Cost: 2})
 				}
-				if err := s.store.Decide(checks, false); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, s.store.Decide(checks, false))
 				for _, c := range checks[1:] {
 					if d := c.Decision; checks[0].Decision.Allowed || d.Remaining != 8-int64(i%7) {
 						t.Fatalf("%s, key %d: %+v; want %d left", a.String(), i, d, 8-i%7)
@@ -140,9 +135,7 @@ func TestNoKeyWithRequestsUnderWayIsForgotten(t *testing.T) {
 			if d := s.peek(slow, key, 1); d.Allowed || d.RetryAfter < 3500*inSeconds {
 				t.Fatalf("%s: %+v; want one that waits", key, d)
 			}
-			if err := s.limiter.Leave(all[i]); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.limiter.Leave(all[i]))
 		}
 		s.now += 2 * 3600 * inSeconds
 		s.store.Sweep()
@@ -249,9 +242,7 @@ func TestAccountsAreForgottenWithTheirLastReservation(t *testing.T) {
 	count := s.open(core.RuleConfig{Name: "count", Limit: perHour(t, rate.SlidingWindowLog, 2), OverflowPolicy: core.OverflowPolicy{Count: mustStatuses(t, "401")}})
 	for i := 0; i < 100; i++ {
 		_, reservations := s.ask(strconv.Itoa(i), places, count)
-		if err := s.limiter.Finish(reservations, 401); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.limiter.Finish(reservations, 401))
 	}
 	for i := range s.store.shards {
 		if n := len(s.store.shards[i].accounts); n > 0 {
@@ -305,9 +296,7 @@ func TestRequestsUnderWaySurviveAReload(t *testing.T) {
 	if d := s.peek(places, "alice", 1); d.Remaining != 0 || !d.Allowed {
 		t.Errorf("2 of 3 in flight: %+v", d)
 	}
-	if err := s.limiter.Finish(first, 401); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.limiter.Finish(first, 401))
 	if d := s.peek(places, "alice", 1); d.Remaining != 1 {
 		t.Errorf("1 of 3 in flight: %+v", d)
 	}
@@ -319,9 +308,7 @@ func TestRequestsUnderWaySurviveAReload(t *testing.T) {
 	s.limiter.Release(places)
 	s.limiter.Release(counts)
 	s.store.Sweep()
-	if err := s.limiter.Finish(second, 401); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.limiter.Finish(second, 401))
 	s.now += 2 * 3600 * inSeconds
 	s.store.Sweep()
 	if err := leak(s.store); err != nil {
@@ -384,9 +371,7 @@ func TestARequestThatLeavesTakesNoOtherChargeAlong(t *testing.T) {
 		s.wants("the fifth", v, core.Delay, 0, departure)
 		s.now += 15 * inSeconds / 2 // the third departs
 		want := s.peek(quick, "alice", 1).Delay
-		if err := s.limiter.Leave(last); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.limiter.Leave(last))
 		if d := s.peek(quick, "alice", 1); d.Delay == 0 || d.Delay > want {
 			t.Errorf("%s: %+v; before the fifth left a sixth was to wait for %d", a.String(), d, want)
 		}
@@ -462,22 +447,16 @@ func TestAClockThatJumpsLeavesNothingBehind(t *testing.T) {
 				reservations = under[0]
 				under = under[1:]
 				if r.Intn(3) == 0 {
-					if err := s.limiter.Leave(reservations); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, s.limiter.Leave(reservations))
 					continue
 				}
 				s.limiter.Depart(reservations)
-				if err := s.limiter.Finish(reservations, 200+r.Intn(2)*201); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, s.limiter.Finish(reservations, 200+r.Intn(2)*201))
 			}
 		}
 		for _, reservations := range under {
 			s.limiter.Depart(reservations)
-			if err := s.limiter.Finish(reservations, 200); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.limiter.Finish(reservations, 200))
 		}
 		s.now += 1000 * inSeconds
 		if d := s.peek(first, "alice", 3); !d.Allowed || d.Delay != 0 || d.Soft {
@@ -530,9 +509,7 @@ func TestNobodyIsBlockedBecauseOthersWait(t *testing.T) {
 		Limit:          mustLimit(t, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 1, Period: time.Second, Delays: true}),
 		OverflowPolicy: core.OverflowPolicy{MaxWaiting: 1, Penalties: []time.Duration{time.Hour}},
 	})
-	if err := l.Open(r); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.Open(r))
 	ask := func(key string) core.Verdict {
 		var v core.Verdict
 		_ = l.Decide([]core.Check{{Rule: r, Key: key, Cost: 1}}, false, &v)

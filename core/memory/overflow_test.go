@@ -9,14 +9,13 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func mustStatuses(t *testing.T, words ...string) *core.Statuses {
 	t.Helper()
 	s, err := core.ParseStatuses(words)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s
 }
 
@@ -85,9 +84,7 @@ func TestNewRuleRefusesOverflowPoliciesThatExcludeEachOther(t *testing.T) {
 	log := mustLimit(t, rate.LimitConfig{Algorithm: rate.SlidingWindowLog, Requests: rate.MaxLogRequests, Period: time.Minute})
 	slow := mustLimit(t, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 1, Period: 366 * day, Burst: 9})
 	places, err := rate.NewConcurrency(5)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	soft := core.OverflowPolicy{SoftPercent: 10, SoftFor: time.Minute}
 	count := core.OverflowPolicy{Count: mustStatuses(t, "401,5xx")}
 	penalty := core.OverflowPolicy{Penalties: []time.Duration{time.Minute}}
@@ -236,9 +233,7 @@ func (s *overflowScene) clock() int64 { return s.now }
 func (s *overflowScene) open(c core.RuleConfig) *core.Rule {
 	s.t.Helper()
 	r := mustRule(s.t, c)
-	if err := s.limiter.Open(r); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, s.limiter.Open(r))
 	return r
 }
 
@@ -251,9 +246,7 @@ func (s *overflowScene) ask(key string, rules ...*core.Rule) (core.Verdict, []co
 		checks[i].Key = key
 	}
 	var v core.Verdict
-	if err := s.limiter.Decide(checks, false, &v); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, s.limiter.Decide(checks, false, &v))
 	reservations := core.AppendReservations(nil, checks)
 	if v.Reserved != (len(reservations) > 0) && v.Outcome != core.Reject {
 		s.t.Fatalf("%+v, and yet it has the reservations %+v", v, reservations)
@@ -295,9 +288,7 @@ func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
 	v, _ = s.ask("bob", r) // the places are the rule's, whatever the key
 	s.wants("bob, waiting", v, core.Reject, 10*inSeconds, 0)
 
-	if err := s.limiter.Leave(last); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.limiter.Leave(last))
 	v, last = s.ask("alice", r)
 	s.wants("in place of the one that left", v, core.Delay, 0, 20*inSeconds)
 	s.limiter.Depart(first)
@@ -322,17 +313,11 @@ func TestARequestOneTooManyGivesEverythingBack(t *testing.T) {
 	one := []core.Check{{Rule: r, Key: "alice", Cost: 1}}
 	two := []core.Check{{Rule: count, Key: "alice", Cost: 1}, {Rule: r, Key: "alice", Cost: 1}}
 	for _, checks := range [][]core.Check{one, two} { // as adapters do that ask the store themselves
-		if err := s.store.Decide(checks, false); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.store.Decide(checks, false))
 	}
-	if err := s.limiter.Conclude(one, false, nil, &early); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.limiter.Conclude(one, false, nil, &early))
 	late.Reserved = true // left from an earlier request
-	if err := s.limiter.Conclude(two, false, nil, &late); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.limiter.Conclude(two, false, nil, &late))
 	s.wants("the early one", early, core.Delay, 0, 10*inSeconds)
 	s.wants("the late one", late, core.Reject, 20*inSeconds, 0)
 	if late.Reported != 1 || late.Reserved || two[1].Decision.Allowed || two[1].Decision.RetryAfter != 20*inSeconds || two[1].Decision.Delay != 0 {
@@ -377,13 +362,9 @@ func TestFinishChargesByTheStatus(t *testing.T) {
 		if v.Outcome != core.Allow || !v.Reserved || len(reservations) != 2 {
 			t.Fatalf("request %d: %+v with the reservations %+v", i+1, v, reservations)
 		}
-		if err := s.limiter.Finish(reservations, c.status); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.limiter.Finish(reservations, c.status))
 		checks := []core.Check{{Rule: count, Key: "alice"}, {Rule: places, Key: "alice"}}
-		if err := s.store.Decide(checks, true); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.store.Decide(checks, true))
 		if d := checks[0].Decision; 3-d.Remaining != c.charged {
 			t.Errorf("after a %d: %+v; want %d charged", c.status, d, c.charged)
 		}
@@ -407,9 +388,7 @@ func TestARequestThatHasWaitedIsFinishedLikeOthers(t *testing.T) {
 	s.wants("the second", v, core.Delay, 0, 10*inSeconds)
 	s.now += 10 * inSeconds
 	s.limiter.Depart(reservations)
-	if err := s.limiter.Finish(reservations, 401); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.limiter.Finish(reservations, 401))
 	checks := []core.Check{{Rule: count, Key: "alice"}, {Rule: slow, Key: "alice", Cost: 1}}
 	if err := s.store.Decide(checks, true); err != nil || checks[0].Decision.Remaining != 2 || checks[1].Decision.Delay != 10*inSeconds {
 		t.Errorf("%v, %+v", err, checks)
@@ -433,14 +412,10 @@ func TestKeysAreBlockedAndUnblockedThroughTheLimiter(t *testing.T) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 		}
-		if err := s.limiter.Block(r, "alice", 366*24*3600*inSeconds); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.limiter.Block(r, "alice", 366*24*3600*inSeconds))
 		v, _ := s.ask("alice", r)
 		s.wants("a blocked key", v, core.Reject, 366*24*3600*inSeconds, 0)
-		if err := s.limiter.Unblock(r, "alice"); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.limiter.Unblock(r, "alice"))
 		v, _ = s.ask("alice", r)
 		s.wants("an unblocked key", v, core.Allow, 0, 0)
 	}
@@ -515,12 +490,8 @@ func TestReservationsMadeWithoutTheStoreEndInMemory(t *testing.T) {
 	if err := f.limiter.Finish(core.AppendReservations(nil, checks), 401); err != nil || store.settled != 2 {
 		t.Fatalf("%v, the store has settled %d", err, store.settled)
 	}
-	if err := f.limiter.Finish(all[0], 401); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.limiter.Finish(all[1], 200); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.limiter.Finish(all[0], 401))
+	must.Succeed(t, f.limiter.Finish(all[1], 200))
 	if store.settled != 2 {
 		t.Errorf("the store has settled %d; want what was reserved in it", store.settled)
 	}
@@ -543,17 +514,13 @@ func TestWhatMemoryTakesOverIsNotReservedForGood(t *testing.T) {
 		if v.Outcome != core.Allow || checks[0].Decision.Remaining != 0 {
 			t.Fatalf("request %d, 4 of 5 being used: %+v, %+v", i+1, v, checks[0].Decision)
 		}
-		if err := f.limiter.Finish(core.AppendReservations(nil, checks), 200); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.limiter.Finish(core.AppendReservations(nil, checks), 200))
 		// Memory takes over no requests in flight: those that the store counts end in the store.
 		checks, v = f.ask("places", 1, false, places)
 		if v.Outcome != core.Allow || checks[0].Decision.Remaining != 2 {
 			t.Fatalf("request %d: %+v, %+v", i+1, v, checks[0].Decision)
 		}
-		if err := f.limiter.Finish(core.AppendReservations(nil, checks), 200); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.limiter.Finish(core.AppendReservations(nil, checks), 200))
 	}
 	f.now += 2 * 3600 * inSeconds
 	f.local.Sweep()
@@ -565,9 +532,7 @@ func TestWhatMemoryTakesOverIsNotReservedForGood(t *testing.T) {
 func mustConcurrency(t *testing.T, n int64) *rate.Limit {
 	t.Helper()
 	l, err := rate.NewConcurrency(n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return l
 }
 
@@ -581,9 +546,7 @@ func TestPenaltiesApplyWithoutTheStoreToo(t *testing.T) {
 		t.Errorf("a blocked key: %+v", v)
 	}
 	f.store.failure = nil
-	if err := f.limiter.Block(r, "other", 60*inSeconds); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.limiter.Block(r, "other", 60*inSeconds))
 	f.store.failure = errors.New("down")
 	if _, v := f.ask("other", 1, false, r); v.Outcome != core.Reject || v.RetryAfter != 60*inSeconds {
 		t.Errorf("a key that was blocked before the store failed: %+v", v)
@@ -602,9 +565,7 @@ func TestARuleWithAnOverflowPolicyHasNoFastPath(t *testing.T) {
 	} {
 		c.Name = "r" + strconv.Itoa(i)
 		r := mustRule(t, c)
-		if err := m.Open(r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, m.Open(r))
 		if NewFastPath(m, r) != nil {
 			t.Errorf("%+v has one", c)
 		}

@@ -14,24 +14,19 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // slotRule returns a rule of a limit, opened in a memory with a clock that the test steps.
 func slotRule(t *testing.T, limit rate.LimitConfig) (*memory.Store, *core.Rule, *int64) {
 	t.Helper()
 	l, err := rate.NewLimit(limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r, err := core.NewRule(core.RuleConfig{Name: "slots", Limit: l})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	now := int64(1_800_000_000_000_000)
 	m := memory.New(memory.Config{Clock: func() int64 { return now }})
-	if err := m.Open(r); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, m.Open(r))
 	return m, r, &now
 }
 
@@ -183,9 +178,7 @@ func TestSlotsThatAreOverAreIgnored(t *testing.T) {
 		if keys := m.Keys(r); keys != 0 {
 			t.Errorf("%s: a slot that is over makes %d keys", r.Limit, keys)
 		}
-		if err := m.Block(r, "a", 1_000_000); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, m.Block(r, "a", 1_000_000))
 		m.ChargeSlot(r, "a", rate.SlotOf(r.Limit, *now, 1), 5)
 		if d := decideOnce(m, r, 1, true); d.Allowed {
 			t.Errorf("%s: units from others have ended a block", r.Limit)
@@ -220,9 +213,7 @@ func TestUnitsBesideAreNotCharged(t *testing.T) {
 		m, r, _ := slotRule(t, slotConfig(algorithm))
 		decide := func(cost, beside int64, peek bool) rate.Decision {
 			checks := []core.Check{{Rule: r, Key: "a", Cost: cost}}
-			if err := m.DecideBeside(checks, []int64{beside}, peek); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, m.DecideBeside(checks, []int64{beside}, peek))
 			return checks[0].Decision
 		}
 		if d := decide(3, 4, false); !d.Allowed || d.Remaining != 3 {

@@ -4,14 +4,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // A node with a steady demand leases, grows its leases, and gives back what it does not need.
 func TestALeaseFollowsTheDemand(t *testing.T) {
 	limit, err := NewLimit(LimitConfig{Requests: 10000, Period: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	terms, err := LeaseTermsOf(limit)
 	if err != nil || terms.Length != 1000000 || terms.Pace != 100000 || terms.Longest != 500000 || terms.Few != 250 {
 		t.Fatalf("%+v, %v", terms, err)
@@ -54,13 +54,9 @@ func TestALeaseFollowsTheDemand(t *testing.T) {
 // Nothing is spent after the end of a lease, by whichever clock has gone further.
 func TestALeaseEndsByEitherClock(t *testing.T) {
 	limit, err := NewLimit(LimitConfig{Requests: 10000, Period: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	terms, err := LeaseTermsOf(limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, c := range []struct {
 		mono, wall int64
 		spends     bool
@@ -84,13 +80,9 @@ func TestALeaseEndsByEitherClock(t *testing.T) {
 func newLease(t *testing.T) (Lease, LeaseTerms, *Limit) {
 	t.Helper()
 	limit, err := NewLimit(LimitConfig{Requests: 100, Period: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	terms, err := LeaseTermsOf(limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	l := NewLease(0)
 	l.rate = 1
 	l.Came = 10

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // sizes are how many there are, and of how many of those requests come: as many look-ups that are all of the same ten stay in the
@@ -23,9 +25,7 @@ func BenchmarkLookup(b *testing.B) {
 			b.Fatal(problems)
 		}
 		s, err := NewSet([]*File{f}, "")
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, err)
 		entries := make([][]Entry, size.asked)
 		for i := range entries {
 			entries[i] = []Entry{{"tenant", strconv.Itoa(i * (many / size.asked))}, {"user", "alice"}}
@@ -63,9 +63,7 @@ func BenchmarkCovering(b *testing.B) {
 				b.Fatal(problems)
 			}
 			s, err := NewSet([]*File{f}, "")
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, err)
 			requests := make([]*http.Request, size.asked)
 			for i := range requests {
 				requests[i] = &http.Request{Method: "GET", Host: "example.com", URL: &url.URL{Path: "/"}, Header: http.Header{"Accept": {"*/*"}, "User-Agent": {"x"}}}

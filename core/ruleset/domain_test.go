@@ -9,6 +9,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/words"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // interpreted is whether Yaegi runs the tests: compiled_test.go, which it leaves out, says no.
@@ -18,18 +19,14 @@ func setOf(t *testing.T, text string) *Set {
 	t.Helper()
 	f := accepted(t, text)
 	s, err := NewSet([]*File{f}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s
 }
 
 func domainOf(t *testing.T, text string) *Domain {
 	t.Helper()
 	d, err := setOf(t, text).Domain("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return d
 }
 
@@ -282,9 +279,7 @@ func TestDescriptorsRejectAsTheySay(t *testing.T) {
 	store := memory.New(memory.Config{Clock: func() int64 { return 1_700_000_000_000_000 }})
 	limiter := core.NewLimiter(store)
 	for _, r := range d.Rules() {
-		if err := limiter.Open(r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, limiter.Open(r))
 	}
 	var l Lookup
 	for _, c := range []struct {
@@ -310,23 +305,17 @@ func TestDomainsAreFoundByName(t *testing.T) {
 	one := accepted(t, `{"domain": "messaging"}`)
 	two := accepted(t, `{"domain": "auth"}`)
 	none, err := NewSet(nil, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err = none.Domain(""); err == nil || err.Error() != "the rule files have no domain with descriptors" {
 		t.Error(err)
 	}
 	single, err := NewSet([]*File{two}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if d, err := single.Domain(""); err != nil || d.name != "auth" {
 		t.Error(err)
 	}
 	s, err := NewSet([]*File{one, two}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if d, err := s.Domain("auth"); err != nil || d.name != "auth" {
 		t.Error(err)
 	}
@@ -347,9 +336,7 @@ func TestADomainKnowsTheKeysThatItsDescriptorsHave(t *testing.T) {
 		{"key": "a", "value": "y*", "descriptors": [{"key": "c", "value": "z", "rate_limit": {"unlimited": true}}]}
 	]}`)
 	s, err := NewSet([]*File{f}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for keys, want := range map[string]bool{"a": true, "a b": true, "a c": true, "b": false, "a a": false, "a b c": false, "A": false} {
 		if got := s.Domains[0].Knows(strings.Fields(keys)); got != want {
 			t.Errorf("%s: %v", keys, got)

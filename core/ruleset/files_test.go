@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // folder is a folder with files, for a test.
@@ -17,9 +19,7 @@ type folder struct {
 func newFolder(t *testing.T, files ...string) *folder {
 	t.Helper()
 	path, err := os.MkdirTemp("", "weir")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	f := &folder{t: t, path: path}
 	t.Cleanup(f.remove)
 	for _, name := range files {
@@ -35,17 +35,13 @@ func (f *folder) in(name string) string { return filepath.Join(f.path, name) }
 
 func (f *folder) write(name, text string) {
 	f.t.Helper()
-	if err := os.MkdirAll(filepath.Dir(f.in(name)), 0o700); err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, os.MkdirAll(filepath.Dir(f.in(name)), 0o700))
 	f.must(os.WriteFile(f.in(name), []byte(text), 0o600))
 }
 
 func (f *folder) must(err error) {
 	f.t.Helper()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, err)
 }
 
 // patterns returns patterns as ones of files in the folder.

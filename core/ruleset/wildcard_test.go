@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // matches is the oracle of the tests: whether a value is what a wildcard says, byte by byte, in every way that there is.
@@ -245,9 +246,7 @@ func TestTheQuickWayKnowsWildcardsAndFieldsWithoutEffect(t *testing.T) {
 func TestValuesThatNoRequestHas(t *testing.T) {
 	of := func(kind string) func(string) (string, error) {
 		source, err := match.ParseSource(kind)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return func(value string) (string, error) { return source.Spell(value) }
 	}
 	form := func(kind string) string {
@@ -310,9 +309,7 @@ func TestAWildcardThatARequestMeetsIsNeverWarnedOf(t *testing.T) {
 	var sources []match.Source
 	for _, text := range []string{"host", "header:Host", "method", "path", "header:X-A", "query:q"} {
 		source, err := match.ParseSource(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		sources = append(sources, source)
 	}
 	hosts := []string{"2001:db8:1:2:3:4:5:1", "::1", "::ffff:192.0.2.1", "192.0.2.1", "fe80::A:b"}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // What tests of rules with an overflow policy share. They compare all of a decision but ResetAfter: nobody knows for how long
@@ -73,23 +74,17 @@ func (s *scene) settle(reservations []core.Reservation, keep bool) {
 	for i := range reservations {
 		reservations[i].Keep = keep
 	}
-	if err := s.store.Settle(reservations); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, s.store.Settle(reservations))
 }
 
 func (s *scene) block(r *core.Rule, key string, duration int64) {
 	s.t.Helper()
-	if err := s.store.Block(r, key, duration); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, s.store.Block(r, key, duration))
 }
 
 func (s *scene) reset(r *core.Rule, key string) {
 	s.t.Helper()
-	if err := core.NewLimiter(s.store).Reset(r, key); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, core.NewLimiter(s.store).Reset(r, key))
 }
 
 // accompany opens a rule that rejects, under which requests may come together with a rule that delays.
@@ -104,9 +99,7 @@ func (s *scene) accompany(c core.RuleConfig) *core.Rule {
 func statuses(t *testing.T, words ...string) *core.Statuses {
 	t.Helper()
 	list, err := core.ParseStatuses(words)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return list
 }
 

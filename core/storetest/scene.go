@@ -5,6 +5,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // each plays scenes with each of some variants, in a subtest. Each scene begins at start, on a store of its own. A shared store
@@ -58,25 +59,19 @@ func (s *scene) rule(c core.RuleConfig) *core.Rule {
 		c.KeySpec = "client_ip"
 	}
 	r, err := core.NewRule(c)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	return r
 }
 
 func (s *scene) opened(r *core.Rule) *core.Rule {
 	s.t.Helper()
-	if err := core.NewLimiter(s.store).Open(r); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, core.NewLimiter(s.store).Open(r))
 	return r
 }
 
 func (s *scene) decide(checks []core.Check, peek bool) {
 	s.t.Helper()
-	if err := s.store.Decide(checks, peek); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, s.store.Decide(checks, peek))
 }
 
 // request decides on a request under the rules of all checks.

@@ -12,6 +12,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // VectorDir returns the directory of the vectors: testdata/vectors of the module, or of the nearest directory above the working
@@ -37,18 +38,14 @@ func VectorDir() (string, error) {
 // testVectors plays every file of testdata/vectors. The README.md there describes the format.
 func testVectors(t *testing.T, newStore NewStore) {
 	dir, err := VectorDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%s: no vectors (%v)", dir, err)
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		name := filepath.Base(file)
 		var v *vector
 		for i, line := range strings.Split(string(text), "\n") {

@@ -14,15 +14,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 const module = "github.com/proxyweir/weir"
 
 func TestACaddyThatXcaddyBuildsLimitsTheReadmesSiteAndTheExample(t *testing.T) {
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	readme, example := read(t, root, "README.md"), read(t, root, "Caddyfile.example")
 	command := regexp.MustCompile(`(?m)^(xcaddy build --with .* --replace .*)$`).FindStringSubmatch(readme)
 	site := regexp.MustCompile("(?s)<!-- session: Caddyfile -->\n```caddyfile\n(.*?)```").FindStringSubmatch(readme)
@@ -44,9 +44,7 @@ func TestACaddyThatXcaddyBuildsLimitsTheReadmesSiteAndTheExample(t *testing.T) {
 func read(t *testing.T, elements ...string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(elements...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(data)
 }
 
@@ -67,9 +65,7 @@ func build(t *testing.T, root string, args []string) string {
 	folder := t.TempDir()
 	xcaddy := filepath.Join(folder, "xcaddy")
 	run(t, exec.Command("go", "build", "-o", xcaddy, "github.com/caddyserver/xcaddy/cmd/xcaddy"))
-	if err := os.Symlink(root, filepath.Join(folder, "weir")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(root, filepath.Join(folder, "weir")))
 	version := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "github.com/caddyserver/caddy/v2")
 	version.Dir = root
 	caddy := exec.Command(xcaddy, append([]string{"build", strings.TrimSpace(run(t, version))}, args[2:]...)...)
@@ -89,9 +85,7 @@ func build(t *testing.T, root string, args []string) string {
 func limits(t *testing.T, path, config, address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	free := listener.Addr().String()
 	_ = listener.Close()
 	_, port, _ := net.SplitHostPort(free)
@@ -100,17 +94,13 @@ func limits(t *testing.T, path, config, address string) {
 	}
 	folder := t.TempDir()
 	config = strings.Replace(config, address+" {", strings.Replace(address, "8080", port, 1)+" {", 1)
-	if err = os.WriteFile(filepath.Join(folder, "Caddyfile"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(folder, "Caddyfile"), []byte(config), 0o600))
 	caddy := exec.Command(path, "run")
 	caddy.Dir = folder
 	caddy.Env = append(os.Environ(), "XDG_DATA_HOME="+folder, "XDG_CONFIG_HOME="+folder)
 	var log strings.Builder
 	caddy.Stdout, caddy.Stderr = &log, &log
-	if err = caddy.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, caddy.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- caddy.Wait() }()
 	defer func() {
@@ -150,9 +140,7 @@ func limits(t *testing.T, path, config, address string) {
 func status(t *testing.T, url string) int {
 	t.Helper()
 	answer, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer answer.Body.Close()
 	if _, err = io.Copy(io.Discard, answer.Body); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 
 	_ "github.com/proxyweir/weir/caddy"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // Days and hours, since windows of minutes might end between a request to one server and the same to the other. Names end in a number for each
@@ -34,13 +35,9 @@ func TestItAnswersAsCaddyDoes(t *testing.T) {
 	site := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "Hello.") })
 	for i, address := range []string{"", redistest.Start(t).Addr()} {
 		file := filepath.Join(t.TempDir(), "limits.yaml")
-		if err := os.WriteFile(file, []byte(strings.ReplaceAll(rules, "-N,", fmt.Sprintf("-%d,", i))), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file, []byte(strings.ReplaceAll(rules, "-N,", fmt.Sprintf("-%d,", i))), 0o600))
 		limited, err := NewLimiter(site, file, address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		server := httptest.NewServer(limited)
 		beside := startCaddy(t, file)
 		statuses := map[string]int{}
@@ -64,9 +61,7 @@ func TestItAnswersAsCaddyDoes(t *testing.T) {
 
 func TestAFaultyFileIsRefusedWithItsPlaces(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "limits.yaml")
-	if err := os.WriteFile(file, []byte("rules:\n  - name: a\n    limit: 5/0s\n  - name: b\n    limits: 5/1s\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, []byte("rules:\n  - name: a\n    limit: 5/0s\n  - name: b\n    limits: 5/1s\n"), 0o600))
 	_, err := NewLimiter(http.NotFoundHandler(), file, "")
 	if err == nil || !strings.Contains(err.Error(), "limits.yaml:3:") || !strings.Contains(err.Error(), "limits.yaml:5:") {
 		t.Errorf("the error is %v", err)
@@ -76,13 +71,9 @@ func TestAFaultyFileIsRefusedWithItsPlaces(t *testing.T) {
 // The manual's page shows what curl shows, and names what the program uses.
 func TestThePageIsAsItIs(t *testing.T) {
 	page, err := os.ReadFile("../../docs/go.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	program, err := os.ReadFile("main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, table, _ := strings.Cut(string(page), "## What it uses")
 	for _, name := range regexp.MustCompile("`((?:[a-z]+\\.)?[A-Z]\\w+)`").FindAllStringSubmatch(table, -1) {
 		if !strings.Contains(string(program), name[1]) {
@@ -90,9 +81,7 @@ func TestThePageIsAsItIs(t *testing.T) {
 		}
 	}
 	limited, err := NewLimiter(http.NotFoundHandler(), "../rules/limits.yaml", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	played := 0
 	for _, found := range regexp.MustCompile(`(?m)^\$ curl -si (-X POST )?http://127.0.0.1:8080(\S+) .*\nHTTP/1.1 200 OK\n([^$`+"`"+`]*)`).FindAllStringSubmatch(string(page), -1) {
 		played++
@@ -117,16 +106,12 @@ var times = regexp.MustCompile(`\d{4,}`)
 // startCaddy starts Caddy with a rule file, and returns its URL.
 func startCaddy(t *testing.T, file string) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	address := listener.Addr().String()
 	listener.Close()
 	config := fmt.Sprintf(`{"admin": {"disabled": true}, "logging": {"logs": {"default": {"level": "ERROR"}}}, "apps": {"http": {"servers": {"s": {"listen": [%q],
 		"automatic_https": {"disable": true}, "routes": [{"handle": [{"handler": "rate_limit", "rules_files": [%q]}, {"handler": "static_response", "body": "Hello."}]}]}}}}}`, address, file)
-	if err := caddy.Load([]byte(config), true); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, caddy.Load([]byte(config), true))
 	t.Cleanup(func() { _ = caddy.Stop() })
 	return "http://" + address
 }
@@ -135,22 +120,16 @@ func startCaddy(t *testing.T, file string) string {
 func ask(t *testing.T, server, line string) string {
 	parts := strings.Fields(line)
 	r, err := http.NewRequest(parts[0], server+parts[1], http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, field := range parts[2:] {
 		name, value, _ := strings.Cut(field, "=")
 		r.Header.Set(name, value)
 	}
 	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, name := range []string{"Date", "Server", "Content-Type"} {
 		if name != "Content-Type" || response.StatusCode == http.StatusOK { // net/http guesses it
 			response.Header.Del(name)

@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/proxyweir/weir/experiment/arms"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // The tests of package arms are here: a test program has all of Caddy, and takes seconds to link.
@@ -48,9 +49,7 @@ func fill(t *testing.T, arm caddyhttp.MiddlewareHandler, n int) int {
 
 func TestTheCapLetsItsNumberBeUnderWay(t *testing.T) {
 	c := new(arms.Cap)
-	if err := c.UnmarshalCaddyfile(caddyfile.NewTestDispenser("cap 48")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.UnmarshalCaddyfile(caddyfile.NewTestDispenser("cap 48")))
 	for range 2 {
 		if got := fill(t, c, 60); got != 48 {
 			t.Errorf("%d of 60 were under way, want 48", got)
@@ -63,14 +62,10 @@ func TestTheCapLetsItsNumberBeUnderWay(t *testing.T) {
 
 func TestFailsafeBeginsWithItsLimit(t *testing.T) {
 	f := new(arms.Failsafe)
-	if err := f.UnmarshalCaddyfile(caddyfile.NewTestDispenser("failsafe 8 128 20")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.UnmarshalCaddyfile(caddyfile.NewTestDispenser("failsafe 8 128 20")))
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
 	defer cancel()
-	if err := f.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.Provision(ctx))
 	for range 2 {
 		if got := fill(t, f, 40); got != 20 {
 			t.Errorf("%d of 40 were under way, want 20", got)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/proxyweir/weir/experiment/progress"
 	"github.com/proxyweir/weir/experiment/simulation"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestMain(m *testing.M) {
@@ -36,14 +37,10 @@ func TestWithRealParts(t *testing.T) {
 			c := cell{Scenario: "abuse", Sigma: 1, Pair: 1, Arm: arm}
 			o := settings{calm: 1, length: 1}
 			found, seconds, err := play(t.Context(), c, o, newTogether(1))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			p, _ := scenarioOf(c.Scenario)
 			s, err := p.cut(c.Pair, c.Sigma, o.calm, o.length)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			legitimate := 0
 			for _, q := range requestsOf(s, c.Pair, 1) {
 				if q.legitimate && q.counted {
@@ -75,9 +72,7 @@ func TestEveryArmIsAConfiguration(t *testing.T) {
 	names := []string{"failsafe 128", "failsafe queue", "failsafe fair"}
 	for _, matrix := range []string{"full", "small", "guard"} {
 		cells, err := cellsOf(matrix, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, c := range cells {
 			if !slices.Contains(names, c.Arm) {
 				names = append(names, c.Arm)
@@ -86,9 +81,7 @@ func TestEveryArmIsAConfiguration(t *testing.T) {
 	}
 	for _, name := range names {
 		a, err := armOf(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, algorithm := range algorithms {
 			p := &plan{arm: a, limits: a.limits(s), algorithm: algorithm, service: "127.0.0.1:1", redis: "127.0.0.1:2"}
 			if a.adviser != "" {
@@ -100,9 +93,7 @@ func TestEveryArmIsAConfiguration(t *testing.T) {
 				t.Fatalf("%s: %v, %v:\n%s", name, err, warnings, text)
 			}
 			var config caddy.Config
-			if err := json.Unmarshal(adapted, &config); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, json.Unmarshal(adapted, &config))
 			if err := caddy.Validate(&config); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -131,9 +122,7 @@ func TestEachClientHasAnAddressOfItsOwn(t *testing.T) {
 	addresses := map[string]int{}
 	for range 600 {
 		host, _, err := net.SplitHostPort(<-seen)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		addresses[host]++
 	}
 	if len(addresses) != 300 || addresses["127.1.0.1"] != 2 || addresses["127.1.1.50"] != 2 {
@@ -219,9 +208,7 @@ func TestATraceIsTheSameForAllArms(t *testing.T) {
 	for _, p := range scenarios {
 		trace := func(pair uint64) (*simulation.Situation, []request) {
 			s, err := p.cut(pair, 1, 15, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			return s, requestsOf(s, pair, 3)
 		}
 		s, a := trace(3)
@@ -260,9 +247,7 @@ func TestATraceIsTheSameForAllArms(t *testing.T) {
 func TestThePlaceOfACellIsItsOwn(t *testing.T) {
 	for _, matrix := range []string{"full", "small", "guard"} {
 		cells, err := cellsOf(matrix, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		seen := map[string]cell{}
 		for _, c := range cells {
 			if other, has := seen[c.file("data")]; has {
@@ -340,9 +325,7 @@ func TestAHistoryHasDaysUpToNow(t *testing.T) {
 
 func TestASlowLineAnswersLater(t *testing.T) {
 	listener, err := listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer listener.Close()
 	go func() {
 		c, err := listener.Accept()
@@ -351,15 +334,11 @@ func TestASlowLineAnswersLater(t *testing.T) {
 		}
 	}()
 	line, err := newSlowLine(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer line.stop()
 	line.slow.Store(true)
 	c, err := net.Dial("tcp", line.address())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer c.Close()
 	begun, answer := time.Now(), make([]byte, 4)
 	if _, err := c.Write([]byte("ping")); err != nil {
@@ -382,9 +361,7 @@ func TestAnInterruptEndsACell(t *testing.T) {
 // TestACellThatFailsIsRepeatedAndStopsNoOther.
 func TestACellThatFailsIsRepeatedAndStopsNoOther(t *testing.T) {
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer log.Close()
 	good, bad := cell{Scenario: "steady", Arm: "none", Pair: 1}, cell{Scenario: "luck", Arm: "none", Pair: 1}
 	r := runner{settings: settings{calm: 0.5, length: 0.5}, out: t.TempDir(), tries: 2, bar: progress.New(log, 2)}

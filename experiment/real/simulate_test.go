@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // A cell is played again with the limits that were in force in it: with those that it began with this is what static limits come to, and lower ones in
@@ -13,19 +15,13 @@ import (
 func TestACellIsFollowed(t *testing.T) {
 	c := cell{Scenario: "bursts", Algorithm: "fixed_window", Arm: "study", Pair: 1}
 	p, err := scenarioOf(c.Scenario)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s, err := p.cut(1, 0, 15, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	static := c
 	static.Arm = "static"
 	want, _, _, err := static.simulated(s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	found := func(limit func(second int) (client, all float64)) float64 {
 		t.Helper()
 		folder := t.TempDir()
@@ -34,17 +30,11 @@ func TestACellIsFollowed(t *testing.T) {
 			client, all := limit(n)
 			seconds = append(seconds, second{Second: n, Seen: map[string]any{"limit_of_client": client, "limit_of_all": all}})
 		}
-		if err := write(c.file(folder), &record{cell: c, Calm: 15, Event: 75}, seconds); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, write(c.file(folder), &record{cell: c, Calm: 15, Event: 75}, seconds))
 		out := filepath.Join(folder, "simulated.csv")
-		if err := simulate(folder, out); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, simulate(folder, out))
 		text, err := os.ReadFile(out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var good float64
 		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 		if len(lines) != 2 || lines[0] != "scenario,algorithm,arm,pair,good,spread,followed" {

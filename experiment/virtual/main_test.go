@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/experiment/simulation"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // committed is the data of the full run.
@@ -18,14 +19,10 @@ const committed = "../data/virtual.csv.gz"
 // be made anew: remove the file, and run make experiment FULL=1.
 func TestTheCommittedDataAreWhatTheSimulationFinds(t *testing.T) {
 	file, err := os.Open(committed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer file.Close()
 	text, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	known := map[string]bool{}
 	lines := bufio.NewScanner(text)
 	for lines.Scan() {
@@ -39,9 +36,7 @@ func TestTheCommittedDataAreWhatTheSimulationFinds(t *testing.T) {
 			continue
 		}
 		o, err := c.Play(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if line := lineOf(c, o); !known[line] {
 			t.Errorf("not in the data: %s", line)
 		}
@@ -61,25 +56,17 @@ func TestWhatWasPlayedIsKept(t *testing.T) {
 		first:  lineOf(simulation.Cell{Situation: "store out, open", Policy: "none", Seed: 1}, simulation.Outcome{Good: 12.5}) + "\n",
 		second: lineOf(simulation.Cell{Situation: "steady", Policy: "none", Seed: 1}, simulation.Outcome{Good: 99}) + "\n",
 	}
-	if err := os.WriteFile(partial, []byte(lines[second]+end+lines[first]+end+"\"steady\",tuned"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(partial, []byte(lines[second]+end+lines[first]+end+"\"steady\",tuned"), 0o600))
 	known, err := read(partial)
 	if err != nil || len(known) != 2 || known[first] != lines[first] || known[second] != lines[second] {
 		t.Fatalf("%v, %v", known, err)
 	}
-	if err := write(out, []batch{first, second}, known); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, write(out, []batch{first, second}, known))
 	file, err := os.Open(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer file.Close()
 	text, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var got strings.Builder
 	if _, err := bufio.NewReader(text).WriteTo(&got); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // handled is two nodes with a rule without an overflow policy. Their user has just the permissions that docs/redis.md lists for such rules.
@@ -29,9 +30,7 @@ func newHandled(t *testing.T, server *redistest.Server, prefix string, l rate.Li
 	h.clock.Set(time.Date(2026, 3, 2, 12, 0, 20, 0, time.UTC).UnixMicro())
 	h.clock.Follow(server.SetTime)
 	limit, err := rate.NewLimit(l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for i := range h.nodes {
 		// The first is a Traefik, whose client alone has the fast path.
 		c := redis.Config{Prefix: prefix, Clock: h.clock.Now, WallClock: h.clock.Now, PlainKeys: true, Lines: i == 0}
@@ -39,9 +38,7 @@ func newHandled(t *testing.T, server *redistest.Server, prefix string, l rate.Li
 		if h.rules[i], err = core.NewRule(core.RuleConfig{Name: "r", Limit: limit}); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.nodes[i].Open(h.rules[i]); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, h.nodes[i].Open(h.rules[i]))
 	}
 	return h
 }
@@ -50,9 +47,7 @@ func newHandled(t *testing.T, server *redistest.Server, prefix string, l rate.Li
 func (h *handled) take(node int, want bool, retry time.Duration) {
 	h.t.Helper()
 	checks := []core.Check{{Rule: h.rules[node], Key: "alice", Cost: 1}}
-	if err := h.nodes[node].Decide(checks, false); err != nil {
-		h.t.Fatal(err)
-	}
+	must.Succeed(h.t, h.nodes[node].Decide(checks, false))
 	if d := checks[0].Decision; d.Allowed != want || d.RetryAfter != retry.Microseconds() {
 		h.t.Fatalf("node %d: %+v; want %v, and a retry after %v", node, d, want, retry)
 	}
@@ -60,9 +55,7 @@ func (h *handled) take(node int, want bool, retry time.Duration) {
 
 func (h *handled) block(node int, span time.Duration) {
 	h.t.Helper()
-	if err := h.nodes[node].Block(h.rules[node], "alice", span.Microseconds()); err != nil {
-		h.t.Fatal(err)
-	}
+	must.Succeed(h.t, h.nodes[node].Block(h.rules[node], "alice", span.Microseconds()))
 }
 
 // Blocks, unblocks and resets by hand take effect on all nodes at once, except that a node remembers rejections for ten seconds at most.
@@ -88,9 +81,7 @@ func TestBlocksByHandTakeEffectOnAllNodes(t *testing.T) {
 		h.take(1, true, 0)
 		h.block(0, time.Minute)
 		h.take(0, false, time.Minute)
-		if err := h.nodes[0].Reset(h.rules[0], "alice"); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, h.nodes[0].Reset(h.rules[0], "alice"))
 		h.take(0, true, 0)
 		h.block(0, time.Minute)
 		h.clock.Add(time.Minute.Microseconds())
@@ -132,9 +123,7 @@ func TestTheFastPathRejectsABlockedKey(t *testing.T) {
 	}
 	// The key is not known at first, nor is the connection there.
 	until(t, "a request passes by the fast path", func() bool { serve(); return passed == 1 })
-	if err := h.nodes[1].Block(h.rules[1], "192.0.2.1", time.Minute.Microseconds()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, h.nodes[1].Block(h.rules[1], "192.0.2.1", time.Minute.Microseconds()))
 	until(t, "a request is decided by it", func() bool { serve(); return rest.decision.RetryAfter != 0 || passed > 1 })
 	if d := rest.decision; passed != 1 || d.Allowed || d.RetryAfter != time.Minute.Microseconds() || d.Remaining != 0 {
 		t.Errorf("%d passed; the decision is %+v", passed, d)

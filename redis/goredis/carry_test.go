@@ -11,18 +11,15 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // limitsOf opens limits with one rule.
 func limitsOf(t *testing.T, l *core.Limiter, c core.RuleConfig) *core.Limits {
 	t.Helper()
 	limits, err := core.NewLimits(c, core.MoreLimits{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Open(limits.Own()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, l.Open(limits.Own()))
 	return limits
 }
 
@@ -44,22 +41,16 @@ func TestBlockedKeysAreFoundAmongOthers(t *testing.T) {
 				server.MustDo(t, "SET", "other{"+strconv.Itoa(i)+"}:x", "12345678901234")
 			}
 			for i := range 50 {
-				if err := limiter.Block(limits.Own(), "client "+strconv.Itoa(i), 3600_000_000); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, limiter.Block(limits.Own(), "client "+strconv.Itoa(i), 3600_000_000))
 			}
 			config.Limit = rule(t, "x", rate.SlidingWindowLog, 5).Limit
 			next := limitsOf(t, limiter, config)
-			if err := limiter.SwitchTo(limits, next); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, limiter.SwitchTo(limits, next))
 			within(t, "all keys are blocked", func() bool {
 				blocked := 0
 				for i := range 50 {
 					checks := []core.Check{{Rule: next.Own(), Key: "client " + strconv.Itoa(i), Cost: 1}}
-					if err := store.Decide(checks, true); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, store.Decide(checks, true))
 					if !checks[0].Decision.Allowed {
 						blocked++
 					}
@@ -82,16 +73,10 @@ func TestAPenaltyIsCarriedIntoAnAccountThatWouldExpireEarlier(t *testing.T) {
 		config := rule(t, "x", a, 1)
 		config.OverflowPolicy = core.OverflowPolicy{Penalties: []time.Duration{penalty}}
 		r, err := core.NewRule(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := store.Open(r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
+		must.Succeed(t, store.Open(r))
 		for range 2 {
-			if err := store.Decide([]core.Check{{Rule: r, Key: "mallory", Cost: 1}}, false); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, store.Decide([]core.Check{{Rule: r, Key: "mallory", Cost: 1}}, false))
 		}
 		return r
 	}
@@ -133,18 +118,14 @@ func TestWithoutScanTheFormerLimitHoldsAndTheStoreSaysSo(t *testing.T) {
 	ask := func() bool {
 		checks := []core.Check{{Rule: limits.Of("", "alice"), Key: "alice", Cost: 1, Limits: limits}}
 		var v core.Verdict
-		if err := limiter.Decide(checks, false, &v); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, limiter.Decide(checks, false, &v))
 		return v.Outcome == core.Allow
 	}
 	if !ask() || ask() {
 		t.Fatal("the first limit is not 1")
 	}
 	config.Limit = rule(t, "x", rate.FixedWindow, 5).Limit
-	if err := limiter.SwitchTo(limits, limitsOf(t, limiter, config)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, limiter.SwitchTo(limits, limitsOf(t, limiter, config)))
 	if ask() {
 		t.Error("a client has gained by the switch")
 	}
@@ -152,19 +133,13 @@ func TestWithoutScanTheFormerLimitHoldsAndTheStoreSaysSo(t *testing.T) {
 		t.Errorf("the store says %q", text)
 	}
 	server.MustDo(t, append([]string{"ACL", "SETUSER", user}, strings.Fields(aclSwitch)...)...)
-	if err := limiter.Block(limits.InForce().Own(), "mallory", 3600_000_000); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, limiter.Block(limits.InForce().Own(), "mallory", 3600_000_000))
 	config.Limit = rule(t, "x", rate.SlidingWindowLog, 5).Limit
 	next := limitsOf(t, limiter, config)
-	if err := limiter.SwitchTo(limits, next); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, limiter.SwitchTo(limits, next))
 	within(t, "the block is found", func() bool {
 		checks := []core.Check{{Rule: next.Own(), Key: "mallory", Cost: 1}}
-		if err := store.Decide(checks, true); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, store.Decide(checks, true))
 		return !checks[0].Decision.Allowed
 	})
 	if len(said) > 0 {

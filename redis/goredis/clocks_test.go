@@ -11,6 +11,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // wrongClocks are nodes with one server, and a memory. The memory has the server's clock. Each node has a clock that is wrong by its own
@@ -33,9 +34,7 @@ func newWrongClocks(t *testing.T, remember bool, wrong []time.Duration, limits .
 	t.Helper()
 	server := redistest.Start(t, redistest.WithClock())
 	conn, err := server.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(conn.Close)
 	w := &wrongClocks{t: t, clock: &storetest.Clock{}, recall: remember, conn: conn, wrong: wrong}
 	w.clock.Set(time.Date(2026, 3, 2, 12, 0, 20, 0, time.UTC).UnixMicro())
@@ -71,24 +70,18 @@ func newWrongClocks(t *testing.T, remember bool, wrong []time.Duration, limits .
 func (w *wrongClocks) open(l rate.LimitConfig, name string) {
 	w.t.Helper()
 	limit, err := rate.NewLimit(l)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	if w.rules == nil {
 		w.rules = make([][]*core.Rule, len(w.nodes)+1)
 	}
 	for i := range w.rules {
 		r, err := core.NewRule(core.RuleConfig{Name: name, Limit: limit})
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		must.Succeed(w.t, err)
 		var s core.Store = w.memory
 		if i < len(w.nodes) {
 			s = w.nodes[i]
 		}
-		if err := s.Open(r); err != nil {
-			w.t.Fatal(err)
-		}
+		must.Succeed(w.t, s.Open(r))
 		w.rules[i] = append(w.rules[i], r)
 	}
 }
@@ -106,9 +99,7 @@ func (w *wrongClocks) take(node int, client string, rules ...int) bool {
 	if err := w.nodes[node].Decide(checks, false); err != nil {
 		w.t.Fatalf("at %s, node %d: %v", w.time(), node, err)
 	}
-	if err := w.memory.Decide(wants, false); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, w.memory.Decide(wants, false))
 	w.asked++
 	admitted := true
 	for i := range checks {
@@ -201,9 +192,7 @@ func (w *wrongClocks) across(at time.Time, client string) {
 func calendarLimits(t *testing.T, unit rate.Calendar, zone string) []rate.LimitConfig {
 	t.Helper()
 	location, err := time.LoadLocation(zone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return []rate.LimitConfig{
 		{Requests: 5, Calendar: unit, Location: location},
 		{Requests: 1000, Calendar: unit, Location: location},

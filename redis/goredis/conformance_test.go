@@ -12,6 +12,7 @@ import (
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
 	"github.com/proxyweir/weir/redis/resp"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -48,17 +49,13 @@ func newStore(t testing.TB, c redis.Config, g goredis.Config) *redis.Store {
 		newClient = resp.New
 	}
 	client, err := newClient(g)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c.Client = client
 	if c.Prefix == "" {
 		c.Prefix = "test" + strconv.FormatInt(stores.Add(1), 10) + ":"
 	}
 	s, err := redis.NewStore(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := s.CloseNow(); err != nil { // at once, even if the test has left requests under way
 			t.Error(err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // fake is a server that answers a script with its last argument, a number, once answer allows it.
@@ -35,9 +36,7 @@ type fake struct {
 func newFake(t *testing.T) *fake {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	f := &fake{listener: l}
 	f.changed.L = &f.mu
 	f.wg.Go(func() {
@@ -161,9 +160,7 @@ func until(t *testing.T, what string, f func() bool) {
 func newCaller(t *testing.T, f *fake, connections int, timeout time.Duration) (*conn, func(n int) error) {
 	t.Helper()
 	client, err := New(Config{Addresses: []string{f.listener.Addr().String()}, PoolSize: connections, Timeout: timeout, ReadTimeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	script := &redis.Script{SHA1: strings.Repeat("0", 40)}
 	return client.(*single).conn, func(n int) error {

@@ -18,6 +18,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -201,9 +202,7 @@ func (d *duel) start(t *testing.T, k kind, r *rand.Rand) {
 	d.r = r
 	d.server = redistest.Start(t, redistest.WithClock())
 	conn, err := d.server.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(conn.Close)
 	d.conn = conn
 	d.clock = &storetest.Clock{}
@@ -228,14 +227,10 @@ func newStoreOver(t testing.TB, c redis.Config, g goredis.Config, slots bool) *r
 	}
 	g.Timeout = patience
 	client, err := goredis.New(g)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c.Client = slotted{client}
 	s, err := redis.NewStore(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := s.CloseNow(); err != nil { // at once, even if the test has left requests under way
 			t.Error(err)
@@ -916,9 +911,7 @@ func TestOthersChargesAreNotGivenBack(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn, err := server.Dial()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer conn.Close()
 			clock := &storetest.Clock{}
 			clock.Set(time.Date(2026, 3, 2, 12, 0, 20, 0, time.UTC).UnixMicro())
@@ -927,9 +920,7 @@ func TestOthersChargesAreNotGivenBack(t *testing.T) {
 			b := &between{conn: conn}
 			b.server = redis.NewServer("between", b)
 			denied, err := redis.NewStore(redis.Config{Client: b, Prefix: prefix, WallClock: clock.Now})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			other := newStore(t, redis.Config{Prefix: prefix, WallClock: clock.Now}, goredis.Config{Addresses: []string{server.Addr()}})
 			memory := memory.New(memory.Config{Clock: clock.Now})
 			open := func(s core.Store, name string, requests int64) *core.Rule {
@@ -938,24 +929,16 @@ func TestOthersChargesAreNotGivenBack(t *testing.T) {
 					l.MaxDelay = time.Hour
 				}
 				limit, err := rate.NewLimit(l)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				r, err := core.NewRule(core.RuleConfig{Name: name, Limit: limit})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := s.Open(r); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
+				must.Succeed(t, s.Open(r))
 				return r
 			}
 			take := func(s core.Store, r *core.Rule, cost int64, peek bool) rate.Decision {
 				t.Helper()
 				checks := []core.Check{{Rule: r, Key: "k", Cost: cost}}
-				if err := s.Decide(checks, peek); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, s.Decide(checks, peek))
 				return checks[0].Decision
 			}
 			ofDenied, ofOther, ofMemory := open(denied, "wide", 20), open(other, "wide", 20), open(memory, "wide", 20)

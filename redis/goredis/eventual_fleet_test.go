@@ -12,6 +12,7 @@ import (
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -123,9 +124,7 @@ func (n *toldNode) Run(c *redis.Call) error {
 	f.server.SetTime(f.Now)
 	args := append([]string{"EVAL", c.Script.Source, fmt.Sprint(len(c.Keys))}, c.Keys...)
 	reply, err := f.conn.Do(append(args, c.Args...)...)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, err)
 	c.Texts = reply.Strings()
 	f.Until(f.Now + int64(f.trip*f.r.Float64()/2))
 	if f.r.Float64() < f.lost {
@@ -153,9 +152,7 @@ func (f *told) request(n *toldNode, cost int64) {
 func (s tale) play(t *testing.T, server *redistest.Server, name string, periods float64, r *rand.Rand) toldStats {
 	t.Helper()
 	l, err := rate.NewLimit(s.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	f := &told{t: t, r: r, server: server, trip: s.trip, lost: s.lost, judge: fleetclock.NewJudge(l)}
 	f.Now = fleetclock.Start
 	if f.conn, err = server.Dial(); err != nil {
@@ -178,9 +175,7 @@ func (s tale) play(t *testing.T, server *redistest.Server, name string, periods 
 		if err == nil {
 			err = n.store.Open(rule)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		n.rule = rule
 		f.nodes = append(f.nodes, n)
 		var again func()

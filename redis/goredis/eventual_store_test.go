@@ -14,6 +14,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // eventual is a rule whose nodes synchronise when a test says so: a real minute is longer than a test.
@@ -53,9 +54,7 @@ func (f *leasing) newcomer() int64 {
 	if err == nil {
 		err = s.Decide(checks, true)
 	}
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, err)
 	if !checks[0].Decision.Allowed {
 		return 0
 	}
@@ -130,9 +129,7 @@ func TestThousandsOfKeysAreToldInOneCall(t *testing.T) {
 	f := newLeasing(t, 2, eventual, thousand)
 	decide := func(node, key int) rate.Decision {
 		checks := []core.Check{{Rule: f.rules[node], Key: fmt.Sprint("key ", key), Cost: 1}}
-		if err := f.stores[node].Decide(checks, false); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.stores[node].Decide(checks, false))
 		return checks[0].Decision
 	}
 	f.admit(1, 1)
@@ -164,9 +161,7 @@ func TestALogIsWrittenAfreshWhenItIsLong(t *testing.T) {
 			t.Fatalf("%v, %v", keys, err)
 		}
 		size, err := f.conn.Do("STRLEN", keys.List[0].Text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		longest = max(longest, size.Int)
 	}
 	if longest > 70_000 {
@@ -236,25 +231,19 @@ func TestAllOrNoneOfTheRulesAreChargedBesideAnEventualOne(t *testing.T) {
 	f := newLeasing(t, 1, eventual, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 5, Period: time.Hour})
 	rule := func(name string, requests int64, counts bool, c core.Consistency) *core.Rule {
 		l, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: requests, Period: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		r, err := core.NewRule(core.RuleConfig{Name: name, Limit: l, CountRejected: counts, Consistency: c, SyncEvery: time.Minute})
 		if err == nil {
 			err = f.stores[0].Open(r)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return r
 	}
 	strict, leased, counting, other := rule("strict", 3, false, core.Strict), rule("leased", 50, false, core.Leased), rule("counting", 7, true, core.Strict), rule("other", 100, false, core.Eventual)
 	left := func(key string, r *core.Rule) int64 {
 		t.Helper()
 		checks := []core.Check{{Rule: r, Key: key, Cost: 1}}
-		if err := f.stores[0].Decide(checks, true); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.stores[0].Decide(checks, true))
 		if !checks[0].Decision.Allowed {
 			return 0
 		}
@@ -266,9 +255,7 @@ func TestAllOrNoneOfTheRulesAreChargedBesideAnEventualOne(t *testing.T) {
 		for _, r := range rules {
 			checks = append(checks, core.Check{Rule: r, Key: key, Cost: 1})
 		}
-		if err := f.stores[0].Decide(checks, false); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.stores[0].Decide(checks, false))
 		for _, c := range checks {
 			if !c.Decision.Allowed {
 				return false
@@ -300,22 +287,16 @@ func TestAllOrNoneOfTheRulesAreChargedBesideAnEventualOne(t *testing.T) {
 func TestARejectionByAnEventualRuleChargesWhatCountsRejections(t *testing.T) {
 	f := newLeasing(t, 1, eventual, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1, Period: time.Hour})
 	l, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.SlidingWindowCounter, Requests: 1, Period: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	counting, err := core.NewRule(core.RuleConfig{Name: "counting", Limit: l, CountRejected: true})
 	if err == nil {
 		err = f.stores[0].Open(counting)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	wait := int64(0)
 	for i := range 3 {
 		checks := []core.Check{{Rule: f.rules[0], Key: "k", Cost: 1}, {Rule: counting, Key: "k", Cost: 1}}
-		if err = f.stores[0].Decide(checks, false); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.stores[0].Decide(checks, false))
 		d := checks[1].Decision
 		if d.Allowed != (i == 0) || i == 2 && d.RetryAfter <= wait {
 			t.Errorf("request %d: %+v, before %d", i, d, wait)
@@ -345,9 +326,7 @@ func TestABlockByHandReachesOtherNodes(t *testing.T) {
 		f := newLeasing(t, 2, eventual, l)
 		f.admit(0, 10)
 		f.admit(1, 10)
-		if err := f.stores[0].Block(f.rules[0], "k", time.Minute.Microseconds()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.stores[0].Block(f.rules[0], "k", time.Minute.Microseconds()))
 		if d, err := f.decide(0, 1); err != nil || d.Allowed || d.RetryAfter != time.Minute.Microseconds() {
 			t.Errorf("node 0: %+v, %v", d, err)
 		}
@@ -355,9 +334,7 @@ func TestABlockByHandReachesOtherNodes(t *testing.T) {
 		if d, err := f.decide(1, 1); err != nil || d.Allowed || d.RetryAfter != time.Minute.Microseconds() {
 			t.Errorf("node 1: %+v, %v", d, err)
 		}
-		if err := f.stores[1].Reset(f.rules[1], "k"); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.stores[1].Reset(f.rules[1], "k"))
 		if d := f.admit(1, 1); d.Remaining != 999 {
 			t.Errorf("after the reset: %+v", d)
 		}
@@ -369,14 +346,10 @@ func TestAStoreThatClosesTellsWhatIsUntold(t *testing.T) {
 	f := newLeasing(t, 1, eventual, thousand)
 	c, g := f.configs()
 	client, err := goredis.New(g)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c.Client = client
 	s, err := redis.NewStore(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	f.open(s)
 	f.admit(1, 100)
 	if err := s.CloseNow(); err != nil {
@@ -449,9 +422,7 @@ func TestANodeThatIsAloneDecidesAsMemoryDoes(t *testing.T) {
 				if err == nil {
 					err = memory.Open(twin)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				exact := l.Algorithm != rate.SlidingWindowLog && l.Algorithm != rate.TokenBucket // units belong to windows
 				r := rand.New(rand.NewPCG(22, 5))
 				differs, allowed := 0, 0
@@ -463,13 +434,9 @@ func TestANodeThatIsAloneDecidesAsMemoryDoes(t *testing.T) {
 					}
 					cost := 1 + r.Int64N(4)
 					d, err := f.decide(0, cost)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, err)
 					checks := []core.Check{{Rule: twin, Key: "k", Cost: cost}}
-					if err = memory.Decide(checks, !d.Allowed); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, memory.Decide(checks, !d.Allowed))
 					want := checks[0].Decision
 					if d.Allowed {
 						allowed++
@@ -499,25 +466,19 @@ func TestEventualInACluster(t *testing.T) {
 	var rules [][]*core.Rule
 	for range 2 {
 		s := newStore(t, redis.Config{Clock: clock, WallClock: clock, Prefix: "fleet:"}, goredis.Config{Addresses: cluster.Addrs(), Cluster: true})
-		if err := s.Check(patience); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Check(patience))
 		var opened []*core.Rule
 		for _, name := range []string{"a", "b"} {
 			c := eventual
 			c.Name = name
 			l, err := rate.NewLimit(thousand)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			c.Limit = l
 			r, err := core.NewRule(c)
 			if err == nil {
 				err = s.Open(r)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			opened = append(opened, r)
 		}
 		stores = append(stores, s)

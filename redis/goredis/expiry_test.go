@@ -14,6 +14,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -146,16 +147,10 @@ func TestALongLogTakesAtMostTwiceTheSpaceOfItsEntries(t *testing.T) {
 	clock.Follow(server.SetTime)
 	s := newStore(t, redis.Config{Prefix: "log:", PlainKeys: true}, goredis.Config{Addresses: []string{server.Addr()}})
 	limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.SlidingWindowLog, Requests: 500, Period: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r, err := core.NewRule(core.RuleConfig{Name: "r", Limit: limit})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Open(r); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, s.Open(r))
 	longest := int64(0)
 	for i := range 5000 { // ten minutes, and always 500 in the last of them
 		checks := []core.Check{{Rule: r, Key: "k", Cost: 1}}

@@ -18,6 +18,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -40,9 +41,7 @@ func newObserved(t testing.TB, g goredis.Config) *observed {
 		g.PoolSize = 1
 	}
 	client, err := goredis.New(g)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	w := &observed{client: client}
 	store, err := redis.NewStore(redis.Config{
 		Client:    client,
@@ -54,9 +53,7 @@ func newObserved(t testing.TB, g goredis.Config) *observed {
 			w.mu.Unlock()
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = store.Close() }) // may be closed already
 	w.node = &node{store: store}
 	w.open(t, rule(t, "plenty", rate.FixedWindow, plenty))
@@ -180,9 +177,7 @@ func TestAReplicaIsUsedAgainWhenItIsTheMaster(t *testing.T) {
 	w := newObserved(t, goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
 	replica := func() { server.MustDo(t, "REPLICAOF", "127.0.0.1", "1") }
 	master := func() { server.MustDo(t, "REPLICAOF", "NO", "ONE") }
-	if err := w.take(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.take())
 	replica()
 	for call := 0; w.available(); call++ {
 		if call == 100 {
@@ -231,9 +226,7 @@ func TestAServerIsUsedAgainWhenItHasLoadedItsData(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithConfig("key-load-delay 300", "loading-process-events-interval-bytes 1024"))
 	w := newObserved(t, goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
-	if err := w.take(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.take())
 	server.MustDo(t, "DEBUG", "POPULATE", "3000", "other", "100")
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -265,9 +258,7 @@ func TestWithoutMemoryNothingIsHalfWritten(t *testing.T) {
 		}
 		return n.store.Decide(checks, false)
 	}
-	if err := cost(all, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cost(all, 1))
 	if err := cost([]int{3}, 1000); err != nil { // a long log is written in pieces
 		t.Fatal(err)
 	}
@@ -384,9 +375,7 @@ func TestAForeignValueUnderAFurtherKeyIsOverwritten(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	statuses, err := core.ParseStatuses([]string{"401"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var rules []core.RuleConfig
 	for _, c := range oneOfEach(t, 10) {
 		name := c.Name
@@ -404,15 +393,11 @@ func TestAForeignValueUnderAFurtherKeyIsOverwritten(t *testing.T) {
 			most = 4
 		}
 		delayed, err := rate.NewLimit(rate.LimitConfig{Requests: most, Period: 10 * time.Minute, Algorithm: c.Limit.Algorithm, Delays: true, MaxDelay: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		rules = append(rules, core.RuleConfig{Name: name + "-delay", Limit: delayed})
 	}
 	places, err := rate.NewConcurrency(10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rules = append(rules, core.RuleConfig{Name: "places", Limit: places})
 	n := newFleet(t, 1, way{Config: goredis.Config{Addresses: []string{server.Addr()}}}, rules...)[0]
 	values := [][]string{
@@ -803,13 +788,9 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 		at(proxy.Addr(), cluster), at(dead.Addr(), cluster),
 	} {
 		client, err := goredis.New(g)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		store, err := redis.NewStore(redis.Config{Client: client, Prefix: "left:"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		n := &node{store: store}
 		n.open(t, rule(t, "plenty", rate.TokenBucket, plenty))
 		nodes = append(nodes, n)

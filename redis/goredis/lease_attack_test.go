@@ -10,6 +10,7 @@ import (
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // attacked is a fleet of nodes, strict ones among those that lease, whose connections are delayed and lost, and whose limit changes. Its clock is the test's.
@@ -34,14 +35,10 @@ func (a *attacked) start(as core.Consistency) attackedNode {
 	c, g := a.configs()
 	g.Timeout, g.ReadTimeout = 20*time.Millisecond, 200*time.Millisecond
 	client, err := goredis.New(g)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.Succeed(a.t, err)
 	c.Client = client
 	s, err := redis.NewStore(c)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.Succeed(a.t, err)
 	a.t.Cleanup(func() { _ = s.CloseNow() })
 	return attackedNode{s, a.rule(s, as), as}
 }
@@ -50,16 +47,12 @@ func (a *attacked) start(as core.Consistency) attackedNode {
 func (a *attacked) rule(s core.Store, as core.Consistency) *core.Rule {
 	a.t.Helper()
 	l, err := rate.NewLimit(a.limit)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.Succeed(a.t, err)
 	r, err := core.NewRule(core.RuleConfig{Name: "r", Limit: l, Consistency: as})
 	if err == nil {
 		err = s.Open(r)
 	}
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.Succeed(a.t, err)
 	return r
 }
 

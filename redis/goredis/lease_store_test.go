@@ -16,6 +16,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // leasing is a fleet of stores on one Redis, whose clocks and the server's are one.
@@ -63,9 +64,7 @@ func (f *leasing) open(s *redis.Store) {
 	if err == nil {
 		err = s.Open(r)
 	}
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, err)
 	f.stores = append(f.stores, s)
 	f.rules = append(f.rules, r)
 }
@@ -101,9 +100,7 @@ func (f *leasing) warm(node int, units int64) (admitted int) {
 		}
 		f.step(time.Millisecond)
 		d, err := f.decide(node, 1)
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		must.Succeed(f.t, err)
 		if d.Allowed {
 			admitted++
 		}
@@ -123,9 +120,7 @@ func TestNodesThatLeaseAdmitTheLimitWithFewCalls(t *testing.T) {
 			before, admitted := scriptCalls(f.conn), 0
 			for i := range 9000 {
 				d, err := f.decide(i%3, 1)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				if d.Allowed {
 					admitted++
 				}
@@ -187,14 +182,10 @@ func TestWhatADeadNodeHeldIsFreeForOthers(t *testing.T) {
 			} else {
 				c, g := f.configs()
 				client, err := goredis.New(g)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				c.Client = client
 				s, err := redis.NewStore(c)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				f.open(s)
 				f.warm(2, held)
 				if err := s.CloseNow(); err != nil {
@@ -216,24 +207,16 @@ func TestWhatADeadNodeHeldIsFreeForOthers(t *testing.T) {
 func TestAllOrNoneOfTheRulesAreChargedBesideALease(t *testing.T) {
 	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, rate.LimitConfig{Requests: 10000, Period: time.Minute})
 	l, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 2, Period: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	full, err := core.NewRule(core.RuleConfig{Name: "full", Limit: l})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err = f.stores[0].Open(full); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, f.stores[0].Open(full))
 	f.warm(0, 40)
 	before := f.stores[0].LeaseStats().Units
 	admitted := int64(0)
 	for range 10 {
 		checks := []core.Check{{Rule: f.rules[0], Key: "k", Cost: 1}, {Rule: full, Key: "k", Cost: 1}}
-		if err := f.stores[0].Decide(checks, false); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.stores[0].Decide(checks, false))
 		if !checks[0].Decision.Allowed {
 			t.Errorf("the leased rule: %+v", checks[0].Decision)
 		}
@@ -250,9 +233,7 @@ func TestAllOrNoneOfTheRulesAreChargedBesideALease(t *testing.T) {
 func TestABlockByHandForgetsTheLease(t *testing.T) {
 	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, rate.LimitConfig{Requests: 10000, Period: time.Minute})
 	f.warm(0, 40)
-	if err := f.stores[0].Block(f.rules[0], "k", time.Minute.Microseconds()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.stores[0].Block(f.rules[0], "k", time.Minute.Microseconds()))
 	if d, err := f.decide(0, 1); err != nil || d.Allowed {
 		t.Errorf("%+v, %v", d, err)
 	}
@@ -306,9 +287,7 @@ func TestManyRequestsAtOnceSpendNoUnitTwice(t *testing.T) {
 // left returns how many units of the limit were not admitted so far, if only the first node has had requests.
 func (f *leasing) left() int64 {
 	d, err := f.decide(1, 1)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, err)
 	return d.Remaining + f.stores[0].LeaseStats().Units
 }
 
@@ -318,9 +297,7 @@ func TestNothingThatWasLentUnderAHigherLimitIsSpentUnderALowerOne(t *testing.T) 
 	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, rate.LimitConfig{Requests: 10000, Period: time.Minute})
 	admitted := f.warm(0, 40)
 	lower, err := rate.NewLimit(rate.LimitConfig{Requests: 20, Period: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	f.config.Limit = lower
 	f.open(f.stores[0])
 	for i := range 50 {
@@ -377,9 +354,7 @@ func TestNothingIsLostWithLateAnswers(t *testing.T) {
 	f.step(800 * time.Millisecond)
 	until(t, "all units that were not admitted remain", func() bool {
 		look := []core.Check{{Rule: f.rules[0], Key: "k", Cost: 1}}
-		if err := f.stores[0].Decide(look, true); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.stores[0].Decide(look, true))
 		left := look[0].Decision.Remaining + 1 // a look counts its cost
 		return left <= limit-admitted && left >= limit-admitted-unknown
 	})
@@ -421,37 +396,27 @@ func TestAFarRedisIsToldAndServesLeases(t *testing.T) {
 	server := redistest.Start(t)
 	relay := redistest.NewProxy(t, server.Addr())
 	client, err := goredis.New(goredis.Config{Addresses: []string{relay.Addr()}, Timeout: 20 * time.Millisecond, Background: patience, ReadTimeout: patience, DialTimeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	changes := make(chan error, 100)
 	s, err := redis.NewStore(redis.Config{Client: client, Changed: func(_ string, err error) { changes <- err }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer s.Close()
 	limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 100, Period: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var rules []*core.Rule
 	for _, c := range []core.RuleConfig{{Name: "strict", Limit: limit}, {Name: "leased", Limit: limit, Consistency: core.Leased}, {Name: "eventual", Limit: limit, Consistency: core.Eventual, SyncEvery: time.Second}} {
 		r, err := core.NewRule(c)
 		if err == nil {
 			err = s.Open(r)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		rules = append(rules, r)
 	}
 	ask := func(rule int, key string) error {
 		return s.Decide([]core.Check{{Rule: rules[rule], Key: key, Cost: 1}}, false)
 	}
 	relay.Delay(60 * time.Millisecond)
-	if err = ask(1, "first"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, ask(1, "first"))
 	for range 5 {
 		if err = ask(0, "k"); !errors.Is(err, redis.ErrTimeout) {
 			t.Fatalf("%v within 20 ms of a server that is 120 ms away", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // leasedLimits are limits of all kinds that can be leased.
@@ -36,9 +37,7 @@ type both struct {
 func (b *both) Lend(now, cost int64, a *rate.LeaseAsk, length int64) (rate.Decision, rate.LeaseGrant) {
 	b.server.SetTime(now)
 	d, g, err := b.book.Lend(cost, a)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	want, grant := b.ledger.Lend(now, cost, a, length)
 	if d.Allowed != want.Allowed && cost > 0 || g.Units != grant.Units || g.Life != grant.Life || g.Mark != grant.Mark || g.ToldIn != grant.ToldIn || max(g.Free, 0) != grant.Free {
 		b.t.Fatalf("call %d at %d, cost %d, %+v:\n%+v %+v, the ledger\n%+v %+v", b.n, now, cost, *a, d, g, want, grant)
@@ -50,9 +49,7 @@ func (b *both) Lend(now, cost int64, a *rate.LeaseAsk, length int64) (rate.Decis
 func (b *both) Decide(now, cost int64) rate.Decision {
 	b.server.SetTime(now)
 	d, err := b.book.Decide(cost)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	if want := b.ledger.Decide(now, cost); d.Allowed != want.Allowed || d.Remaining != want.Remaining {
 		b.t.Fatalf("call %d at %d, cost %d: %+v, the ledger %+v", b.n, now, cost, d, want)
 	}
@@ -64,18 +61,14 @@ func (b *both) Decide(now, cost int64) rate.Decision {
 func openLeased(t *testing.T, c rate.LimitConfig) (*rate.Limit, *core.Rule, *redis.Store, *redistest.Server) {
 	t.Helper()
 	l, err := rate.NewLimit(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	server := redistest.Start(t, redistest.WithClock())
 	s := newStore(t, redis.Config{}, goredis.Config{Addresses: []string{server.Addr()}})
 	rule, err := core.NewRule(core.RuleConfig{Name: "leased", Limit: l, Consistency: core.Leased})
 	if err == nil {
 		err = s.Open(rule)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return l, rule, s, server
 }
 
@@ -91,9 +84,7 @@ func TestLeasesInRedisAreThoseOfTheLedger(t *testing.T) {
 					Limit: l, Store: b, Nodes: 5, Rand: r, Lost: 0.02, Drift: 0.0004,
 					Trip: func() int64 { return int64(2000 * r.ExpFloat64()) },
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				rate := []float64{0.7, 1.5, 4, 10}[seed-1] * float64(l.Requests) / float64(l.Period)
 				at := float64(f.Now)
 				for range 4000 {
@@ -130,18 +121,14 @@ type stepping struct {
 func (b *stepping) Lend(now, cost int64, a *rate.LeaseAsk, _ int64) (rate.Decision, rate.LeaseGrant) {
 	b.server.SetTime(now)
 	d, g, err := b.book.Lend(cost, a)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	return d, g
 }
 
 func (b *stepping) Decide(now, cost int64) rate.Decision {
 	b.server.SetTime(now)
 	d, err := b.book.Decide(cost)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	return d
 }
 
@@ -161,9 +148,7 @@ func TestAStepOfRedissClockCostsWhatNodesHold(t *testing.T) {
 					Limit: l, Store: &stepping{t, server, book}, Nodes: 4, Rand: r, Drift: 0.0004,
 					Trip: func() int64 { return int64(500 * r.ExpFloat64()) },
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				rate := 1.5 * float64(l.Requests) / float64(l.Period)
 				at := float64(f.Now)
 				next := f.Now + 2*l.Period

@@ -9,6 +9,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // A reload closes a store while requests with reservations are under way. The store renews their reservations, and charges them when the
@@ -16,27 +17,17 @@ import (
 func TestAStoreIsClosedWhenTheLastRequestEnds(t *testing.T) {
 	server := redistest.Start(t)
 	limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1, Period: 24 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	statuses, _ := core.ParseStatuses([]string{"401"})
 	open := func(lease time.Duration) (*redis.Store, *core.Rule) {
 		client, err := goredis.New(goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		s, err := redis.NewStore(redis.Config{Client: client, Prefix: "closing:", Lease: lease})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { _ = s.Close() }) // may be closed already
 		r, err := core.NewRule(core.RuleConfig{Name: "login", Limit: limit, OverflowPolicy: core.OverflowPolicy{Count: statuses}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Open(r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
+		must.Succeed(t, s.Open(r))
 		return s, r
 	}
 	before, rule := open(300 * time.Millisecond)
@@ -46,13 +37,9 @@ func TestAStoreIsClosedWhenTheLastRequestEnds(t *testing.T) {
 		t.Fatalf("%+v, %v", checks[0].Decision, err)
 	}
 	reservations := core.AppendReservations(nil, checks)
-	if err := before.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, before.Close())
 	conn, err := server.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer conn.Close()
 	keys, err := conn.Do("KEYS", "closing:*:h")
 	if err != nil || len(keys.List) != 1 {
@@ -75,9 +62,7 @@ func TestAStoreIsClosedWhenTheLastRequestEnds(t *testing.T) {
 		t.Errorf("while it is under way: %+v, %v; want a rejection", checks[0].Decision, err)
 	}
 	reservations[0].Keep = true
-	if err := before.Settle(reservations); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, before.Settle(reservations))
 	if err := after.Decide(checks, false); err != nil || checks[0].Decision.Allowed || checks[0].Decision.RetryAfter <= 1_000_000 {
 		t.Errorf("when it was charged: %+v, %v; want a rejection until the window ends", checks[0].Decision, err)
 	}
@@ -92,25 +77,15 @@ func TestAStoreIsClosedWhenTheLastRequestEnds(t *testing.T) {
 func TestALostLeaseIsTakenAgain(t *testing.T) {
 	server := redistest.Start(t)
 	limit, err := rate.NewConcurrency(2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	client, err := goredis.New(goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s, err := redis.NewStore(redis.Config{Client: client, Prefix: "lost:", Lease: 300 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	r, err := core.NewRule(core.RuleConfig{Name: "places", Limit: limit})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Open(r); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, s.Open(r))
 	var reservations []core.Reservation
 	for range 2 {
 		checks := []core.Check{{Rule: r, Key: "a", Cost: 1}}
@@ -122,9 +97,7 @@ func TestALostLeaseIsTakenAgain(t *testing.T) {
 	server.MustDo(t, "FLUSHDB") // as if the leases had ended
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		checks := []core.Check{{Rule: r, Key: "a", Cost: 1}}
-		if err := s.Decide(checks, true); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Decide(checks, true))
 		if !checks[0].Decision.Allowed {
 			break
 		}
@@ -132,9 +105,7 @@ func TestALostLeaseIsTakenAgain(t *testing.T) {
 			t.Fatal("the two requests under way do not count again")
 		}
 	}
-	if err := s.Settle(reservations); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Settle(reservations))
 	checks := []core.Check{{Rule: r, Key: "a", Cost: 1}}
 	if err := s.Decide(checks, true); err != nil || checks[0].Decision.Remaining != 1 {
 		t.Errorf("when they have ended: %+v, %v; want both places free", checks[0].Decision, err)
@@ -145,9 +116,7 @@ func TestALostLeaseIsTakenAgain(t *testing.T) {
 func TestALeaseIsRenewedOverAForeignValue(t *testing.T) {
 	server := redistest.Start(t)
 	limit, err := rate.NewConcurrency(2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	n := &node{store: newStore(t, redis.Config{Prefix: "foreign:", Lease: 300 * time.Millisecond}, goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})}
 	n.open(t, core.RuleConfig{Name: "places", Limit: limit})
 	var reservations []core.Reservation
@@ -172,7 +141,5 @@ func TestALeaseIsRenewedOverAForeignValue(t *testing.T) {
 			}
 		}
 	}
-	if err := n.store.Settle(reservations); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, n.store.Settle(reservations))
 }

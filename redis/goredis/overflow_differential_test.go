@@ -14,6 +14,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -37,9 +38,7 @@ func compareOverflows(t *testing.T, twins bool) {
 	// As a user with just the permissions that docs/redis.md lists.
 	server := redistest.Start(t, redistest.WithClock(), redistest.WithUser("weir", "secret", "~c:* "+acl+" "+aclOverflow))
 	conn, err := server.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(conn.Close)
 	seen := make(map[string]int)
 	histories := 0
@@ -134,9 +133,7 @@ func (h *overflowHistory) begin(server *redistest.Server) {
 				c.ofRedis[i].Accompany()
 				c.ofStore[i].Accompany()
 			}
-			if err := h.redis.Open(c.ofRedis[i]); err != nil {
-				h.t.Fatal(err)
-			}
+			must.Succeed(h.t, h.redis.Open(c.ofRedis[i]))
 			_ = h.memory.Open(c.ofStore[i])
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // In a Cluster a request's keys may lie in several slots. When one slot denies the request, its reservations in the others are given back, and
@@ -18,9 +19,7 @@ func TestADenialByOneSlotEndsReservationsInOthers(t *testing.T) {
 	server.SetTime(1_700_000_000_000_000)
 	s := newStoreOver(t, redis.Config{}, goredis.Config{Addresses: []string{server.Addr()}}, true)
 	statuses, err := core.ParseStatuses([]string{"401"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rule := func(c core.RuleConfig, l rate.LimitConfig) *core.Rule {
 		if c.Limit == nil {
 			l.Period = time.Minute
@@ -29,12 +28,8 @@ func TestADenialByOneSlotEndsReservationsInOthers(t *testing.T) {
 			}
 		}
 		r, err := core.NewRule(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Open(r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
+		must.Succeed(t, s.Open(r))
 		return r
 	}
 	two, _ := rate.NewConcurrency(2)
@@ -46,9 +41,7 @@ func TestADenialByOneSlotEndsReservationsInOthers(t *testing.T) {
 		checks := []core.Check{
 			{Rule: few, Key: "a", Cost: 1}, {Rule: tries, Key: "b", Cost: 1}, {Rule: queued, Key: "c", Cost: 1}, {Rule: tight, Key: "d", Cost: 1},
 		}
-		if err := s.Decide(checks, false); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Decide(checks, false))
 		return checks
 	}
 	for i := range 2 {
@@ -79,26 +72,18 @@ func TestADenialByTheLastSlotIsGivenBackByTheOthers(t *testing.T) {
 	server := redistest.Start(t, redistest.WithClock())
 	server.SetTime(1_700_000_000_000_000)
 	statuses, err := core.ParseStatuses([]string{"401"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	two, err := rate.NewConcurrency(2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	type node struct {
 		store                     *redis.Store
 		few, tries, queued, tight *core.Rule
 	}
 	newNode := func() node {
 		client, err := goredis.New(goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		s, err := redis.NewStore(redis.Config{Client: slotted{client}, Prefix: "last:", PlainKeys: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { _ = s.CloseNow() }) // may be closed already
 		open := func(c core.RuleConfig, l rate.LimitConfig) *core.Rule {
 			if c.Limit == nil {
@@ -108,12 +93,8 @@ func TestADenialByTheLastSlotIsGivenBackByTheOthers(t *testing.T) {
 				}
 			}
 			r, err := core.NewRule(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Open(r); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
+			must.Succeed(t, s.Open(r))
 			return r
 		}
 		return node{
@@ -128,9 +109,7 @@ func TestADenialByTheLastSlotIsGivenBackByTheOthers(t *testing.T) {
 	one := func(n node, r *core.Rule, key string, cost int64, peek bool) rate.Decision {
 		t.Helper()
 		checks := []core.Check{{Rule: r, Key: key, Cost: cost}}
-		if err := n.store.Decide(checks, peek); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, n.store.Decide(checks, peek))
 		return checks[0].Decision
 	}
 	one(other, other.tight, "d", 1, false)
@@ -165,9 +144,7 @@ func TestADenialByTheLastSlotIsGivenBackByTheOthers(t *testing.T) {
 	if d := one(other, other.queued, "c", 1, true); d.Delay != time.Second.Microseconds() {
 		t.Errorf("queued: %+v", d)
 	}
-	if err := asked.store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, asked.store.Close())
 	if err := asked.store.Decide([]core.Check{{Rule: asked.tries, Key: "x", Cost: 1}}, false); err == nil {
 		t.Error("the store is not closed yet, as if a request had a reservation")
 	}

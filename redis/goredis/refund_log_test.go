@@ -13,6 +13,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -36,9 +37,7 @@ func TestARefundFindsItsChargeInsideALog(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d before, %d since", c.before, c.since), func(t *testing.T) {
 			conn, err := server.Dial()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer conn.Close()
 			clock := &storetest.Clock{}
 			clock.Set(time.Date(2026, 3, 2, 12, 0, 20, 0, time.UTC).UnixMicro())
@@ -47,24 +46,16 @@ func TestARefundFindsItsChargeInsideALog(t *testing.T) {
 			b := &between{conn: conn}
 			b.server = redis.NewServer("between", b)
 			denied, err := redis.NewStore(redis.Config{Client: b, Prefix: prefix, WallClock: clock.Now})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			other := newStore(t, redis.Config{Prefix: prefix, WallClock: clock.Now}, goredis.Config{Addresses: []string{server.Addr()}})
 			memory := memory.New(memory.Config{Clock: clock.Now})
 			const most = 2000
 			open := func(s core.Store, name string, requests int64) *core.Rule {
 				limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.SlidingWindowLog, Requests: requests, Period: 2 * time.Hour})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				r, err := core.NewRule(core.RuleConfig{Name: name, Limit: limit})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := s.Open(r); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
+				must.Succeed(t, s.Open(r))
 				return r
 			}
 			ofDenied, ofOther, ofMemory := open(denied, "log", most), open(other, "log", most), open(memory, "log", most)
@@ -72,9 +63,7 @@ func TestARefundFindsItsChargeInsideALog(t *testing.T) {
 			take := func(s core.Store, r *core.Rule, cost int64, peek bool) rate.Decision {
 				t.Helper()
 				checks := []core.Check{{Rule: r, Key: "k", Cost: cost}}
-				if err := s.Decide(checks, peek); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, s.Decide(checks, peek))
 				return checks[0].Decision
 			}
 			both := func(units int64) { // at different times: with a period of two hours a log has steps of 4 µs

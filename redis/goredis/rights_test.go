@@ -12,6 +12,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -28,9 +29,7 @@ func newUserStore(t *testing.T, server *redistest.Server, interpreted bool) *red
 func openConcurrency(t *testing.T, n *node, name string, most int64) {
 	t.Helper()
 	l, err := rate.NewConcurrency(most)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	n.open(t, core.RuleConfig{Name: name, Limit: l})
 }
 
@@ -83,9 +82,7 @@ func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:*"))
 	statuses, err := core.ParseStatuses([]string{"401"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	commands := strings.Fields(acl + " " + aclOverflow)
 	slices.Sort(commands)
 	failed := 0
@@ -116,9 +113,7 @@ func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
 		names = append(names, "places")
 		for _, algorithm := range []rate.Algorithm{rate.TokenBucket, rate.SlidingWindowLog} {
 			limit, err := rate.NewLimit(rate.LimitConfig{Requests: 1, Period: 30 * time.Minute, Algorithm: algorithm, Delays: true, MaxDelay: time.Hour})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			open(core.RuleConfig{Name: limit.Algorithm.String() + "-delay", Limit: limit})
 		}
 		for r, name := range names {
@@ -157,9 +152,7 @@ func TestWithoutACommandRequestsCountedByStatusStayReserved(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:*"))
 	statuses, err := core.ParseStatuses([]string{"401"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	commands := strings.Fields(acl + " " + aclOverflow)
 	failed := 0
 	for _, command := range commands {

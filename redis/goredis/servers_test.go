@@ -22,6 +22,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // long is a period so long that no unit comes back while a test runs.
@@ -35,9 +36,7 @@ func rule(t testing.TB, name string, a rate.Algorithm, units int64) core.RuleCon
 		c = rate.LimitConfig{Algorithm: a, Requests: 1, Period: 80 * time.Second, Burst: units - 1, MaxDelay: time.Hour}
 	}
 	l, err := rate.NewLimit(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return core.RuleConfig{Name: name, Limit: l}
 }
 
@@ -78,9 +77,7 @@ func newFleet(t testing.TB, nodes int, g way, rules ...core.RuleConfig) []*node 
 	}
 	if g.Cluster { // a client cannot decide before it knows where the slots are
 		for _, n := range list {
-			if err := n.store.Check(patience); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, n.store.Check(patience))
 		}
 	}
 	return list
@@ -90,12 +87,8 @@ func newFleet(t testing.TB, nodes int, g way, rules ...core.RuleConfig) []*node 
 func (n *node) open(t testing.TB, c core.RuleConfig) {
 	t.Helper()
 	r, err := core.NewRule(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err = n.store.Open(r); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, n.store.Open(r))
 	n.rules = append(n.rules, r)
 }
 
@@ -283,9 +276,7 @@ func TestOneLimitForAFleet(t *testing.T) {
 	t.Run("over a Unix socket", func(t *testing.T) {
 		t.Parallel()
 		dir, err := os.MkdirTemp("", "weir") // t.TempDir may be too long for a socket's path
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
 		socket := filepath.Join(dir, "redis.sock")
 		redistest.Start(t, redistest.WithConfig("unixsocket "+socket), redistest.WithPassword("secret"))
@@ -300,9 +291,7 @@ func TestOneLimitForAFleet(t *testing.T) {
 func longLog(t *testing.T, g way) {
 	t.Helper()
 	l, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.SlidingWindowLog, Requests: 900, Period: 300 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	n := newFleet(t, 1, g, core.RuleConfig{Name: "log", Limit: l})[0]
 	for range 40 {
 		checks := n.checks([]int{0}, "everybody")
@@ -910,9 +899,7 @@ func rulesOfSlotsThatMove(t *testing.T, c *redistest.Cluster, g way) {
 	n := newFleet(t, 1, g, rule(t, "limit", rate.FixedWindow, 100))[0]
 	openConcurrency(t, n, "places", 5)
 	statuses, err := core.ParseStatuses([]string{"401"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	tries := rule(t, "tries", rate.SlidingWindowLog, 3)
 	tries.OverflowPolicy = core.OverflowPolicy{Count: statuses}
 	n.open(t, tries)

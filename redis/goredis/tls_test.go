@@ -10,6 +10,7 @@ import (
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
 	"github.com/proxyweir/weir/redis/resp"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // Where only one of client and server speaks TLS, the first error says which one, for both clients. Where both do or neither does, no error says so.
@@ -37,18 +38,12 @@ func TestTLSOnOneSideOnlyIsSaid(t *testing.T) {
 		{"plain, nobody listens", dead.Addr(), "", nil, ""},
 	} {
 		g, err := goredis.New(goredis.Config{Addresses: []string{c.addr}, Password: c.password, TLS: c.tls})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		r, err := resp.New(resp.Config{Addresses: []string{c.addr}, Password: c.password, TLS: c.tls})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for name, client := range map[string]redis.Client{"Caddy's": g, "the plugin's": r} {
 			s, err := redis.NewStore(redis.Config{Client: client, Prefix: "tls:"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			err = s.Check(time.Millisecond)
 			if err == nil || c.says != "" && !strings.Contains(err.Error(), c.says) || c.says == "" && strings.Contains(err.Error(), "what listens there") {
 				t.Errorf("%s, %s client: %v, want %q", c.what, name, err, c.says)

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"syscall"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // runTest runs a test of this package in another process, with additional variables in its environment, and returns the output. The test must
@@ -18,9 +20,7 @@ import (
 func runTest(t *testing.T, name string, env ...string) []byte {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cmd := exec.Command(self, "-test.run", "^"+name+"$")
 	cmd.Env = append(append(os.Environ(), "TMPDIR="+t.TempDir()), env...)
 	out, err := cmd.CombinedOutput()
@@ -41,12 +41,8 @@ func TestWhatIsNotInstalledIsNamed(t *testing.T) {
 		t.Errorf("with a server that is not there:\n%s", out)
 	}
 	real, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err = os.Symlink(real, filepath.Join(path, "redis-server")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, os.Symlink(real, filepath.Join(path, "redis-server")))
 	if out := runTest(t, "TestClockIsExact", "PATH="+path, "WEIR_REDIS_SERVER="); !bytes.Contains(out, []byte(compiler)) {
 		t.Errorf("without a C compiler:\n%s", out)
 	}

@@ -12,15 +12,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // dialProxy returns a connection that has passed a command.
 func dialProxy(t *testing.T, p *Proxy) *Conn {
 	t.Helper()
 	c, err := Dial(p.Addr(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(c.Close)
 	passes(t, c)
 	return c
@@ -137,9 +137,7 @@ func TestProxyRefusesAndHangsUp(t *testing.T) {
 	p.HangUp()
 	closed(t, c)
 	c, err := Dial(p.Addr(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer c.Close()
 	if got := closed(t, c); got != "" || p.Stats().Accepted != accepted+1 {
 		t.Errorf("%q from a proxy that hangs up, stats %+v", got, p.Stats())
@@ -156,15 +154,11 @@ func TestProxyIsABlackHole(t *testing.T) {
 	before := p.Stats()
 	p.BlackHole()
 	fresh, err := Dial(p.Addr(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer fresh.Close()
 	s.Kill()
 	orphan, err := Dial(p.Addr(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer orphan.Close()
 	closed(t, old) // by the server
 	_, _ = fmt.Fprint(orphan.conn, "SET key value\r\n")
@@ -174,9 +168,7 @@ func TestProxyIsABlackHole(t *testing.T) {
 	}
 	s.Restart()
 	living, err := Dial(p.Addr(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer living.Close()
 	send(t, living, "SET key value")
 	_ = living.conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestServerAnswers(t *testing.T) {
@@ -81,9 +83,7 @@ func TestPausedServerAnswersWhenResumed(t *testing.T) {
 	t.Parallel()
 	s := Start(t)
 	c, err := s.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer c.Close()
 	s.Pause()
 	answered := make(chan error, 1)
@@ -111,9 +111,7 @@ func processState(t *testing.T, s *Server) string {
 	var state string
 	for range 1000 {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.current().cmd.Process.Pid))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_, rest, _ := strings.Cut(string(b), ") ")
 		if state = rest[:1]; state == "T" {
 			break
@@ -137,9 +135,7 @@ func TestNothingIsLeftAfterATest(t *testing.T) {
 		busy := Start(t)
 		add("busy in a script", busy)
 		c, err := busy.Dial()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer c.Close()
 		fmt.Fprintf(c.conn, "EVAL 'while true do end' 0\r\n")
 		stopped := Start(t)
@@ -166,9 +162,7 @@ func TestPortThatIsTakenIsReported(t *testing.T) {
 	s := Start(t)
 	s.Kill()
 	l, err := net.Listen("tcp", s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer l.Close()
 	if err = s.run(); err == nil || !portTaken(s.Log()) {
 		t.Errorf("error %v, log\n%s", err, s.Log())
@@ -182,9 +176,7 @@ func TestPasswordAndUsers(t *testing.T) {
 		t.Errorf("Do is user %v", got)
 	}
 	c, err := Dial(s.Addr(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer c.Close()
 	for _, step := range []struct {
 		command, err string

@@ -7,18 +7,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestTheFilesAreUpToDate(t *testing.T) {
 	for _, file := range files {
 		want, err := generate(root, file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		got, err := os.ReadFile(root + file.name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s is not what the templates and the algorithms' files say now: run go generate ./...", file.name)
 		}
@@ -51,9 +49,7 @@ func TestAllFilesThatAreGeneratedAreWritten(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }
 
 const table = `
@@ -75,12 +71,8 @@ var algorithms = tabulate([]algorithmRow{
 func written(t *testing.T, declarations string, f file) string {
 	t.Helper()
 	folder := t.TempDir() + "/"
-	if err := os.MkdirAll(folder+algorithms, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(folder+algorithms+"/a_template_test.go", []byte("package core\n"+declarations), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(folder+algorithms, 0o700))
+	must.Succeed(t, os.WriteFile(folder+algorithms+"/a_template_test.go", []byte("package core\n"+declarations), 0o600))
 	f.name = algorithms + "/flat.go"
 	text, err := generate(folder, f)
 	if err != nil {
@@ -217,17 +209,11 @@ func TestAFunctionOfAPackageBelowIsInlined(t *testing.T) {
 	lower := strings.Replace(table+"//flatten:inline\nfunc takeIn"+functions, "s.A > l.full", "s.A > most", 1) + "const most = 5\ntype State struct{}\n"
 	upper := strings.NewReplacer("*Limit", "*rate.Limit", "takeIn(", "rate.takeIn(").Replace(template)
 	for name, text := range map[string]string{algorithms + "/a.go": "package rate\n" + lower, "above/a_template_test.go": "package above\nimport \"x/rate\"\n" + upper} {
-		if err := os.MkdirAll(filepath.Dir(folder+name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(folder+name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(filepath.Dir(folder+name), 0o700))
+		must.Succeed(t, os.WriteFile(folder+name, []byte(text), 0o600))
 	}
 	text, err := generate(folder, file{name: "above/flat.go", from: "a_template_test.go", written: []writes{{"template", "newFlat", each}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, part := range []string{"func newFlatTwo(e *path, limit *rate.Limit)", "*rate.State\n", "if s.A > rate.most {\n\t\t\tgoto rare"} {
 		if !strings.Contains(string(text), part) {
 			t.Errorf("%q is not in\n%s", part, text)

@@ -5,18 +5,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestTheFileIsUpToDate(t *testing.T) {
 	const folder = "../../redis"
 	want, err := Generate(folder, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got, err := os.ReadFile(filepath.Join(folder, Written))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if string(got) != string(want) {
 		t.Errorf("%s is not what the files in %s/%s say now: run go generate ./...", Written, folder, Folder)
 	}
@@ -26,13 +24,9 @@ func TestTheFileIsUpToDate(t *testing.T) {
 func generated(t *testing.T, one, two string) (string, error) {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "p")
-	if err := os.MkdirAll(filepath.Join(folder, Folder), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Join(folder, Folder), 0o700))
 	for name, text := range map[string]string{"one.lua": one, "two.lua": "nothing"} {
-		if err := os.WriteFile(filepath.Join(folder, Folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(folder, Folder, name), []byte(text), 0o600))
 	}
 	source, err := Generate(folder, map[string]string{"two.lua": two})
 	return string(source), err

@@ -10,15 +10,14 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/tools/luaparts"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // listed returns changes as they are listed, in order, each with the line that it makes.
 func listed(t *testing.T, in func(name string, contents []byte) ([]change, error), name, source string) []string {
 	t.Helper()
 	changes, err := in(name, []byte(source))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var list []string
 	for i := range changes {
 		c := &changes[i]
@@ -94,9 +93,7 @@ func TestWhatTheTestsDoNotNoticeIsListed(t *testing.T) {
 		"f_test.go": "package example\n\nimport \"testing\"\n\nfunc TestSmall(t *testing.T) {\n\tif small(12) || !small(8) {\n\t\tt.Error()\n\t}\n\ta := 0\n\tif loop(&a); a != 100 {\n\t\tt.Error()\n\t}\n}\n",
 	}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 	t.Chdir(folder)
 	t.Setenv("GOFLAGS", "")
@@ -106,9 +103,7 @@ func TestWhatTheTestsDoNotNoticeIsListed(t *testing.T) {
 		t.Helper()
 		var out strings.Builder
 		survived, err := mutate(o, &out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 		sort.Strings(lines)
 		return strings.Join(lines, "\n"), survived
@@ -145,18 +140,14 @@ func TestWhatTheTestsDoNotNoticeIsListed(t *testing.T) {
 // The tests run with the file that is generated of the changed Lua.
 func TestAChangeOfLuaReachesTheTests(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "example")
-	if err := os.MkdirAll(filepath.Join(folder, luaparts.Folder), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Join(folder, luaparts.Folder), 0o700))
 	for name, text := range map[string]string{
 		"go.mod":        "module example\n\ngo 1.21\n",
 		"scripts/a.lua": "b = 1\n--#part\na = 5\n--#end\n",
 		"lua.go":        "package example\n\nvar lua = map[string]string{\"a\": \"a = 5\\n\"}\n",
 		"f_test.go":     "package example\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) {\n\tif lua[\"a\"] == \"a = 6\\n\" {\n\t\tt.Error()\n\t}\n}\n",
 	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 	t.Chdir(folder)
 	t.Setenv("GOFLAGS", "")
@@ -183,9 +174,7 @@ func TestATestThatFailsAnywayProvesNothing(t *testing.T) {
 		"f.go":      "package example\n\nvar x = 1\n",
 		"f_test.go": "package example\n\nimport \"testing\"\n\nfunc TestX(t *testing.T) {\n\tt.Error(x)\n}\n",
 	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 	t.Chdir(folder)
 	t.Setenv("GOFLAGS", "")

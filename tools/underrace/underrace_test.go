@@ -10,15 +10,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // What is left out under the race detector, the part `plain` must run. It goes by lines, so each must be one that it finds: the first of a
 // test, which has no build constraint.
 func TestWhatIsLeftOutIsFoundByThePartThatRunsIt(t *testing.T) {
 	script, err := os.ReadFile("../../scripts/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	line := regexp.MustCompile(`(?m)^left_out='(.*)' #`).FindSubmatch(script)
 	if line == nil {
 		t.Fatal("scripts/test does not say which tests are left out")
@@ -64,9 +64,7 @@ func TestWhatIsLeftOutIsFoundByThePartThatRunsIt(t *testing.T) {
 		calls += mentions
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if calls == 0 {
 		t.Error("no test is left out")
 	}

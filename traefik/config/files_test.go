@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestARenewedCertificateIsAnotherSetting(t *testing.T) {
@@ -18,14 +19,10 @@ func TestARenewedCertificateIsAnotherSetting(t *testing.T) {
 	prints := make(map[string]bool)
 	for i := 0; i < 2; i++ {
 		contents, err := os.ReadFile(redistest.NewCertificates(t).CAFile)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		writeFile(t, path, string(contents))
 		var s StoreSettings
-		if err := s.setRedis(object{"address": "a:1", "tls": object{"ca": path}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.setRedis(object{"address": "a:1", "tls": object{"ca": path}}))
 		prints[s.Redis.Fingerprint] = true
 	}
 	if len(prints) != 2 {
@@ -37,13 +34,9 @@ func TestARenewedCertificateIsAnotherSetting(t *testing.T) {
 func TestOnlyRegularFilesAreRead(t *testing.T) {
 	folder := t.TempDir()
 	pipe := filepath.Join(folder, "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Mkfifo(pipe, 0o600))
 	large := filepath.Join(folder, "large")
-	if err := os.WriteFile(large, make([]byte, largestFile+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(large, make([]byte, largestFile+1), 0o600))
 	for name, want := range map[string]string{pipe: "is not a regular file", "/dev/zero": "is not a regular file", folder: "is not a regular file", large: "has at most"} {
 		for _, store := range []object{
 			{"redis": object{"address": "127.0.0.1:1", "password": "file:" + name}},
@@ -57,12 +50,8 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 	}
 	link := filepath.Join(folder, "link")
 	secret := filepath.Join(folder, "secret")
-	if err := os.WriteFile(secret, []byte("x\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(secret, link); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(secret, []byte("x\n"), 0o600))
+	must.Succeed(t, os.Symlink(secret, link))
 	if text, err := readFile(link); err != nil || string(text) != "x\n" {
 		t.Errorf("by a link: %q, %v", text, err)
 	}
@@ -70,9 +59,7 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 
 func TestTheManualHasWhatIsRefused(t *testing.T) {
 	page, err := os.ReadFile("../../docs/traefik.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, table, found := strings.Cut(string(page), "\n### Not in this version\n")
 	for word := range refusedRedis {
 		if !found || !strings.Contains(strings.ToLower(table), "`"+word+"`") {

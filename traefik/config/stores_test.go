@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // object is how an object of the configuration comes from Traefik.
@@ -13,17 +15,13 @@ type object = map[string]interface{}
 
 func writeFile(t *testing.T, path, text string) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
 // setenv is t.Setenv for the environment that an interpreter has of its own.
 func setenv(t *testing.T, name, value string) {
-	if err := os.Setenv(name, value); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Setenv(name, value))
 	t.Cleanup(func() { _ = os.Unsetenv(name) })
 }
 
@@ -53,9 +51,7 @@ func TestRedisSettings(t *testing.T) {
 		"plainKeys":         "false",
 		"nodes":             3,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c := s.Redis.Client
 	if strings.Join(c.Addresses, " ") != "redis.internal:7000" || c.Username != "weir" || c.Password != "hunter2" || c.Database != 3 || c.TLS == nil || c.TLS.InsecureSkipVerify {
 		t.Errorf("%+v", c)
@@ -108,9 +104,7 @@ func TestAChangedSecretIsAnotherSetting(t *testing.T) {
 	file := writeFile(t, t.TempDir()+"/secret", "one\n")
 	read := func(o object) string {
 		var s StoreSettings
-		if err := s.setRedis(o); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.setRedis(o))
 		return s.Redis.Fingerprint
 	}
 	settings := object{"address": "a:1", "password": "file:" + file, "nodes": 2}
@@ -146,9 +140,7 @@ func TestAChangedSecretIsAnotherSetting(t *testing.T) {
 func TestTraefiksRedisWords(t *testing.T) {
 	setenv(t, "WEIR_TEST_SECRET", "hunter2")
 	var s StoreSettings
-	if err := s.setDialectRedis(""); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.setDialectRedis(""))
 	if c := s.Redis.Client; strings.Join(c.Addresses, " ") != "localhost:6379" || c.Cluster || c.TLS != nil || c.Timeout != 0 || s.Redis.Nodes != 0 {
 		t.Errorf("an empty one: %+v", c)
 	}
@@ -158,9 +150,7 @@ func TestTraefiksRedisWords(t *testing.T) {
 	err := s.setDialectRedis(object{"endpoints": []interface{}{"redis.internal:7000"}, "username": "u", "password": "env:WEIR_TEST_SECRET", "db": 3,
 		"poolSize": 10, "minIdleConns": 0, "maxActiveConns": "5", "readTimeout": "100ms", "writeTimeout": 2, "dialTimeout": "3s",
 		"tls": object{"insecureSkipVerify": true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c := s.Redis.Client
 	if strings.Join(c.Addresses, " ") != "redis.internal:7000" || c.Username != "u" || c.Password != "hunter2" || c.Database != 3 || c.Timeout != 2*time.Second || c.DialTimeout != 3*time.Second || c.TLS == nil || !c.TLS.InsecureSkipVerify {
 		t.Errorf("%+v", c)

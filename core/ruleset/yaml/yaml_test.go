@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // written returns a node as JSON has it, with the place of each value behind it where places is set.
@@ -256,9 +257,7 @@ func TestTheExampleThatEverybodyKnowsIsRead(t *testing.T) {
 		t.Fatal(problems)
 	}
 	s, err := ruleset.NewSet([]*ruleset.File{f}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if rules := s.All(); len(rules) != 1 || rules[0].Name() != "messaging.message_type_marketing" || rules[0].Limit.Requests != 5 {
 		t.Errorf("%v", rules)
 	}
@@ -288,9 +287,7 @@ func TestProblemsOfSeveralFilesAreSaidTogether(t *testing.T) {
 		"c.yaml": "x: [\n",
 		"d.yaml": "domain: d\n",
 	} {
-		if err := os.WriteFile(filepath.Join(d, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(d, name), []byte(text), 0o600))
 	}
 	contents, problems := ruleset.Read([]string{filepath.Join(d, "*.yaml")})
 	if problems != nil {
