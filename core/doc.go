@@ -7,6 +7,7 @@
 //	rate        limits, the algorithms, and what nodes lease or tell each other of a limit: pure functions
 //	core        whether a request is within its limits: a Limiter asks a Store about each Check, and makes a Verdict
 //	memory      a Store in memory, with its fast paths
+//	recent      remembers what belongs to the keys that were used last
 //	usage       what instances tell each other of what they admit
 //	eventual    another Store, over the memory: it charges, too, what other instances tell
 //	blobstore   eventual over a storage of blobs

@@ -8,6 +8,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/core/recent"
 )
 
 // lessee has what this node holds of rules with consistency lease: package rate's Lease says how that works, and scripts/lease.lua what Redis does.
@@ -19,7 +20,7 @@ import (
 // A key's lease is found by the numbers of the limit, too. So when a reload changes them, nobody spends under the new limit what was lent under the old
 // one: that is given back.
 //
-// As the memo has, it has two generations of keys at most. A lease that is forgotten counts as spent. It is safe for concurrent use.
+// A lease that is forgotten counts as spent. It is safe for concurrent use.
 type lessee struct {
 	store  *Store
 	shards [memoShards]lesseeShard
@@ -37,16 +38,6 @@ type lessee struct {
 	underWay                           atomic.Int64 // errands that are not done
 }
 
-type lesseeShard struct {
-	mu         sync.Mutex
-	young, old map[uint64]*holding
-	held       []*holding // those with leases, perhaps with some whose lease has ended
-	spent      int64      // requests whose units were held
-	rejected   int64      // requests that were rejected without asking Redis
-	asked      int64      // requests on which Redis had to decide
-	_          [64]byte
-}
-
 // holding is a key's lease, under the lock of its shard.
 type holding struct {
 	lease  rate.Lease
@@ -56,6 +47,16 @@ type holding struct {
 	open   *openRule
 	name   string // of the key in Redis; "": no call was made about it yet
 	listed bool   // it is in its shard's held
+}
+
+type lesseeShard struct {
+	mu       sync.Mutex
+	keys     recent.Map[holding]
+	held     []*holding // those with leases, perhaps with some whose lease has ended
+	spent    int64      // requests whose units were held
+	rejected int64      // requests that were rejected without asking Redis
+	asked    int64      // requests on which Redis had to decide
+	_        [64]byte
 }
 
 // errand is a call about a lease that no request waits for.
@@ -104,18 +105,12 @@ func (s *Store) clocks() (mono, wall int64) {
 // find returns the holding of a key that is not among the young ones. The caller has the lock of its shard.
 func (l *lessee) find(place int, hash uint64, mono int64) *holding {
 	shard := &l.shards[place]
-	h := shard.old[hash]
-	if h == nil {
-		h = &holding{lease: rate.NewLease(mono), mu: &shard.mu, place: place}
+	h := shard.keys.Use(hash, generation)
+	if h.mu == nil {
+		h.lease = rate.NewLease(mono)
+		h.mu = &shard.mu
+		h.place = place
 	}
-	if len(shard.young) >= generation {
-		shard.old = shard.young
-		shard.young = nil
-	}
-	if shard.young == nil {
-		shard.young = make(map[uint64]*holding)
-	}
-	shard.young[hash] = h
 	return h
 }
 
@@ -124,8 +119,7 @@ func (l *lessee) forget(o *openRule, hash uint64) {
 	hash ^= o.terms
 	shard := &l.shards[hash%memoShards]
 	shard.mu.Lock()
-	delete(shard.young, hash)
-	delete(shard.old, hash)
+	shard.keys.Delete(hash)
 	shard.mu.Unlock()
 }
 
@@ -204,7 +198,7 @@ func (s *Store) useLease(o *openRule, hash uint64, c *core.Check, peek bool, mon
 	place := int(hash % memoShards)
 	shard := &s.lessee.shards[place]
 	shard.mu.Lock()
-	h := shard.young[hash]
+	h := shard.keys.Young[hash]
 	if h == nil {
 		h = s.lessee.find(place, hash, mono)
 	}

@@ -89,10 +89,7 @@ func (s *Store) Holds(r *core.Rule, key string) (units, lasts int64) {
 	mono, wall := s.clocks()
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	h := shard.young[hash]
-	if h == nil {
-		h = shard.old[hash]
-	}
+	h := shard.keys.Find(hash)
 	if h == nil {
 		return 0, 0
 	}

@@ -6,30 +6,14 @@ import (
 	"sync"
 
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/core/recent"
 )
 
 // memo remembers the last decision on each key. The store uses it for two things: it rejects the requests of a rejected key without
 // calling Redis, until they would be admitted; and when Redis is down, counting in memory starts from what is remembered.
-//
-// It has at most two generations of keys. A young generation that is full becomes the old one, and the old one is forgotten. A key that
-// is learned again moves to the young generation.
 type memo struct {
 	shards [memoShards]memoShard
 }
-
-type memoShard struct {
-	mu         sync.Mutex
-	young, old map[uint64]*known
-	_          [64]byte // shards do not share a cache line
-}
-
-const (
-	memoShards      = 16
-	generation      = 4096       // keys in a shard: with two generations and 16 shards some 130,000 keys in all
-	rememberAtMost  = 10_000_000 // µs; after that the store asks Redis again, in case the key was reset
-	rememberedNever = 1_000_000  // µs; the same for a request that costs more than the limit can ever admit
-	longestPace     = 500_000    // µs
-)
 
 // known is what the memo has about a key. Times are by the node's clock, in microseconds.
 type known struct {
@@ -51,6 +35,20 @@ type known struct {
 	command string // the key's name in Redis, as an argument of a command
 	line    string // the last reply, in place of ResetAt, moreAt and remaining; "": these have it
 }
+
+type memoShard struct {
+	mu   sync.Mutex
+	keys recent.Map[known]
+	_    [64]byte // shards do not share a cache line
+}
+
+const (
+	memoShards      = 16
+	generation      = 4096       // keys in a shard: with two generations and 16 shards some 130,000 keys in all
+	rememberAtMost  = 10_000_000 // µs; after that the store asks Redis again, in case the key was reset
+	rememberedNever = 1_000_000  // µs; the same for a request that costs more than the limit can ever admit
+	longestPace     = 500_000    // µs
+)
 
 // unfold reads what a fast path has noted.
 func (k *known) unfold() {
@@ -79,18 +77,15 @@ func paceOf(l *rate.Limit) int64 {
 func (m *memo) find(hash uint64, k *known) bool {
 	s := &m.shards[hash%memoShards]
 	s.mu.Lock()
-	found, ok := s.young[hash]
-	if !ok {
-		found, ok = s.old[hash]
-	}
-	if ok {
+	found := s.keys.Find(hash)
+	if found != nil {
 		*k = *found
 		if k.line != "" {
 			k.unfold()
 		}
 	}
 	s.mu.Unlock()
-	return ok
+	return found != nil
 }
 
 // learn remembers a decision on a request of that cost. The node asked for it, and got it, at these times of its clock.
@@ -116,7 +111,7 @@ func (m *memo) learn(hash uint64, o *openRule, asked, answered, cost int64, d *r
 	}
 	s := &m.shards[hash%memoShards]
 	s.mu.Lock()
-	entry := m.entry(s, hash)
+	entry := s.keys.Use(hash, generation)
 	k.pace(entry, o.pace)
 	if k.until == 0 {
 		k.command = entry.command
@@ -158,29 +153,8 @@ func (k *known) pace(before *known, most int64) {
 func (m *memo) forget(hash uint64) {
 	s := &m.shards[hash%memoShards]
 	s.mu.Lock()
-	delete(s.young, hash)
-	delete(s.old, hash)
+	s.keys.Delete(hash)
 	s.mu.Unlock()
-}
-
-// entry returns the entry of a key in the young generation of its shard, and makes it if there is none. The caller has the shard's lock.
-func (m *memo) entry(s *memoShard, hash uint64) *known {
-	if k := s.young[hash]; k != nil {
-		return k
-	}
-	k := s.old[hash]
-	if k == nil {
-		k = &known{}
-	}
-	if len(s.young) >= generation {
-		s.old = s.young
-		s.young = nil
-	}
-	if s.young == nil {
-		s.young = make(map[uint64]*known)
-	}
-	s.young[hash] = k
-	return k
 }
 
 // rejects reports whether a request of that cost at time now is certain to be rejected.

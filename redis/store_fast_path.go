@@ -229,7 +229,7 @@ func settleKnown(e *fastPath, w http.ResponseWriter, r *http.Request, key string
 		now = e.store.clock()
 		shard = e.shards[hash%memoShards]
 		shard.mu.Lock()
-		k = shard.young[hash]
+		k = shard.keys.Young[hash]
 		if k != nil && k.plain && now < k.until && k.at <= now && k.terms == e.rules[0].open.terms {
 			retry = k.retryAt - now
 			reset = k.resetAt - now
@@ -274,7 +274,7 @@ func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *rul
 		hash = maphash.String(e.seed, key) ^ one.salt
 		shard = e.shards[hash%memoShards]
 		shard.mu.Lock()
-		k = shard.young[hash]
+		k = shard.keys.Young[hash]
 		if k == nil || k.terms != one.open.terms {
 			shard.mu.Unlock()
 			return false
@@ -362,7 +362,7 @@ func decideSeldom(e *fastPath, w http.ResponseWriter, r *http.Request, group *ru
 			hash := e.store.hashOf(one.open, checks[i].Key)
 			shard := e.shards[hash%memoShards]
 			shard.mu.Lock()
-			if k := e.store.memo.entry(shard, hash); k.until == 0 {
+			if k := shard.keys.Use(hash, generation); k.until == 0 {
 				k.command = argumentText(name)
 			}
 			shard.mu.Unlock()

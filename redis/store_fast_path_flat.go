@@ -94,7 +94,7 @@ func newOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 		hash = maphash.String(seed, key) ^ salt
 		shard = shards[hash%memoShards]
 		shard.mu.Lock()
-		k = shard.young[hash]
+		k = shard.keys.Young[hash]
 		if k == nil || k.command == "" || trouble.Load() != 0 {
 			shard.mu.Unlock()
 			goto seldom
@@ -256,7 +256,7 @@ func newLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 			mono, ahead = e.store.clocks()
 		}
 		shard.mu.Lock()
-		of = shard.young[hash]
+		of = shard.keys.Young[hash]
 		if of == nil {
 			of = none
 		}
@@ -417,7 +417,7 @@ func newSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 			hashes[n] = hash
 			shard = shards[hash%memoShards]
 			shard.mu.Lock()
-			k = shard.young[hash]
+			k = shard.keys.Young[hash]
 			if k == nil || k.command == "" {
 				shard.mu.Unlock()
 				goto seldom

@@ -29,6 +29,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/core/recent"
 	"github.com/proxyweir/weir/core/usage"
 )
 
@@ -44,6 +45,14 @@ type Config struct {
 	Hash func(key string) uint64
 
 	Read, Write time.Duration // the intervals of hearing and of telling
+}
+
+// seen is a key that was asked for here.
+type seen struct {
+	rule      uint64
+	text      string
+	evictions int64 // of the memory, when it was known to have the key
+	serial    int64 // of what others had told when the key was charged for it: see usage.Counts
 }
 
 // Store is a core.Store. New makes it. It is safe for concurrent use.
@@ -62,19 +71,11 @@ type Store struct {
 	rules       map[uint64][]*core.Rule
 	ids         map[*core.Rule]uint64
 	marks       map[uint64]usage.Mark // by rule and key
-	young, old  map[uint64]*seen      // by rule and key; two generations
+	keys        recent.Map[seen]      // those that were asked for here, by rule and key
 
 	building sync.Mutex // held while a key gets what the ledger and the others know of it
 
 	untold int64 // units that were admitted and cannot be told, since there is no space in the ledger
-}
-
-// seen is a key that was asked for here.
-type seen struct {
-	rule      uint64
-	text      string
-	evictions int64 // of the memory, when it was known to have the key
-	serial    int64 // of what others had told when the key was charged for it: see usage.Counts
 }
 
 // generation is how many keys a generation of those that were asked for has.
@@ -92,7 +93,6 @@ func New(c Config) *Store {
 		s.hash = hashOf
 	}
 	s.marks = make(map[uint64]usage.Mark)
-	s.young = make(map[uint64]*seen)
 	s.SetIntervals(c.Read, c.Write)
 	return s
 }
@@ -137,7 +137,7 @@ func (s *Store) Release(r *core.Rule) {
 	s.rules[id] = rest
 	if len(rest) == 0 {
 		delete(s.rules, id)
-		for _, m := range []map[uint64]*seen{s.young, s.old} { // its keys are forgotten
+		for _, m := range []map[uint64]*seen{s.keys.Young, s.keys.Old} { // its keys are forgotten
 			for key, k := range m {
 				if k.rule == id {
 					delete(m, key)
@@ -221,7 +221,7 @@ func (s *Store) prepare(c *core.Check, rule uint64) (uint64, int64) {
 	}
 	evictions := s.memory.Stats().Evictions
 	s.mu.RLock()
-	k := s.young[rule^key]
+	k := s.keys.Young[rule^key]
 	s.mu.RUnlock()
 	if k == nil || !known && k.evictions != evictions {
 		s.build(c, rule, key, evictions)
@@ -238,10 +238,7 @@ func (s *Store) build(c *core.Check, rule, key uint64, evictions int64) {
 	defer s.building.Unlock()
 	_, known := s.memory.Find(c)
 	s.mu.RLock()
-	k := s.young[rule^key]
-	if k == nil {
-		k = s.old[rule^key]
-	}
+	k := s.keys.Find(rule ^ key)
 	mark, marked := s.marks[rule^key]
 	s.mu.RUnlock()
 	next := &seen{rule: rule, text: c.Key, evictions: evictions}
@@ -253,11 +250,7 @@ func (s *Store) build(c *core.Check, rule, key uint64, evictions int64) {
 		next.serial = k.serial
 	}
 	s.mu.Lock()
-	if len(s.young) >= generation {
-		s.old = s.young
-		s.young = make(map[uint64]*seen)
-	}
-	s.young[rule^key] = next
+	s.keys.Put(rule^key, next, generation)
 	s.mu.Unlock()
 	now := s.clock()
 	if counts != nil && marked && mark.Until > now {
@@ -359,9 +352,9 @@ func (s *Store) hearCounts(c *usage.Counts, r *core.Rule, admitted map[uint64]he
 	for n, key := range c.Keys {
 		id = c.Slot.Rule ^ key
 		s.mu.RLock()
-		k = s.young[id]
+		k = s.keys.Young[id]
 		if k == nil {
-			k = s.old[id]
+			k = s.keys.Old[id]
 		}
 		s.mu.RUnlock()
 		if k == nil || k.serial >= c.Serial { // it was charged when the key was asked for
@@ -387,10 +380,7 @@ func (s *Store) hearMark(m usage.Mark, now int64) {
 		return
 	}
 	s.marks[id] = m
-	k := s.young[id]
-	if k == nil {
-		k = s.old[id]
-	}
+	k := s.keys.Find(id)
 	s.mu.Unlock()
 	if k == nil || len(rules) == 0 {
 		return
