@@ -14,8 +14,8 @@ import (
 	"github.com/proxyweir/weir/core/metrics"
 )
 
-// subjects returns the rules of the configuration, each once: those of zones, rule files and descriptors.
-func (a *App) subjects() []*report.ActiveRule {
+// activeRules returns the rules of the configuration, each once: those of zones, rule files and descriptors.
+func (a *App) activeRules() []*report.ActiveRule {
 	a.files.mu.Lock() // so that the views of all handlers belong to the same files
 	defer a.files.mu.Unlock()
 	var list []*report.ActiveRule
@@ -40,9 +40,9 @@ func (a *App) subjects() []*report.ActiveRule {
 		}
 		if !sets[view.set] {
 			sets[view.set] = true
-			h.subjectsOfFiles(view.set, add)
+			h.activeRulesOfFiles(view.set, add)
 		}
-		h.subjectsOfDomain(view, add)
+		h.activeRulesOfDomain(view, add)
 	}
 	return list
 }
@@ -54,8 +54,8 @@ func (h *Handler) subjectOfZone(z *openZone) *report.ActiveRule {
 	return s
 }
 
-// subjectsOfFiles adds the rules of a set, in the order of their files.
-func (h *Handler) subjectsOfFiles(set *fileSet, add func(*report.ActiveRule)) {
+// activeRulesOfFiles adds the rules of a set, in the order of their files.
+func (h *Handler) activeRulesOfFiles(set *fileSet, add func(*report.ActiveRule)) {
 	i := 0
 	for _, file := range set.Files {
 		for _, text := range file.Rules {
@@ -67,8 +67,8 @@ func (h *Handler) subjectsOfFiles(set *fileSet, add func(*report.ActiveRule)) {
 	}
 }
 
-// subjectsOfDomain adds the limits of a handler's descriptors.
-func (h *Handler) subjectsOfDomain(view *inForce, add func(*report.ActiveRule)) {
+// activeRulesOfDomain adds the limits of a handler's descriptors.
+func (h *Handler) activeRulesOfDomain(view *inForce, add func(*report.ActiveRule)) {
 	if view.domain == nil {
 		return
 	}
@@ -87,10 +87,10 @@ func (h *Handler) subjectsOfDomain(view *inForce, add func(*report.ActiveRule)) 
 	}
 }
 
-// adaptedRules returns the adaptable rules of a configuration by label, with the guards of the handlers that they are in.
-func (a *App) adaptedRules() map[string]*adaptive.Rule {
+// adaptableRules returns the adaptable rules of a configuration by label, with the guards of the handlers that they are in.
+func (a *App) adaptableRules() map[string]*adaptive.Rule {
 	rules := make(map[string]*adaptive.Rule)
-	add := func(h *Handler, p *adaptive.Place, name string) {
+	add := func(h *Handler, p *adaptive.Instance, name string) {
 		if p == nil {
 			return
 		}
@@ -100,12 +100,12 @@ func (a *App) adaptedRules() map[string]*adaptive.Rule {
 			r = new(adaptive.Rule)
 			rules[label] = r
 		}
-		for _, other := range r.Places {
+		for _, other := range r.Instances {
 			if other == p { // a set that several handlers share
 				return
 			}
 		}
-		r.Places = append(r.Places, p)
+		r.Instances = append(r.Instances, p)
 		var watched adaptive.Watched // of nobody
 		if state := h.guarded.State(); state != nil {
 			if of := state.Tracked(label); of != nil {
@@ -118,10 +118,10 @@ func (a *App) adaptedRules() map[string]*adaptive.Rule {
 	defer a.files.mu.Unlock()
 	for _, h := range a.handlers {
 		for _, z := range h.zones {
-			add(h, z.place, z.Rule.Name)
+			add(h, z.instance, z.Rule.Name)
 		}
 		if view := h.files.Load(); view != nil {
-			for i, p := range view.set.places {
+			for i, p := range view.set.instances {
 				add(h, p, view.set.Rules[i].Name)
 			}
 		}
@@ -137,7 +137,7 @@ func init() {
 		if a == nil {
 			return nil
 		}
-		v := &admin.View{Rules: a.subjects, Limiters: a.limiters(), Guards: a.guards(), Queues: a.queues(), Memory: a.memory.store, Adapting: &a.memory.adapting, Advised: a.advised, Ctx: a.ctx}
+		v := &admin.View{Rules: a.activeRules, Limiters: a.limiters(), Guards: a.guards(), Queues: a.queues(), Memory: a.memory.store, Adapting: &a.memory.adapting, AdviceSource: a.adviceSource, Ctx: a.ctx}
 		if len(a.files.inUse()) > 0 {
 			v.Files = &admin.FilesAnswer{Successful: !rulesRefused.Load(), Loaded: time.UnixMilli(rulesLoaded.Load() / 1000).UTC()}
 		}
@@ -147,8 +147,8 @@ func init() {
 
 // Explain decides on a request without charging it.
 func (h *Handler) Explain(r *http.Request) (*admin.Explained, error) {
-	of := &admin.Explained{Inquiry: new(front.Inquiry), Limiter: h.limiter, Guarded: h.guarded, Missing: h.expected.missing(r)}
-	if _, err := h.assemble(of.Inquiry, r); err != nil {
+	of := &admin.Explained{Evaluation: new(front.Evaluation), Limiter: h.limiter, Guarded: h.guarded, Missing: h.expected.missing(r)}
+	if _, err := h.assemble(of.Evaluation, r); err != nil {
 		return nil, err
 	}
 	if len(of.Checks) > 0 {

@@ -42,16 +42,16 @@ type App struct {
 	// Who gives advice on the limits of zones and rules that have `adapt`. The default is nobody.
 	Advisor *adapt.Advisor `json:"advisor,omitempty"`
 
-	limiter   *stores.Limiter // over the default store
-	advised   *adapt.Source   // nil: there is no advisor
-	memory    *sharedMemory
-	maxKeys   int
-	sweep     time.Duration
-	zones     map[string][]*core.Limits // by namespace and name, those of all handlers that have the zone
-	deferring map[string]bool           // the same zones: whether they defer
-	stores    map[string]string         // the same zones, and rules of files: the counters of limiters
-	files     *ruleFiles
-	unwatch   func() // ends the watch of rule files; nil: there is none
+	limiter      *stores.Limiter // over the default store
+	adviceSource *adapt.Source   // nil: there is no advisor
+	memory       *sharedMemory
+	maxKeys      int
+	sweep        time.Duration
+	zones        map[string][]*core.Limits // by namespace and name, those of all handlers that have the zone
+	deferring    map[string]bool           // the same zones: whether they defer
+	stores       map[string]string         // the same zones, and rules of files: the counters of limiters
+	files        *ruleFiles
+	unwatch      func() // ends the watch of rule files; nil: there is none
 
 	before rulings // of the configuration before, while this one is loaded; nil: not looked up
 

@@ -20,9 +20,9 @@ type fileSet struct {
 	*ruleset.Set
 	sharing
 	opened      []*core.Rule
-	reporters   []*report.Reporter // of Set.Rules
-	rules       []*front.Rule      // the same rules, in the form in which requests are checked
-	places      []*adaptive.Place  // of Set.Rules; nil: advice cannot touch the rule
+	reporters   []*report.Reporter   // of Set.Rules
+	rules       []*front.Rule        // the same rules, in the form in which requests are checked
+	instances   []*adaptive.Instance // of Set.Rules; nil: advice cannot touch the rule
 	descriptors map[*ruleset.Domain][]*report.Reporter
 	shadows     bool // any rule is a shadow, or has a candidate
 	waits       bool // requests may wait while they are under these rules, since a zone or one of these rules makes them wait
@@ -79,7 +79,7 @@ func (s *fileSet) open() error {
 
 // release releases the rules that are open, and their reporters.
 func (s *fileSet) release() {
-	for _, p := range s.places {
+	for _, p := range s.instances {
 		p.Close()
 	}
 	for _, r := range s.Rules {

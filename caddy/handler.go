@@ -206,9 +206,9 @@ func (h *Handler) newReporter(name string, key func(*http.Request) string) *repo
 	return r
 }
 
-// placeOf returns the place where an adaptable rule of the handler decides.
-func (h *Handler) placeOf(r *ruleset.Rule) *adaptive.Place {
-	return &adaptive.Place{Rule: r, Limiter: h.limiter.Limiter, Applies: h.app.Advisor.Applies()}
+// instanceOf returns the instance of an adaptable rule in the handler.
+func (h *Handler) instanceOf(r *ruleset.Rule) *adaptive.Instance {
+	return &adaptive.Instance{Rule: r, Limiter: h.limiter.Limiter, Applies: h.app.Advisor.Applies()}
 }
 
 // warnOfExempted warns of zones and rules that exempt private addresses on a server without trusted proxies. If that server is

@@ -30,8 +30,8 @@ func BenchmarkHandler(b *testing.B) {
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			handler := provisionHandler(b, bm.config)
-			if zones := handler.zones; len(zones) > 0 && zones[0].place != nil { // with another limit in force than the configured one
-				must.Succeed(b, zones[0].place.Put(&advice.Outcome{Requests: 1_000_000_000, Algorithm: "sliding_window_counter"}))
+			if zones := handler.zones; len(zones) > 0 && zones[0].instance != nil { // with another limit in force than the configured one
+				must.Succeed(b, zones[0].instance.Put(&advice.Outcome{Requests: 1_000_000_000, Algorithm: "sliding_window_counter"}))
 			}
 			w := &discardWriter{header: make(http.Header)}
 			r := requestInCaddy(w)

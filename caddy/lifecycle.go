@@ -53,7 +53,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		}
 	}
 	if a.Advisor != nil {
-		a.advised = &adapt.Source{Advisor: a.Advisor, Redis: a.limiter.Redis, Rules: a.adaptedRules}
+		a.adviceSource = &adapt.Source{Advisor: a.Advisor, Redis: a.limiter.Redis, Rules: a.adaptableRules}
 	}
 	return nil
 }

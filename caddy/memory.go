@@ -78,7 +78,7 @@ func (s *sharedMemory) putInForce(a *App) {
 		s.adapting.Use(nil)
 		return
 	}
-	s.adapting.Use(a.advised)
+	s.adapting.Use(a.adviceSource)
 	for _, h := range a.handlers {
 		h.guarded.PutInForce()
 	}

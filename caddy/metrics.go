@@ -90,7 +90,7 @@ func addProcess(p *metrics.Page) {
 func (a *App) addMetrics(p *metrics.Page) {
 	now := time.Now().UnixMicro()
 	lent, leased := stores.Leases.Stats(), false
-	for _, s := range a.subjects() {
+	for _, s := range a.activeRules() {
 		r := metrics.Rule{Meter: s.Stats.Meter, Candidate: s.HasCandidate(), Blocks: s.HasPenalty(),
 			Waiting: metrics.Absent, Keys: metrics.Absent, Units: metrics.Absent, Own: s.Own, Configured: s.All.Own()}
 		if len(s.Rules) > 0 {
@@ -135,7 +135,7 @@ func (a *App) addMetrics(p *metrics.Page) {
 		metrics.Add(p, metrics.RulesLoaded, float64(rulesLoaded.Load())/1e6)
 		metrics.Each(p, metrics.RulesReloads, metrics.Read(rulesReloads))
 	}
-	metrics.AddAdvice(p, a.memory.adapting.Metrics(a.advised), adapt.AdviceClock.Now())
+	metrics.AddAdvice(p, a.memory.adapting.Metrics(a.adviceSource), adapt.AdviceClock.Now())
 }
 
 func oneIf(is bool) float64 {

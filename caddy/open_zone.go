@@ -18,7 +18,7 @@ type openZone struct {
 	matchers caddyhttp.MatcherSets
 	reporter *report.Reporter
 	opened   []*core.Rule
-	place    *adaptive.Place // nil: advice cannot touch the zone
+	instance *adaptive.Instance // nil: advice cannot touch the zone
 }
 
 // readable returns a function that writes a request's key for the log: the template with its placeholders replaced.
@@ -35,7 +35,7 @@ func (z *openZone) covers(r *http.Request) (bool, error) { return syntax.Covers(
 
 // close releases what provision has acquired.
 func (z *openZone) close(l *stores.Limiter) {
-	z.place.Close()
+	z.instance.Close()
 	l.EndSwitch(z.Rule.Limits)
 	for _, r := range z.opened {
 		l.Release(r)

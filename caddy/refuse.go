@@ -29,7 +29,7 @@ var tooMany = caddyhttp.HandlerError{StatusCode: http.StatusTooManyRequests, Err
 
 // reject logs a rejection, emits its event, and answers it. It answers a request, too, that a store which has failed cannot decide on. The header fields must have been written. The error it returns is for
 // the site's error routes; it is nil if reject has answered the request itself.
-func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquiry) error {
+func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Evaluation) error {
 	v := &q.Verdict
 	if protect.DispatchOf(r).TurnAway(v.RetryAfter) {
 		return protect.ErrTurnedAway
@@ -87,7 +87,7 @@ func (h *Handler) fail(w http.ResponseWriter, err error) error {
 }
 
 // report logs a rejection and emits its event.
-func (h *Handler) report(r *http.Request, q *front.Inquiry) {
+func (h *Handler) report(r *http.Request, q *front.Evaluation) {
 	v := &q.Verdict
 	c := core.Reported(q.Checks, v)
 	rule := report.Of(c)

@@ -61,9 +61,9 @@ func (a *App) checkStore(id, kind, name string, store *stores.Limiter) {
 // limits may be in force yet.
 func keepCompany(lists ...[]*core.Limits) {
 	all := slices.Concat(lists...)
-	if slices.ContainsFunc(all, (*core.Limits).Accompanied) {
+	if slices.ContainsFunc(all, (*core.Limits).TracksReservations) {
 		for _, limits := range all {
-			limits.Accompany()
+			limits.TrackReservations()
 		}
 	}
 }
@@ -97,11 +97,11 @@ func (a *App) enter(known fileRules, set *fileSet, zonesInForce bool) error {
 			continue
 		}
 		for _, zone := range a.zones[id] {
-			if r.Limits.Accompanied() && !zone.Accompanied() {
+			if r.Limits.TracksReservations() && !zone.TracksReservations() {
 				return set.problem(r.Name, "on_limit delay: is new for this rule, which counts together with a zone of its name; it takes effect when Caddy's configuration is loaded again")
 			}
-			if zone.Accompanied() {
-				r.Limits.Accompany()
+			if zone.TracksReservations() {
+				r.Limits.TrackReservations()
 			}
 		}
 		keepCompany(known.limits[id])

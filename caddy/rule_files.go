@@ -83,7 +83,7 @@ func firstDelaying(files []*ruleset.File) string {
 // checkZones refuses files that newly make requests wait, next to zones that were prepared for files that do not.
 func (h *Handler) checkZones(s *fileSet) error {
 	for _, zone := range h.zones {
-		if s.waits && !zone.Rule.Limits.Accompanied() {
+		if s.waits && !zone.Rule.Limits.TracksReservations() {
 			return s.problem(firstDelaying(s.Files), "on_limit delay: is new beside zones of the same rate_limit; it takes effect when Caddy's configuration is loaded again")
 		}
 	}
@@ -253,17 +253,17 @@ func (h *Handler) adviseDescriptors(domain *ruleset.Domain) {
 			h.logger.Warn("a descriptor has no effect: the rule files have no limit for its keys", zap.String("domain", domain.Name()), zap.Strings("keys", keys))
 		}
 	}
-	tries := mostUnmetTries
-	unmet := func(line, entry int, value string) string {
-		return h.descriptors[line][entry].Unmet(value, &tries)
+	tries := mostUnreachableTries
+	unreachable := func(line, entry int, value string) string {
+		return h.descriptors[line][entry].Unreachable(value, &tries)
 	}
-	for _, one := range front.UnmetValues(domain, h.described, unmet) {
+	for _, one := range front.UnreachableValues(domain, h.described, unreachable) {
 		h.logger.Warn("a descriptor's value is met by no request", zap.String("domain", domain.Name()), zap.String("key", one.Key), zap.String("value", one.Why))
 	}
 }
 
-// mostUnmetTries bounds the search for such values over all values of a load. Values beyond it are not warned of.
-const mostUnmetTries = 50000
+// mostUnreachableTries bounds the search for such values over all values of a load. Values beyond it are not warned of.
+const mostUnreachableTries = 50000
 
 // checkNames refuses a rule in a file that has the name of a zone of the same handler: both would count each request in the same
 // counters.
@@ -281,7 +281,7 @@ func (h *Handler) checkNames(s *fileSet) error {
 func (f *ruleFiles) replace(c *ruleset.Contents) error {
 	err := f.replaceAll(c)
 	if err == nil && f.app.memory != nil {
-		f.app.memory.adapting.Refresh(f.app.advised)
+		f.app.memory.adapting.Refresh(f.app.adviceSource)
 	}
 	return err
 }
@@ -443,11 +443,11 @@ func newFileSet(files []*ruleset.File, h *Handler) (*fileSet, error) {
 		}
 		s.reporters = append(s.reporters, rep)
 		s.rules = append(s.rules, front.NewRule(r))
-		var place *adaptive.Place
+		var instance *adaptive.Instance
 		if r.Adapt != nil {
-			place = h.placeOf(r)
+			instance = h.instanceOf(r)
 		}
-		s.places = append(s.places, place)
+		s.instances = append(s.instances, instance)
 		s.shadows = s.shadows || r.Limits.HasShadow()
 		s.waits = s.waits || r.Limits.Delays()
 	}
@@ -463,7 +463,7 @@ func newFileSet(files []*ruleset.File, h *Handler) (*fileSet, error) {
 	}
 	if s.waits {
 		for _, r := range s.All() {
-			r.Accompany()
+			r.TrackReservations()
 		}
 	}
 	return s, nil

@@ -23,7 +23,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 // limit serves a request as the handler's rules have it.
 func (h *Handler) limit(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	h.expected.note(r)
-	q := front.Inquiries.Get().(*front.Inquiry)
+	q := front.Evaluations.Get().(*front.Evaluation)
 	shadows, err := h.assemble(q, r)
 	if err != nil {
 		front.Free(q)
@@ -61,7 +61,7 @@ func (h *Handler) limit(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 }
 
 // charge decides on a request, and charges it.
-func (h *Handler) charge(_ http.ResponseWriter, _ *http.Request, q *front.Inquiry) (d deferred.Decided) {
+func (h *Handler) charge(_ http.ResponseWriter, _ *http.Request, q *front.Evaluation) (d deferred.Decided) {
 	var failure error
 	d.At, failure = h.limiter.Charge(q.Checks, &q.Verdict)
 	d.Failed = failure != nil
@@ -76,7 +76,7 @@ func (h *Handler) noteDoubled(w http.ResponseWriter) {
 }
 
 // writeFields sets the header fields that say what was decided.
-func (h *Handler) writeFields(w http.ResponseWriter, q *front.Inquiry) {
+func (h *Handler) writeFields(w http.ResponseWriter, q *front.Evaluation) {
 	v := &q.Verdict
 	if v.Outcome == core.Unavailable {
 		return
@@ -88,7 +88,7 @@ func (h *Handler) writeFields(w http.ResponseWriter, q *front.Inquiry) {
 }
 
 // rejectDecided rejects a request by the verdict on its checks, and counts it.
-func (h *Handler) rejectDecided(w http.ResponseWriter, r *http.Request, q *front.Inquiry) error {
+func (h *Handler) rejectDecided(w http.ResponseWriter, r *http.Request, q *front.Evaluation) error {
 	h.writeFields(w, q)
 	report.Count(q, time.Now().Unix(), false)
 	h.guarded.Ask(q, r, false)
@@ -96,7 +96,7 @@ func (h *Handler) rejectDecided(w http.ResponseWriter, r *http.Request, q *front
 }
 
 // assemble fills in the checks of a request, and reports whether any rule of the handler is a shadow or has a candidate.
-func (h *Handler) assemble(q *front.Inquiry, r *http.Request) (shadows bool, err error) {
+func (h *Handler) assemble(q *front.Evaluation, r *http.Request) (shadows bool, err error) {
 	asked, shadows := h.asked, h.shadows
 	if files := h.files.Load(); files != nil {
 		asked, shadows = files.asked, shadows || files.set.shadows

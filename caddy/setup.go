@@ -74,10 +74,10 @@ func (h *Handler) provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	accompanied := h.waits || h.app.files.delays(files)
+	tracks := h.waits || h.app.files.delays(files)
 	for _, zone := range h.zones {
-		if accompanied {
-			zone.Rule.Limits.Accompany()
+		if tracks {
+			zone.Rule.Limits.TrackReservations()
 		}
 		if err := zone.provision(ctx, h); err != nil {
 			return err
@@ -258,7 +258,7 @@ func (z *openZone) provision(ctx caddy.Context, h *Handler) error {
 		h.limiter.WarnOf(one)
 	}
 	if r.Adapt != nil {
-		z.place = h.placeOf(r)
+		z.instance = h.instanceOf(r)
 	}
 	z.reporter = h.newReporter(r.Name, z.readable())
 	for _, one := range z.opened {

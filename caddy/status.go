@@ -98,7 +98,7 @@ func (s *Status) checkAhead(ctx caddy.Context) error {
 	if a.ahead == nil || len(a.files.groups) > 0 {
 		return nil
 	}
-	known := slices.AppendSeq(report.LabelsOf(a.subjects()), maps.Keys(a.ahead))
+	known := slices.AppendSeq(report.LabelsOf(a.activeRules()), maps.Keys(a.ahead))
 	slices.Sort(known)
 	return s.check(slices.Compact(known))
 }
@@ -163,7 +163,7 @@ func (a *App) checkStatuses() error {
 	if len(a.statuses) == 0 {
 		return nil
 	}
-	known := report.LabelsOf(a.subjects())
+	known := report.LabelsOf(a.activeRules())
 	for _, check := range a.statuses {
 		if err := check(known); err != nil {
 			return err
@@ -284,7 +284,7 @@ func (h *Handler) quotas(r *http.Request, wanted map[string]bool) []core.Check {
 			}
 		}
 	}
-	q := new(front.Inquiry)
+	q := new(front.Evaluation)
 	front.Quotas(asked, rules, math.MaxInt, q, r, syntax.ClientIPOf(r))
 	return q.Checks
 }

@@ -11,10 +11,10 @@ import (
 
 // ruling are limits of a configuration, with the limiter that has opened them.
 type ruling struct {
-	limiter *stores.Limiter
-	limits  *core.Limits
-	name    string
-	place   *adaptive.Place // nil: advice cannot touch the limits
+	limiter  *stores.Limiter
+	limits   *core.Limits
+	name     string
+	instance *adaptive.Instance // nil: advice cannot touch the limits
 }
 
 // rulings are the limits of zones, rules in files and descriptors, by namespace and name.
@@ -26,12 +26,12 @@ func (all rulings) add(namespace string, r ruling) {
 }
 
 func (all rulings) addZone(namespace string, l *stores.Limiter, z *openZone) {
-	all.add(namespace, ruling{l, z.Rule.Limits, z.Rule.Name, z.place})
+	all.add(namespace, ruling{l, z.Rule.Limits, z.Rule.Name, z.instance})
 }
 
 func (all rulings) addFiles(s *fileSet) {
 	for i, r := range s.Rules {
-		all.add(s.namespace, ruling{s.limiter, r.Limits, r.Name, s.places[i]})
+		all.add(s.namespace, ruling{s.limiter, r.Limits, r.Name, s.instances[i]})
 	}
 	for _, d := range s.Domains {
 		for i, limits := range d.Limits() {
@@ -51,7 +51,7 @@ func (before rulings) succeed(after rulings, report func(r ruling, old *core.Lim
 				continue
 			}
 			_, err := r.limiter.Succeed(r.limits, old.limits, 0)
-			if err := errors.Join(err, r.place.GoOn(old.place)); err != nil {
+			if err := errors.Join(err, r.instance.GoOn(old.instance)); err != nil {
 				r.limiter.Failed(err)
 			}
 			if i == 0 && report != nil { // the others are alike

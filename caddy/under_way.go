@@ -18,7 +18,7 @@ import (
 // serveUnderWay serves a request that was admitted and has reserved something: a place in the queue, where it waits, a place among
 // the requests in flight, or a charge that depends on the response's status. It settles or cancels these reservations in every
 // case.
-func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, q *front.Inquiry, of protect.Asker) error {
+func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, q *front.Evaluation, of protect.Asker) error {
 	reservations := core.AppendReservations(nil, q.Checks)
 	delay := q.Verdict.Delay
 	front.Free(q)

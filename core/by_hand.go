@@ -11,7 +11,7 @@ import (
 // The error is the store's; the memory that takes the store's place when it fails blocks the key even then.
 //
 // The key is compared byte by byte with those of requests. Nobody here can say whether requests have such a key; a key that no
-// request has blocks nobody. Convert what a person has written with Prefixes.Key and Source.Spell first.
+// request has blocks nobody. Convert what a person has written with Prefixes.Key and Source.Canonicalize first.
 func (l *Limiter) Block(r *Rule, key string, duration int64) error {
 	if duration <= 0 || duration > int64(rate.MaxPeriod/1000) {
 		return fmt.Errorf("a key is blocked for 1µs to 366d, not for %d µs", duration)
@@ -37,7 +37,7 @@ func (l *Limiter) Reset(r *Rule, key string) error {
 	if r.Local != nil {
 		_ = l.local.Reset(r.Local, key)
 	}
-	for _, other := range r.beside {
+	for _, other := range r.linked {
 		if failure := l.Reset(other, key); err == nil {
 			err = failure
 		}

@@ -93,9 +93,9 @@ func (l *Limiter) Open(r *Rule) error {
 		}
 		r.Local = local
 	}
-	for i, other := range r.beside {
+	for i, other := range r.linked {
 		if err := l.Open(other); err != nil {
-			for _, opened := range r.beside[:i] {
+			for _, opened := range r.linked[:i] {
 				l.Release(opened)
 			}
 			l.release(r)
@@ -125,7 +125,7 @@ func (l *Limiter) OpenAll(rules []*Rule) (failed *Rule, err error) {
 // Release ends what Open began.
 func (l *Limiter) Release(r *Rule) {
 	l.release(r)
-	for _, other := range r.beside {
+	for _, other := range r.linked {
 		l.Release(other)
 	}
 }
@@ -153,7 +153,7 @@ func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 			c.InFlight = nil
 			c.Candidate = nil
 		}
-		more = more || c.Limits != nil || c.Rule.beside != nil
+		more = more || c.Limits != nil || c.Rule.linked != nil
 	}
 	if more {
 		pooled = expand(checks)
@@ -217,7 +217,7 @@ func expand(checks []Check) *[]Check {
 	for i := range checks {
 		c := &checks[i]
 		all = append(all, *c)
-		for _, other := range c.Rule.beside {
+		for _, other := range c.Rule.linked {
 			all = append(all, Check{Rule: other, Key: c.Key, Cost: c.Cost, isPart: true})
 		}
 		if c.Limits != nil {
@@ -305,14 +305,14 @@ func (l *Limiter) enter(checks []Check, v *Verdict) {
 
 // enterRoom counts a request among those that wait for the check's rule, if that delays it. It returns false if too many wait.
 func enterRoom(c *Check) bool {
-	if c.Rule.room == nil || c.Uncounted || c.Decision.Delay == 0 { // without a Delay, other rules delay it
+	if c.Rule.waitQuota == nil || c.Uncounted || c.Decision.Delay == 0 { // without a Delay, other rules delay it
 		return true
 	}
 	if c.Rule.Limit.Delays && c.Ticket == 0 {
 		return true
 	}
 	c.waits = true
-	return c.Rule.room.enter(c.Rule, c.Key)
+	return c.Rule.waitQuota.enter(c.Rule, c.Key)
 }
 
 // unavailableFor is the RetryAfter when the store has failed, in microseconds. By then the store may be asked again.
@@ -390,7 +390,7 @@ func (l *Limiter) Depart(reservations []Reservation) {
 	for i := range reservations {
 		if reservations[i].waits {
 			reservations[i].waits = false
-			reservations[i].Rule.room.leave(reservations[i].Rule, reservations[i].Key)
+			reservations[i].Rule.waitQuota.leave(reservations[i].Rule, reservations[i].Key)
 		}
 	}
 }

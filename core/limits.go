@@ -160,17 +160,17 @@ func (l *Limits) Delays() bool {
 // HasShadow reports whether any of the limits is a shadow, or has a candidate, which is one too.
 func (l *Limits) HasShadow() bool {
 	for _, r := range l.rules {
-		if r.Shadow || len(r.beside) > 0 && r.beside[0].Shadow {
+		if r.Shadow || len(r.linked) > 0 && r.linked[0].Shadow {
 			return true
 		}
 	}
 	return false
 }
 
-// Accompany calls Rule.Accompany for all of the limits.
-func (l *Limits) Accompany() {
+// TrackReservations calls Rule.TrackReservations for all of the limits.
+func (l *Limits) TrackReservations() {
 	for _, r := range l.rules {
-		r.Accompany()
+		r.TrackReservations()
 	}
 }
 
@@ -178,14 +178,14 @@ func (l *Limits) Accompany() {
 // their first request.
 func (l *Limits) GoOnWaiting(before *Limits) {
 	for _, old := range before.rules {
-		if old.room == nil {
+		if old.waitQuota == nil {
 			continue
 		}
 		for _, r := range l.rules {
-			if r.room != nil {
-				r.room = old.room
+			if r.waitQuota != nil {
+				r.waitQuota = old.waitQuota
 				if r.Local != nil {
-					r.Local.room = old.room
+					r.Local.waitQuota = old.waitQuota
 				}
 			}
 		}
@@ -193,10 +193,10 @@ func (l *Limits) GoOnWaiting(before *Limits) {
 	}
 }
 
-// Accompanied reports whether all of the limits see what waiting requests have reserved, as after Accompany.
-func (l *Limits) Accompanied() bool {
+// TracksReservations reports whether all of the limits see what waiting requests have reserved, as after TrackReservations.
+func (l *Limits) TracksReservations() bool {
 	for _, r := range l.rules {
-		if !r.SeesWaiting() {
+		if !r.TracksReservations() {
 			return false
 		}
 	}
@@ -246,7 +246,7 @@ func Difference(a, b *Rule) string {
 		return "another enforcement, bound of waiting requests, count or penalty"
 	case a.adapt != b.adapt:
 		return "another adapt"
-	case !sameBeside(a.beside, b.beside):
+	case !sameBeside(a.linked, b.linked):
 		return "another candidate or concurrency"
 	}
 	return ""

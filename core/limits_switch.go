@@ -394,7 +394,7 @@ func (r *Rule) asFormer(next *Rule) *Rule {
 		blocks:        r.blocks,
 		CountRejected: r.CountRejected,
 		onError:       next.onError,
-		room:          r.room,
+		waitQuota:     r.waitQuota,
 		noted:         next.noted,
 		former:        true,
 		policy:        r.policy,
@@ -414,8 +414,8 @@ func (r *Rule) asFormer(next *Rule) *Rule {
 		limit.Delays = false
 		f.Limit = &limit
 	}
-	if r.SeesWaiting() || next.SeesWaiting() {
-		f.Accompany()
+	if r.TracksReservations() || next.TracksReservations() {
+		f.TrackReservations()
 	}
 	return f
 }
@@ -429,8 +429,8 @@ func takeOver(next, before *Limits) {
 	for _, r := range next.rules {
 		r.Note(old.noted)
 		r.Allowed = old.Allowed
-		if old.Overflow != nil && old.Overflow.accompanied && !r.SeesWaiting() {
-			r.Accompany()
+		if old.Overflow != nil && old.Overflow.tracked && !r.TracksReservations() {
+			r.TrackReservations()
 		}
 	}
 	next.GoOnWaiting(before)

@@ -57,7 +57,7 @@ type Overflow struct {
 	Count         *Statuses
 	Penalties     []int64
 	Longest       int64 // the longest of penalties
-	accompanied   bool  // see Rule.Accompany
+	tracked       bool  // see Rule.TrackReservations
 	Candidate     bool  // the rule is decided in place of the rule of the check before it
 	text          string
 }

@@ -43,7 +43,7 @@ type RuleConfig struct {
 	// Blocks makes the rule reject every request, whatever Limit says. The quota fields report a limit of 0.
 	Blocks bool
 
-	room *room // counts waiting requests, if any may wait; nil: the rule makes its own
+	room *waitQuota // counts waiting requests, if any may wait; nil: the rule makes its own
 }
 
 // OnError says what happens to a rule's requests while its store fails.
@@ -88,12 +88,12 @@ type Rule struct {
 	sync          *rate.SyncTerms  // nil: it is not eventual
 	central       string           // see NeedsOneStore
 	adapt         string
-	Overflow      *Overflow // for stores; nil: it only rejects, and counts all requests
-	room          *room     // counts waiting requests; nil: none wait
-	beside        []*Rule   // see Beside
-	Local         *Rule     // the rule in memory, by this node's share; set by Limiter.Open
-	isLocal       bool      // this rule is a local one
-	former        bool      // it was in force, and requests must still pass it: see Limiter.SwitchTo
+	Overflow      *Overflow  // for stores; nil: it only rejects, and counts all requests
+	waitQuota     *waitQuota // counts waiting requests; nil: none wait
+	linked        []*Rule    // see Linked
+	Local         *Rule      // the rule in memory, by this node's share; set by Limiter.Open
+	isLocal       bool       // this rule is a local one
+	former        bool       // it was in force, and requests must still pass it: see Limiter.SwitchTo
 
 	policy string // its name in lists of policies; "": the rule's name
 
@@ -105,10 +105,10 @@ type Rule struct {
 	StateText  string // the beginning of its member of RateLimit
 	Message    string // the text of its rejections; "": none of its own
 
-	InMemory    interface{} // what a store in memory keeps of the rule; set by its Open
-	kept        interface{} // what another store keeps of the rule; set by Keep
-	noted       interface{} // what an adapter keeps of it; set by Note
-	onAccompany func()      // called by Accompany; set by OnAccompany
+	InMemory            interface{} // what a store in memory keeps of the rule; set by its Open
+	kept                interface{} // what another store keeps of the rule; set by Keep
+	noted               interface{} // what an adapter keeps of it; set by Note
+	onTrackReservations func()      // called by TrackReservations; set by OnTrackReservations
 
 	// Allowed counts the requests that are allowed under the rule, for an adapter that uses functions of sync/atomic. It is here
 	// because finding it by the rule would cost an interpreter more than counting does. It is set before the rule's first
@@ -144,13 +144,13 @@ func NewRule(c RuleConfig) (*Rule, error) {
 		return nil, words.Of(err).Within("rule", strconv.Quote(c.Name))
 	}
 	if !r.Shadow && r.Limit.Waits() {
-		if r.room = c.room; r.room == nil {
-			r.room = newRoom()
+		if r.waitQuota = c.room; r.waitQuota == nil {
+			r.waitQuota = newRoom()
 		}
 	}
 	r.Identity = strings.Join([]string{c.Namespace, c.Name, c.Limit.Identity(), c.KeySpec}, "|")
 	r.setTexts()
-	if r.beside, err = besides(&c); err != nil {
+	if r.linked, err = linkedRules(&c); err != nil {
 		return nil, words.Of(err).Within("rule", strconv.Quote(c.Name))
 	}
 	return r, nil
@@ -191,7 +191,7 @@ func (r *Rule) sharedBy(nodes int) *Rule {
 		blocks:        r.blocks,
 		policy:        r.policy,
 		Overflow:      r.Overflow.sharedBy(nodes),
-		room:          r.room,
+		waitQuota:     r.waitQuota,
 		isLocal:       true,
 		former:        r.former,
 		noted:         r.noted,
@@ -201,8 +201,8 @@ func (r *Rule) sharedBy(nodes int) *Rule {
 	return local
 }
 
-// besides returns the rules that are decided together with the one of a configuration: its candidate and its concurrency.
-func besides(c *RuleConfig) (rules []*Rule, err error) {
+// linkedRules returns the rules that are decided together with the one of a configuration: its candidate and its concurrency.
+func linkedRules(c *RuleConfig) (rules []*Rule, err error) {
 	if c.Candidate != nil {
 		candidate, err := newCandidate(c)
 		if err != nil {
@@ -281,7 +281,7 @@ func (r *Rule) Note(v interface{}) {
 	if r.Local != nil {
 		r.Local.noted = v
 	}
-	for _, other := range r.beside {
+	for _, other := range r.linked {
 		other.Note(v)
 	}
 }
@@ -289,9 +289,9 @@ func (r *Rule) Note(v interface{}) {
 // Noted returns the value of Note, nil before.
 func (r *Rule) Noted() interface{} { return r.noted }
 
-// Beside returns the rules that are decided together with this one: its candidate and its concurrency. Limiter.Open opens them together, and
+// Linked returns the rules that are decided together with this one: its candidate and its concurrency. Limiter.Open opens them together, and
 // Limiter.Decide asks about them, too.
-func (r *Rule) Beside() []*Rule { return r.beside }
+func (r *Rule) Linked() []*Rule { return r.linked }
 
 // Terms are the parts of a rule's overflow policy that a store needs. Times are in microseconds.
 type Terms struct {
@@ -317,28 +317,28 @@ func (r *Rule) Terms() (t Terms, ok bool) {
 // HasOverflowPolicy reports whether Terms returns any.
 func (r *Rule) HasOverflowPolicy() bool { return r.Overflow != nil }
 
-// Accompany makes what waiting requests have reserved visible to all requests under the rule. It must be called before the rule's
+// TrackReservations makes what waiting requests have reserved visible to all requests under the rule. It must be called before the rule's
 // first request if requests may come under it together with a rule that delays them.
-func (r *Rule) Accompany() {
+func (r *Rule) TrackReservations() {
 	if r.Overflow == nil {
 		r.Overflow = &Overflow{}
 	}
-	r.Overflow.accompanied = true
+	r.Overflow.tracked = true
 	if r.Local != nil {
-		r.Local.Accompany()
+		r.Local.TrackReservations()
 	}
-	if r.onAccompany != nil {
-		r.onAccompany()
+	if r.onTrackReservations != nil {
+		r.onTrackReservations()
 	}
 }
 
-// OnAccompany makes Accompany call f. It is for a store's Open only: a rule may be accompanied after it was opened.
-func (r *Rule) OnAccompany(f func()) { r.onAccompany = f }
+// OnTrackReservations makes TrackReservations call f. It is for a store's Open only: a rule may begin to track them after it was opened.
+func (r *Rule) OnTrackReservations(f func()) { r.onTrackReservations = f }
 
-// SeesWaiting reports whether requests wait for the rule, or for others in the same checks. A store lets rules that share
+// TracksReservations reports whether requests wait for the rule, or for others in the same checks. A store lets rules that share
 // counters see what those requests have reserved.
-func (r *Rule) SeesWaiting() bool {
-	return r.Limit.Delays && !r.Shadow || r.Overflow != nil && r.Overflow.accompanied
+func (r *Rule) TracksReservations() bool {
+	return r.Limit.Delays && !r.Shadow || r.Overflow != nil && r.Overflow.tracked
 }
 
 // IsCandidate reports whether the rule is a candidate, whose decision is to be compared with that of the check before it.
@@ -360,12 +360,12 @@ func (r *Rule) Policy() string {
 // KeySpec returns what the key consists of: RuleConfig.KeySpec.
 func (r *Rule) KeySpec() string { return r.keySpec }
 
-// room counts the requests that wait for a rule in this process: for all limits of the rule together, and for each key. It is
+// waitQuota counts the requests that wait for a rule in this process: for all limits of the rule together, and for each key. It is
 // safe for concurrent use.
-type room struct {
+type waitQuota struct {
 	total atomic.Int64
 	mu    sync.Mutex
 	keys  map[string]int64 // by key, without keys for which none wait
 }
 
-func newRoom() *room { return &room{keys: make(map[string]int64)} }
+func newRoom() *waitQuota { return &waitQuota{keys: make(map[string]int64)} }

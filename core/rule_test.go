@@ -81,8 +81,8 @@ func TestRulesShareCountersOnlyWhereTheyCountTheSame(t *testing.T) {
 // Whatever rejects for a rule has the rule's message: its local rule when the store has failed, and its concurrency.
 func TestAllThatRejectsForARuleHasItsMessage(t *testing.T) {
 	r := mustRule(t, RuleConfig{Name: "a", Message: "Slowly.", Concurrency: 2})
-	if r.Message != "Slowly." || r.sharedBy(2).Message != "Slowly." || r.Beside()[0].Message != "Slowly." {
-		t.Errorf("%q, by its share %q, concurrency %q", r.Message, r.sharedBy(2).Message, r.Beside()[0].Message)
+	if r.Message != "Slowly." || r.sharedBy(2).Message != "Slowly." || r.Linked()[0].Message != "Slowly." {
+		t.Errorf("%q, by its share %q, concurrency %q", r.Message, r.sharedBy(2).Message, r.Linked()[0].Message)
 	}
 	if other := mustRule(t, RuleConfig{Name: "a"}); other.Identity != mustRule(t, RuleConfig{Name: "a", Message: "Slowly."}).Identity {
 		t.Error("a rule whose message changes starts counting afresh")

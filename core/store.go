@@ -39,7 +39,7 @@ type Check struct {
 	Locked      bool // this check has locked its shard
 	State, Next rate.State
 
-	Beside int64 // units besides its cost: see DecideBeside of the store in memory
+	Extra int64 // units besides its cost: see DecideBeside of the store in memory
 }
 
 // Clear makes a check ready for another request.

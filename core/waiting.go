@@ -1,7 +1,7 @@
 package core
 
 // enter counts one more request, and reports whether the rule has room for it. If not, the request must leave at once.
-func (w *room) enter(r *Rule, key string) bool {
+func (w *waitQuota) enter(r *Rule, key string) bool {
 	if !boundsKeys(r) {
 		w.total.Add(1)
 		return true
@@ -15,7 +15,7 @@ func (w *room) enter(r *Rule, key string) bool {
 }
 
 // leave counts one request less.
-func (w *room) leave(r *Rule, key string) {
+func (w *waitQuota) leave(r *Rule, key string) {
 	if !boundsKeys(r) {
 		w.total.Add(-1)
 		return
@@ -31,7 +31,7 @@ func (w *room) leave(r *Rule, key string) {
 }
 
 // admits reports whether one more request of the key may wait for the rule.
-func (w *room) admits(r *Rule, key string) bool {
+func (w *waitQuota) admits(r *Rule, key string) bool {
 	total := w.total.Load()
 	if total == 0 { // the most frequent case
 		return true
@@ -62,21 +62,21 @@ func hasRoom(r *Rule, total, own int64) bool {
 func boundsKeys(r *Rule) bool { return r.Overflow != nil && r.Overflow.maxWaiting != 0 }
 
 // Waits reports whether requests may wait for the rule: its limit delays them, or is a leaky bucket.
-func (r *Rule) Waits() bool { return r.room != nil }
+func (r *Rule) Waits() bool { return r.waitQuota != nil }
 
 // Waiting returns how many requests wait for the rule now, in this process; 0 if the rule delays none. All limits of one rule
 // count together.
 func (r *Rule) Waiting() int64 {
-	if r.room == nil {
+	if r.waitQuota == nil {
 		return 0
 	}
-	return r.room.total.Load()
+	return r.waitQuota.total.Load()
 }
 
 // Patience returns the longest that one more request of the key may wait for the rule now, in microseconds; 0 if it may not wait. For
 // a shadow nobody waits, and so there is always room.
 func (r *Rule) Patience(key string) int64 {
-	if !r.Limit.Delays || !r.Shadow && !r.room.admits(r, key) {
+	if !r.Limit.Delays || !r.Shadow && !r.waitQuota.admits(r, key) {
 		return 0
 	}
 	return r.Limit.MaxDelay

@@ -6,16 +6,16 @@
 //
 //   - Queue is the store: one for each deferring rule. Each of its methods is one script, so each is one atomic step.
 //   - Job and Request are what it stores; seal.go encrypts them.
-//   - Desk is the clients' side: which requests can be deferred, the 202, the status, the result, and cancelling.
+//   - API is the clients' side: which requests can be deferred, the 202, the status, the result, and cancelling.
 //   - Worker claims jobs whose turn has come, has the adapter do them, and records what became of them. Each node has one for each queue.
 //
-// The adapter calls Desk for requests from clients, and gives Worker a function that does one job: it asks the limiter whether the job may
+// The adapter calls API for requests from clients, and gives Worker a function that does one job: it asks the limiter whether the job may
 // run now, charges it, and passes it on to the handler behind. The limiter's decision is the same as for a request that was not deferred,
 // with the same rules and keys, so direct and deferred requests share one limit.
 //
 // # From a request to a job
 //
-//  1. Desk finds that the client wants an answer at once (Prefer: respond-async), and that the request can be repeated later from what is
+//  1. API finds that the client wants an answer at once (Prefer: respond-async), and that the request can be repeated later from what is
 //     stored: it has a body of known length, and no upgrade, trailer or stream.
 //  2. Queue.Look tells whether its Idempotency-Key has a job already, and whether its key has jobs in the queue.
 //  3. If the key has none, the limiter decides. A request that it allows is passed on, and is no job.
@@ -28,7 +28,7 @@
 //
 // So what the client is told and what is in the line never disagree. If the first step fails, or is not acknowledged, the job is certainly in no line: the client
 // gets a 429, and Queue.Withdraw removes what may be stored in the background. If the second step is not acknowledged, nobody knows, though enough servers
-// have the job. Its node repeats Queue.Confirm until Redis has acknowledged. The client waits for that, but no longer than Desk.Doubt: then it gets a 202 with the
+// have the job. Its node repeats Queue.Confirm until Redis has acknowledged. The client waits for that, but no longer than API.Doubt: then it gets a 202 with the
 // state unconfirmed. Only if the node dies after that, and before Redis answers again, is such a job lost.
 //
 // # Keys in Redis
@@ -90,7 +90,7 @@
 // The jobs of a key are done in the order of its line. A request that is not deferred must not be done before them: while Redis answers, Look finds jobs
 // of its key, and it is queued behind them. While it does not, Known says which keys had some, and such a request is not done at all (ErrHeld). What
 // other nodes accept is known a second later, and not while only this node is cut off: there the order ends. A job that was promised and is in no line yet holds
-// the requests of its key at its own node for as long as it lasts, and at others, where Look finds it, for as long as its node may be alive (Desk.Doubt).
+// the requests of its key at its own node for as long as it lasts, and at others, where Look finds it, for as long as its node may be alive (API.Doubt).
 //
 // # What happens if a node dies between two steps
 //

@@ -38,7 +38,7 @@ func preferences(h http.Header) (async bool, wait time.Duration) {
 }
 
 // accepted answers 202.
-func (d *Desk) accepted(w http.ResponseWriter, r *http.Request, j *Job, expected time.Duration) {
+func (d *API) accepted(w http.ResponseWriter, r *http.Request, j *Job, expected time.Duration) {
 	h := w.Header()
 	h.Set("Location", d.Path+"/"+j.ID)
 	if async, _ := preferences(r.Header); async {
@@ -48,7 +48,7 @@ func (d *Desk) accepted(w http.ResponseWriter, r *http.Request, j *Job, expected
 }
 
 // expected returns when a job's turn comes, as far as can be said.
-func (d *Desk) expected(j *Job) time.Duration {
+func (d *API) expected(j *Job) time.Duration {
 	if j.Position == 0 {
 		return 0
 	}
@@ -73,7 +73,7 @@ type status struct {
 }
 
 // write writes an answer about a job.
-func (d *Desk) write(w http.ResponseWriter, code int, j *Job, expected time.Duration) {
+func (d *API) write(w http.ResponseWriter, code int, j *Job, expected time.Duration) {
 	s := status{ID: j.ID, Status: j.State, Position: j.Position, Accepted: j.Accepted.UTC(), Attempts: j.Attempts, Reason: j.Reason, Result: d.Path + "/" + j.ID + "/result"}
 	h := w.Header()
 	if !j.State.Ended() {
@@ -103,13 +103,13 @@ func problem(w http.ResponseWriter, code int, text string) {
 }
 
 // Serves reports whether a request is about a job.
-func (d *Desk) Serves(r *http.Request) bool {
+func (d *API) Serves(r *http.Request) bool {
 	rest, found := strings.CutPrefix(r.URL.Path, d.Path)
 	return found && (rest == "" || rest[0] == '/')
 }
 
 // ServeHTTP answers a request about a job: its status, its result, or that it is to be cancelled.
-func (d *Desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, rest, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, d.Path), "/"), "/")
 	allowed := []string{http.MethodGet, http.MethodHead, http.MethodDelete}
 	if rest == "result" {
@@ -148,7 +148,7 @@ func (d *Desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // find returns a job that the client of a request may see.
-func (d *Desk) find(r *http.Request, id string) (*Job, error) {
+func (d *API) find(r *http.Request, id string) (*Job, error) {
 	j, err := d.Queue.Get(r.Context(), id)
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (d *Desk) find(r *http.Request, id string) (*Job, error) {
 }
 
 // fail answers a request with an error of the store.
-func (d *Desk) fail(w http.ResponseWriter, err error) {
+func (d *API) fail(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, ErrUnknown):
 		problem(w, http.StatusNotFound, "there is no such job")
@@ -173,7 +173,7 @@ func (d *Desk) fail(w http.ResponseWriter, err error) {
 }
 
 // result answers with the result of a job.
-func (d *Desk) result(w http.ResponseWriter, r *http.Request, j *Job) {
+func (d *API) result(w http.ResponseWriter, r *http.Request, j *Job) {
 	j = d.await(w, r, j)
 	if !j.State.Ended() {
 		d.write(w, http.StatusAccepted, j, d.expected(j))
@@ -201,7 +201,7 @@ func (d *Desk) result(w http.ResponseWriter, r *http.Request, j *Job) {
 }
 
 // await returns the job when it has ended, or when its client does not want to wait any longer.
-func (d *Desk) await(w http.ResponseWriter, r *http.Request, j *Job) *Job {
+func (d *API) await(w http.ResponseWriter, r *http.Request, j *Job) *Job {
 	_, wait := preferences(r.Header)
 	if wait == 0 {
 		return j

@@ -10,7 +10,7 @@ import (
 
 // Known is what a node knows of a queue without asking Redis: which keys have jobs, and whether jobs are safe. While Redis does not answer, requests of the keys
 // with jobs must not be done: they would overtake the jobs. Of what its own node has put into a line it knows at once, and of what others have, a second later. A
-// Desk and a Worker share it, and it may outlive them, as a reload needs. It is safe for concurrent use; the zero value knows of no jobs.
+// API and a Worker share it, and it may outlive them, as a reload needs. It is safe for concurrent use; the zero value knows of no jobs.
 type Known struct {
 	mu     sync.Mutex
 	keys   map[string]time.Time // by the digest of a key, when it was last said that it has jobs

@@ -100,7 +100,7 @@ func TestAWorkerFollowsTheLines(t *testing.T) {
 func TestWhoWouldOvertakeIsHeld(t *testing.T) {
 	b := newBench(t, nil)
 	q := queueOn(t, b.server.Addr(), nil)
-	d := newDesk(q)
+	d := newAPI(q)
 	fails := map[*goredis.Script]bool{}
 	hook := &losses{errors.New("away"), func(s *goredis.Script, executed bool) bool { return fails[s] && !executed }}
 	q.Client.AddHook(hook)
@@ -138,7 +138,7 @@ func TestAnUnconfirmedJobIsNotOvertakenAtAnotherNode(t *testing.T) {
 	var away atomic.Bool
 	away.Store(true)
 	q.Client.AddHook(&losses{errors.New("away"), func(s *goredis.Script, executed bool) bool { return s == confirmScript && !executed && away.Load() }})
-	a, other := newDesk(q), newDesk(b.Queue)
+	a, other := newAPI(q), newAPI(b.Queue)
 	other.Doubt = patience
 	w, err := a.accept(t, asking("POST", "1"), "ann")
 	must(t, err)

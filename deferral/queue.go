@@ -197,7 +197,7 @@ type Entry struct {
 	Key           string // the digest of the client's key
 	Request       *Request
 	Once          string // the digest of its Idempotency-Key; "": none
-	Fingerprint   []byte // of the request; see Desk; only with Once
+	Fingerprint   []byte // of the request; see API; only with Once
 	Authorization string
 	Wait          time.Duration // until the first turn, if no other job of the key waits
 }

@@ -33,7 +33,7 @@ type Worker struct {
 	// Report is called with what an operator should know; it must not block, and gets nothing of a request.
 	Report func(e Event)
 
-	// Known is what the node knows of the queue; its Desk has the same.
+	// Known is what the node knows of the queue; its API has the same.
 	Known *Known
 
 	// Unsafe has jobs accepted by a Redis that may lose them. It is reported all the same.
@@ -62,9 +62,9 @@ const (
 	checkEvery = 30 * time.Second // whether Redis is still safe
 )
 
-// Event is what a Worker or a Desk reports.
+// Event is what a Worker or an API reports.
 type Event struct {
-	What     string // "dead", "retry", "lost", "unreadable", "trouble", "over", "unsafe", "safe"; of a Desk "unconfirmed", "missing"
+	What     string // "dead", "retry", "lost", "unreadable", "trouble", "over", "unsafe", "safe"; of an API "unconfirmed", "missing"
 	ID       string // of the job; "": it is about none
 	Attempts int
 	Err      error

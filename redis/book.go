@@ -8,7 +8,7 @@ import (
 // Book is one key's place in Redis, for those who take leases of it themselves: a simulation of a fleet, whose nodes are not stores.
 type Book struct {
 	store *Store
-	q     *inquiry
+	q     *callState
 	rule  *core.Rule
 	key   string
 }
@@ -16,7 +16,7 @@ type Book struct {
 // NewBook returns the book of a key of a rule that is open in the store, and leased.
 func NewBook(s *Store, r *core.Rule, key string) *Book {
 	o := opened(r)
-	return &Book{s, &inquiry{rules: []*openRule{o}, call: &Call{}}, r, key}
+	return &Book{s, &callState{rules: []*openRule{o}, call: &Call{}}, r, key}
 }
 
 // Lend makes a call about a lease, for a request of that cost; 0: for none.

@@ -21,7 +21,7 @@ func (s *Store) decideEventually(rules []*openRule, checks []core.Check, peek bo
 }
 
 // decideMixed decides on checks of which some have rules that are eventual. While others decide, the units of these are reserved.
-func (s *Store) decideMixed(q *inquiry, checks []core.Check, peek bool, now int64) error {
+func (s *Store) decideMixed(q *callState, checks []core.Check, peek bool, now int64) error {
 	var own, others []int
 	var rules []*openRule
 	for i := range checks {
@@ -74,7 +74,7 @@ func (s *Store) decideMixed(q *inquiry, checks []core.Check, peek bool, now int6
 
 // decideOthers decides on the checks at those places, whose rules are not eventual. With rejected, a rule that is has rejected the request: only rules that
 // reject it, too, and have count_rejected, are charged.
-func (s *Store) decideOthers(q *inquiry, checks []core.Check, places []int, peek, rejected bool, now int64) error {
+func (s *Store) decideOthers(q *callState, checks []core.Check, places []int, peek, rejected bool, now int64) error {
 	err := s.decideSome(q, checks, places, peek, now)
 	if err != nil || !rejected {
 		return err
@@ -89,12 +89,12 @@ func (s *Store) decideOthers(q *inquiry, checks []core.Check, places []int, peek
 }
 
 // decideSome decides on the checks at those places.
-func (s *Store) decideSome(q *inquiry, checks []core.Check, places []int, peek bool, now int64) error {
+func (s *Store) decideSome(q *callState, checks []core.Check, places []int, peek bool, now int64) error {
 	if len(places) == 0 {
 		return nil
 	}
 	some := make([]core.Check, len(places))
-	rest := inquiries.Get().(*inquiry)
+	rest := callStates.Get().(*callState)
 	rest.rules = rest.rules[:0]
 	rest.hashes = rest.hashes[:0]
 	rest.bits = rest.bits[:0]
@@ -104,7 +104,7 @@ func (s *Store) decideSome(q *inquiry, checks []core.Check, places []int, peek b
 		some[n] = checks[i]
 	}
 	err := s.decideAsked(rest, some, peek, now)
-	inquiries.Put(rest)
+	callStates.Put(rest)
 	for n, i := range places {
 		checks[i] = some[n]
 	}

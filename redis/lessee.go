@@ -140,7 +140,7 @@ func (s *Store) decideLeased(o *openRule, checks []core.Check, peek bool) error 
 	if u.step == rate.Held || u.step == rate.Refused {
 		return nil
 	}
-	q := s.inquire(checks)
+	q := s.takeCallState(checks)
 	q.call.wait = patiently
 	var err error
 	if u.step == rate.Asking && o.further == nil {
@@ -157,12 +157,12 @@ func (s *Store) decideLeased(o *openRule, checks []core.Check, peek bool) error 
 		}
 	}
 	q.call.wait = promptly // it may have another call now
-	inquiries.Put(q)
+	callStates.Put(q)
 	return err
 }
 
 // decideSomeLeased decides on several checks, at least one of which has a rule that is leased.
-func (s *Store) decideSomeLeased(q *inquiry, checks []core.Check, peek bool, now int64) error {
+func (s *Store) decideSomeLeased(q *callState, checks []core.Check, peek bool, now int64) error {
 	mono, wall := s.clocks()
 	uses := make([]use, len(checks))
 	refused := false
@@ -241,7 +241,7 @@ func (s *Store) useLease(o *openRule, hash uint64, c *core.Check, peek bool, mon
 }
 
 // decideAndLease makes one call, which decides on a request and takes a lease.
-func (s *Store) decideAndLease(q *inquiry, checks []core.Check, h *holding, ask *rate.LeaseAsk, now int64) error {
+func (s *Store) decideAndLease(q *callState, checks []core.Check, h *holding, ask *rate.LeaseAsk, now int64) error {
 	c := q.call
 	asked := *ask
 	c.Late = func(late error) { s.lessee.settleLate(h, &asked, c.Reply, late) }
@@ -275,7 +275,7 @@ func (s *Store) addHeld(h *holding, c *core.Check) {
 }
 
 // lend makes a call about the lease of the check's key, whose name in Redis is given, and lets Redis decide on the check.
-func (s *Store) lend(q *inquiry, checks []core.Check, name string, ask *rate.LeaseAsk) (g rate.LeaseGrant, err error) {
+func (s *Store) lend(q *callState, checks []core.Check, name string, ask *rate.LeaseAsk) (g rate.LeaseGrant, err error) {
 	c := q.call
 	c.Script = scriptOfLease
 	c.Keys = append(c.Keys[:0], name, name+demandSuffix)
@@ -317,7 +317,7 @@ func (s *Store) unspend(c *core.Check, u *use, mono int64) {
 
 // refuse rejects a request that a lease has refused, if the memo has something about each of the other rules whose units are not held. Otherwise it returns
 // false.
-func (s *Store) refuse(q *inquiry, checks []core.Check, uses []use, mono int64) bool {
+func (s *Store) refuse(q *callState, checks []core.Check, uses []use, mono int64) bool {
 	var k known
 	for i := range checks {
 		c := &checks[i]
@@ -338,8 +338,8 @@ func (s *Store) refuse(q *inquiry, checks []core.Check, uses []use, mono int64) 
 }
 
 // decideRest lets Redis decide on the checks whose units are not held. If it rejects the request, the others give theirs back.
-func (s *Store) decideRest(q *inquiry, checks []core.Check, uses []use, peek bool, now int64) error {
-	rest := inquiries.Get().(*inquiry)
+func (s *Store) decideRest(q *callState, checks []core.Check, uses []use, peek bool, now int64) error {
+	rest := callStates.Get().(*callState)
 	rest.rules = rest.rules[:0]
 	rest.hashes = rest.hashes[:0]
 	rest.bits = rest.bits[:0]
@@ -358,7 +358,7 @@ func (s *Store) decideRest(q *inquiry, checks []core.Check, uses []use, peek boo
 	rest.call.wait = wait
 	err := s.decideStrictly(rest, some, peek, now)
 	rest.call.wait = promptly
-	inquiries.Put(rest)
+	callStates.Put(rest)
 	rejected := err != nil
 	mono, _ := s.clocks()
 	n := 0

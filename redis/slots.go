@@ -36,13 +36,13 @@ type part struct {
 // more is charged, except by rules with count_rejected, and the charges made so far are given back. Until then other requests find less
 // than there is. If giving back fails, the units stay used: no limit ever admits too much. All calls together take no longer than the
 // timeout of one decision.
-func (s *Store) askBySlot(q *inquiry, checks []core.Check, peek bool) error {
+func (s *Store) askBySlot(q *callState, checks []core.Check, peek bool) error {
 	return s.askParts(s.split(q, checks, false), checks, peek, q.call.wait)
 }
 
 // askApart does the same as askBySlot for a request whose keys are in one slot that migrates from one node to another. Some keys are on
 // one node and some on the other, so no script can see them together. The caller has executed nothing of the request.
-func (s *Store) askApart(q *inquiry, checks []core.Check, peek bool) error {
+func (s *Store) askApart(q *callState, checks []core.Check, peek bool) error {
 	q.bits = q.bits[:0]
 	q.call.Keys = q.call.Keys[:0]
 	for i := range checks {
@@ -99,7 +99,7 @@ func (s *Store) askParts(parts []*part, checks []core.Check, peek bool, wait wai
 // askPart makes the call for a part, and returns the server's time.
 func (s *Store) askPart(p *part, deadline time.Time, wait wait) (int64, error) {
 	c := &Call{Keys: append([]string{}, p.keys...), Deadline: deadline, wait: wait}
-	return askOnce(s, c, &inquiry{rules: p.rules}, p.checks, p.peeked, timed)
+	return askOnce(s, c, &callState{rules: p.rules}, p.checks, p.peeked, timed)
 }
 
 // runAgain is called with the error of a call that has failed. If the call's keys are migrating to another server, it tries again by
@@ -148,7 +148,7 @@ func (s *Store) runMoving(server *Server, c *Call) error {
 
 // split returns the parts of a request, in the order in which they are to be decided: one for each client key. With each it returns one
 // for each check, but a candidate stays with the check before it. Parts of shadow rules alone, which deny nothing, come last.
-func (s *Store) split(q *inquiry, checks []core.Check, each bool) []*part {
+func (s *Store) split(q *callState, checks []core.Check, each bool) []*part {
 	var parts []*part
 	now := s.clock()
 	for i := range checks {

@@ -166,9 +166,9 @@ func wallClock() int64 { return time.Now().UnixMicro() }
 func (s *Store) Open(r *core.Rule) error {
 	s.mu.Lock()
 	if s.waiting[r.Identity] > 0 {
-		r.Accompany()
+		r.TrackReservations()
 	}
-	if r.SeesWaiting() {
+	if r.TracksReservations() {
 		s.waiting[r.Identity]++
 	}
 	s.mu.Unlock()
@@ -179,7 +179,7 @@ func (s *Store) Open(r *core.Rule) error {
 			return err
 		}
 	}
-	r.OnAccompany(func() { o.further = appendOverflow(nil, r, s.leases.lasts) })
+	r.OnTrackReservations(func() { o.further = appendOverflow(nil, r, s.leases.lasts) })
 	s.comparison.add(r)
 	return nil
 }
@@ -225,7 +225,7 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 // Release implements core.Store. It deletes nothing in Redis, where keys expire.
 func (s *Store) Release(r *core.Rule) {
 	s.mu.Lock()
-	if s.waiting[r.Identity] > 0 && r.SeesWaiting() {
+	if s.waiting[r.Identity] > 0 && r.TracksReservations() {
 		s.waiting[r.Identity]--
 	}
 	if s.waiting[r.Identity] == 0 {
@@ -269,8 +269,8 @@ func (s *Store) end() error {
 	return s.client.Close()
 }
 
-// inquiry is the memory that one decision needs. Decisions reuse it.
-type inquiry struct {
+// callState is the memory that one decision needs. Decisions reuse it.
+type callState struct {
 	rules  []*openRule
 	hashes []uint64
 	call   *Call
@@ -278,11 +278,11 @@ type inquiry struct {
 }
 
 // blocked reports whether the reply says that the key of check i is blocked.
-func (q *inquiry) blocked(i int) bool { return i < len(q.bits) && q.bits[i]&isBlocked != 0 }
+func (q *callState) blocked(i int) bool { return i < len(q.bits) && q.bits[i]&isBlocked != 0 }
 
-var inquiries = sync.Pool{New: newInquiry}
+var callStates = sync.Pool{New: newCallState}
 
-func newInquiry() interface{} { return &inquiry{call: &Call{}} }
+func newCallState() interface{} { return &callState{call: &Call{}} }
 
 // Decide implements core.Store.
 func (s *Store) Decide(checks []core.Check, peek bool) error {
@@ -296,7 +296,7 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 			return s.decideEventually([]*openRule{o}, checks, peek, s.clock())
 		}
 	}
-	q := s.inquire(checks)
+	q := s.takeCallState(checks)
 	now := s.clock()
 	var err error
 	if anyEventual(q.rules) {
@@ -304,12 +304,12 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 	} else {
 		err = s.decideAsked(q, checks, peek, now)
 	}
-	inquiries.Put(q)
+	callStates.Put(q)
 	return err
 }
 
 // decideAsked decides on checks of rules that are not eventual: by what the node has leased, or as Redis says.
-func (s *Store) decideAsked(q *inquiry, checks []core.Check, peek bool, now int64) error {
+func (s *Store) decideAsked(q *callState, checks []core.Check, peek bool, now int64) error {
 	switch {
 	case !anyLeased(q.rules):
 		return s.decideStrictly(q, checks, peek, now)
@@ -319,9 +319,9 @@ func (s *Store) decideAsked(q *inquiry, checks []core.Check, peek bool, now int6
 	return s.decideSomeLeased(q, checks, peek, now)
 }
 
-// inquire returns the memory that a decision on checks needs.
-func (s *Store) inquire(checks []core.Check) *inquiry {
-	q := inquiries.Get().(*inquiry)
+// takeCallState returns the memory that a decision on checks needs.
+func (s *Store) takeCallState(checks []core.Check) *callState {
+	q := callStates.Get().(*callState)
 	q.rules = q.rules[:0]
 	q.hashes = q.hashes[:0]
 	q.bits = q.bits[:0]
@@ -334,7 +334,7 @@ func (s *Store) inquire(checks []core.Check) *inquiry {
 }
 
 // decideStrictly decides by what the memo knows, or lets Redis decide.
-func (s *Store) decideStrictly(q *inquiry, checks []core.Check, peek bool, now int64) error {
+func (s *Store) decideStrictly(q *callState, checks []core.Check, peek bool, now int64) error {
 	if s.recall(q, checks, now) {
 		return nil
 	}
@@ -342,7 +342,7 @@ func (s *Store) decideStrictly(q *inquiry, checks []core.Check, peek bool, now i
 }
 
 // conclude remembers what a call to Redis has decided, or, after an error, sets the decisions to what is remembered. It returns the error.
-func (s *Store) conclude(q *inquiry, checks []core.Check, peek bool, now int64, err error) error {
+func (s *Store) conclude(q *callState, checks []core.Check, peek bool, now int64, err error) error {
 	if err == nil {
 		answered := s.clock()
 		for i := range checks {
@@ -365,7 +365,7 @@ func (s *Store) conclude(q *inquiry, checks []core.Check, peek bool, now int64, 
 // recall decides from memory on a request that an enforced rule is known to reject, if the memo has something about each of its rules.
 // Otherwise it returns false. It leaves rules with count_rejected to Redis, where their rejections must be charged, those of concurrency, and those
 // that are leased, of which other nodes may give units back.
-func (s *Store) recall(q *inquiry, checks []core.Check, now int64) bool {
+func (s *Store) recall(q *callState, checks []core.Check, now int64) bool {
 	rejected := false
 	var k known
 	for i := range checks {
@@ -388,7 +388,7 @@ func (s *Store) recall(q *inquiry, checks []core.Check, now int64) bool {
 }
 
 // lastKnown sets the decisions of the checks to what the memo has about their keys, for counting on without Redis.
-func (s *Store) lastKnown(q *inquiry, checks []core.Check, now int64) {
+func (s *Store) lastKnown(q *callState, checks []core.Check, now int64) {
 	var k known
 	for i := range checks {
 		checks[i].Decision = rate.Decision{}
@@ -399,7 +399,7 @@ func (s *Store) lastKnown(q *inquiry, checks []core.Check, now int64) {
 }
 
 // ask lets Redis decide: in one call, or, if the keys lie in several slots, in one for each slot.
-func (s *Store) ask(q *inquiry, checks []core.Check, peek bool) error {
+func (s *Store) ask(q *callState, checks []core.Check, peek bool) error {
 	c := q.call
 	c.Keys = c.Keys[:0]
 	for i := range checks {
@@ -420,7 +420,7 @@ func (s *Store) ask(q *inquiry, checks []core.Check, peek bool) error {
 }
 
 // askOnce chooses the script for the checks, and makes one call for all of them, as run does.
-func askOnce(s *Store, c *Call, q *inquiry, checks []core.Check, peek bool, second string) (int64, error) {
+func askOnce(s *Store, c *Call, q *callState, checks []core.Check, peek bool, second string) (int64, error) {
 	for _, o := range q.rules {
 		if o.further != nil {
 			return runOverflow(s, c, q, checks, peek, second)

@@ -417,7 +417,7 @@ func settle(e *fastPath, w http.ResponseWriter, r *http.Request, group *ruleGrou
 		}
 	} else {
 		err = fmt.Errorf("%s: %w", e.server.name, e.store.refused(err, call.Script, checks))
-		e.store.lastKnown(&inquiry{rules: rules, hashes: hashes}, checks, e.store.clock())
+		e.store.lastKnown(&callState{rules: rules, hashes: hashes}, checks, e.store.clock())
 	}
 	e.conclude.Conclude(w, r, checks, err)
 }

@@ -25,7 +25,7 @@ func newOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 	}
 	own := m.Path
 	other := m.Other
-	aside := m.Aside
+	aside := m.OwnPaths
 	allowed := m.Allowed
 	durations := e.durations
 	keyOf := c.Key
@@ -189,7 +189,7 @@ func newLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 	}
 	own := m.Path
 	other := m.Other
-	aside := m.Aside
+	aside := m.OwnPaths
 	allowed := m.Allowed
 	durations := e.durations
 	keyOf := c.Key
@@ -316,7 +316,7 @@ func newSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 	}
 	own := m.Path
 	other := m.Other
-	aside := m.Aside
+	aside := m.OwnPaths
 	keyOf := c.Key
 	made := keyOf != nil
 	rest := c.Rest

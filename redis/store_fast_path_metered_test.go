@@ -22,7 +22,7 @@ func TestAMeteredFastPathDecidesTheSameAndCounts(t *testing.T) {
 	aside := 0
 	metering := &memory.Metering{
 		Allowed: new(int64), Durations: rate.NewDurations(), Path: "/metrics", Other: memory.NoPath,
-		Aside: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { aside++ }),
+		OwnPaths: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { aside++ }),
 	}
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { other.passed = true })
 	other.handler = Serve(metered.store, other.rule, &memory.ServeConfig{

@@ -26,7 +26,7 @@ func templateOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 	}
 	own := m.Path
 	other := m.Other
-	aside := m.Aside
+	aside := m.OwnPaths
 	allowed := m.Allowed
 	durations := e.durations
 	keyOf := c.Key
@@ -192,7 +192,7 @@ func templateLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 	}
 	own := m.Path
 	other := m.Other
-	aside := m.Aside
+	aside := m.OwnPaths
 	allowed := m.Allowed
 	durations := e.durations
 	keyOf := c.Key
@@ -314,7 +314,7 @@ func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 	}
 	own := m.Path
 	other := m.Other
-	aside := m.Aside
+	aside := m.OwnPaths
 	keyOf := c.Key
 	made := keyOf != nil
 	rest := c.Rest

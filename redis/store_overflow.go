@@ -70,7 +70,7 @@ func furtherKeys(keys []string, name string) []string {
 
 // runOverflow makes one call for checks with a rule that has an overflow policy. c has the first key of each check. If second is timed it
 // returns the server's time.
-func runOverflow(s *Store, c *Call, q *inquiry, checks []core.Check, peek bool, second string) (int64, error) {
+func runOverflow(s *Store, c *Call, q *callState, checks []core.Check, peek bool, second string) (int64, error) {
 	names := append([]string{}, c.Keys...)
 	c.Keys = c.Keys[:0]
 	for i := range checks {

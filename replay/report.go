@@ -210,7 +210,7 @@ func (p *replay) ruleReport(s *side, i int) RuleReport {
 		return r
 	}
 	r.Algorithm = own.Limit.Algorithm.String()
-	if beside := own.Beside(); len(beside) > 0 && beside[0].IsCandidate() {
+	if beside := own.Linked(); len(beside) > 0 && beside[0].IsCandidate() {
 		r.Candidate = &OwnComparison{
 			Limit: beside[0].Limit.String(), NewlyRejected: t.compared[front.Stricter], NewlyAllowed: t.compared[front.Laxer],
 			BothAllow: t.compared[front.BothAllowed], BothReject: t.compared[front.BothRejected],
@@ -269,7 +269,7 @@ func limitText(r *core.Rule) string {
 	if _, burst, ok := strings.Cut(rest, " "); ok {
 		written += " " + burst
 	}
-	for _, beside := range r.Beside() {
+	for _, beside := range r.Linked() {
 		if !beside.IsCandidate() {
 			written += ", " + beside.Limit.String()
 		}
@@ -312,7 +312,7 @@ func underWay(r *core.Rule) bool {
 	if r.Limit.InFlight || terms.Counts {
 		return true
 	}
-	return slices.ContainsFunc(r.Beside(), func(other *core.Rule) bool { return other.Limit.InFlight })
+	return slices.ContainsFunc(r.Linked(), func(other *core.Rule) bool { return other.Limit.InFlight })
 }
 
 // because says why a rule could not decide.

@@ -86,14 +86,14 @@ func (c *check) asks(seen []bool) bool {
 
 // sorter finds the rules that cover requests, and their keys. It is not safe for concurrent use.
 type sorter struct {
-	fields  []field
-	lacks   []lack // of fields, in the line; -1: not looked yet
-	places  []int
-	begun   int // how many checks of other requests there are in the list
-	inquiry front.Inquiry
-	request http.Request
-	url     url.URL
-	header  http.Header
+	fields     []field
+	lacks      []lack // of fields, in the line; -1: not looked yet
+	places     []int
+	begun      int // how many checks of other requests there are in the list
+	evaluation front.Evaluation
+	request    http.Request
+	url        url.URL
+	header     http.Header
 }
 
 func newSorter(fields *fieldTable) *sorter {
@@ -196,7 +196,7 @@ func (s *sorter) ask(rules *Rules, i int, e *entry, list []check, keys []byte) (
 	if how > doubtful {
 		return append(list, c), keys
 	}
-	q := &s.inquiry
+	q := &s.evaluation
 	q.Checks = q.Checks[:0]
 	_ = front.Assemble(rules.alone[i], q, &s.request, e.client) // it fails only in a proxy's own matchers
 	if len(q.Checks) == 0 {

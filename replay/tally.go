@@ -45,7 +45,7 @@ type missed struct {
 func newSide(rules *Rules) (*side, error) {
 	if rules.delays() {
 		for _, r := range rules.set.All() {
-			r.Accompany()
+			r.TrackReservations()
 		}
 	}
 	var open []*core.Rule

@@ -205,7 +205,7 @@ func TestAnObservedAdvisorChangesNothing(t *testing.T) {
 	if got := limitOf(h[0], "192.0.2.1"); got != "100" {
 		t.Errorf("the limit is %s", got)
 	}
-	board := s.newest("m@file").advising.board
+	board := s.newest("m@file").adaptation.state
 	if of, _ := board.LookAt("n/api"); of.Outcome.Requests != 180 {
 		t.Errorf("the limit would be %d", of.Outcome.Requests)
 	}
@@ -338,7 +338,7 @@ func TestTheDigestIsThatOfTheRules(t *testing.T) {
 	defer cancel()
 	s.polled(a, 1)
 	const want = "sha256:"
-	if a.digest[:len(want)] != want || a.digest != s.newest("m@file").advising.board.Digest() {
+	if a.digest[:len(want)] != want || a.digest != s.newest("m@file").adaptation.state.Digest() {
 		t.Errorf("the digest is %s", a.digest)
 	}
 }
@@ -477,7 +477,7 @@ func TestTheFullGatesGoByWhatTheGuardSees(t *testing.T) {
 		s.asks(a)
 		s.step(2 * time.Second)
 		why := map[bool]string{false: "unknown", true: "warm_up"}
-		of, _ := s.newest("m@file").advising.board.LookAt("n/api")
+		of, _ := s.newest("m@file").adaptation.state.LookAt("n/api")
 		if of.Outcome.Why != why[guarded] {
 			t.Errorf("guarded %t: why is %s", guarded, of.Outcome.Why)
 		}

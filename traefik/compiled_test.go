@@ -39,7 +39,7 @@ func TestNumbersOfPassagesThatAreAtomicComeFirst(t *testing.T) {
 		}
 	}
 	for i, name := range []string{"under", "begun", "took"} {
-		if f := reflect.TypeOf(passage{}).Field(i); f.Name != name {
+		if f := reflect.TypeOf(inflight{}).Field(i); f.Name != name {
 			t.Errorf("%s has the place of %s", f.Name, name)
 		}
 	}

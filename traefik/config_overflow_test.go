@@ -67,8 +67,8 @@ func TestConcurrencyAloneHasASourceCriterion(t *testing.T) {
 		}
 	}
 	beside := newStage(t).made(&Config{Rule: Rule{Concurrency: "5"}, Average: "10"}, "m@file").fixed.rules[0].Ruled.Limits.Own()
-	if beside.Limit.Algorithm != rate.TokenBucket || len(beside.Beside()) != 1 {
-		t.Errorf("%v, beside it %v", beside.Limit, beside.Beside())
+	if beside.Limit.Algorithm != rate.TokenBucket || len(beside.Linked()) != 1 {
+		t.Errorf("%v, beside it %v", beside.Limit, beside.Linked())
 	}
 }
 
@@ -86,7 +86,7 @@ func TestCountInARuleFileIsRefusedWithItsPlace(t *testing.T) {
 		}
 	}
 	f := newFiled(t, `{"rules": [{"name": "a", "limit": "5/1m", "enforcement": "soft 20% 30s", "penalty": ["1m"], "concurrency": 5, "candidate": {"limit": "6/1m"}}]}`, &Config{})
-	if got := len(f.newest("m@file").inForce().rules[0].Ruled.Limits.Own().Beside()); got != 2 {
+	if got := len(f.newest("m@file").inForce().rules[0].Ruled.Limits.Own().Linked()); got != 2 {
 		t.Errorf("%d rules are beside that of the file", got)
 	}
 }

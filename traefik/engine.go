@@ -48,11 +48,11 @@ type engine struct {
 	guard         *guard.Guard          // nil, too
 	alone         *guard.Rule           // what it knows of requests under no rule
 
-	advisor  *config.AdvisorSettings // nil: there is none
-	advising *advising               // nil, too
-	places   []*adaptive.Place       // of the adaptable rules among its own
+	advisor    *config.AdvisorSettings // nil: there is none
+	adaptation *adaptation             // nil, too
+	instances  []*adaptive.Instance    // of the adaptable rules among its own
 
-	advisedBefore *advising // whose limits in force go on when advice begins; nil: none
+	adaptationBefore *adaptation // whose limits in force go on when advice begins; nil: none
 
 	counts     bool   // the rules have metrics
 	begun      *int64 // how many decisions have begun on the general path
@@ -93,17 +93,17 @@ type ruleFiles struct {
 	contents *ruleset.Contents // in force; with the registry's lock
 }
 
-// advising carries out advice on the rules of one engine, for as long as handlers with a living context use the engine: what is in force changes
+// adaptation carries out advice on the rules of one engine, for as long as handlers with a living context use the engine: what is in force changes
 // each second at most, and a poller asks the advisor. (It does not refer to the engine, which refers to it: see traefik/INTERPRETER.md.)
-type advising struct {
-	of      string // the engine's fingerprint
-	advised *adaptive.Proxy
-	later   func() // the next second: made once, see registry
+type adaptation struct {
+	of    string // the engine's fingerprint
+	proxy *adaptive.Proxy
+	later func() // the next second: made once, see registry
 
 	// With the registry's lock advices.
 	running bool
 	ticking bool           // a timer is set
-	board   *advice.Board  // nil: it has not begun yet
+	state   *advice.State  // nil: it has not begun yet
 	poller  *advice.Poller // nil: it does not run
 	polls   int64          // of the pollers before
 
@@ -265,11 +265,11 @@ func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet 
 	s.watchForwarded = s.needsAddress && e.unsaid
 	if s.waits {
 		for _, limit := range s.ofFiles {
-			limit.Accompany()
+			limit.TrackReservations()
 		}
-		if e.files == nil || e.changing.Load() == nil { // else they are in use: see accompanied
+		if e.files == nil || e.changing.Load() == nil { // else they are in use: see tracksReservations
 			for _, limit := range e.ownCore() {
-				limit.Accompany()
+				limit.TrackReservations()
 			}
 		}
 	}
@@ -291,7 +291,7 @@ func allPlain(e *engine) bool {
 		return false
 	}
 	for _, r := range e.fixed.rules {
-		if r.Ruled.Shadow || !ruleset.Plain(r.Ruled) || len(r.Only.Beside()) > 0 || r.Only.HasOverflowPolicy() {
+		if r.Ruled.Shadow || !ruleset.Plain(r.Ruled) || len(r.Only.Linked()) > 0 || r.Only.HasOverflowPolicy() {
 			return false
 		}
 	}
@@ -336,8 +336,8 @@ func releaseRules(limiter *core.Limiter, rules []*core.Rule) {
 	}
 }
 
-func closePlaces(places []*adaptive.Place) {
-	for _, p := range places {
+func closeInstances(instances []*adaptive.Instance) {
+	for _, p := range instances {
 		p.Close()
 	}
 }

@@ -23,7 +23,7 @@ import (
 // until that is over. If advice may change the limit, there is a fast path for each limit that is in force.
 func fastPath(h *handler) http.Handler {
 	r := onlyPlain(h.engine)
-	if r == nil || atomic.LoadInt32(&r.Ruled.Limits.Moved) == 0 && (h.engine.advising == nil || r.Ruled.Adapt == nil) {
+	if r == nil || atomic.LoadInt32(&r.Ruled.Limits.Moved) == 0 && (h.engine.adaptation == nil || r.Ruled.Adapt == nil) {
 		return chosenPath(h)
 	}
 	general := generalPath(h, meteringOf(h.engine, r))
@@ -112,7 +112,7 @@ func severalPath(h *handler) http.Handler {
 		if e.shared == nil {
 			way = memory.NewFastPath(e.memory, r.Only)
 		}
-		if way == nil && e.shared == nil || atomic.LoadInt32(&r.Ruled.Limits.Moved) != 0 || e.advising != nil && r.Ruled.Adapt != nil {
+		if way == nil && e.shared == nil || atomic.LoadInt32(&r.Ruled.Limits.Moved) != 0 || e.adaptation != nil && r.Ruled.Adapt != nil {
 			return none
 		}
 		same = same && ruleset.SameKey(first, r.Ruled)
@@ -225,7 +225,7 @@ func meteringOf(e *engine, r *front.Rule) *memory.Metering {
 	if !e.counts && !e.monitoring.Asides() {
 		return none
 	}
-	metering := &memory.Metering{Allowed: new(int64), Durations: e.durations(), Aside: &aside{engine: e}, Path: e.monitoring.Metrics, Other: e.monitoring.Status}
+	metering := &memory.Metering{Allowed: new(int64), Durations: e.durations(), OwnPaths: &ownPaths{engine: e}, Path: e.monitoring.Metrics, Other: e.monitoring.Status}
 	if !e.counts {
 		metering.Durations = rate.NewDurations() // which nobody reads
 	} else if r != nil {
@@ -285,7 +285,7 @@ func refusalOf(h *handler, r *front.Rule) *memory.Refusal {
 		refusal.Rejected = &e.fixed.meters[r.Ruled.Name].Requests[front.Rejected]
 	}
 	if of := e.fixed.tracked[r.Ruled.Name]; h.guarded != nil {
-		refusal.Told = func(key string) { countRefusal(h.guarded, of, key) }
+		refusal.Tracked = func(key string) { countRefusal(h.guarded, of, key) }
 	}
 	return refusal
 }
@@ -306,7 +306,7 @@ func newGate(h *handler, r *front.Rule, covered http.Handler, m *memory.Metering
 	}
 	own := m.Path
 	other := m.Other
-	aside := m.Aside
+	aside := m.OwnPaths
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var path string
 		if metered {
@@ -328,7 +328,7 @@ func newGate(h *handler, r *front.Rule, covered http.Handler, m *memory.Metering
 func newAll(h *handler, m *memory.Metering) http.Handler {
 	own := m.Path
 	other := m.Other
-	aside := m.Aside
+	aside := m.OwnPaths
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.Path
 		if path == own || path == other {

@@ -69,7 +69,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 	return
 unticketed:
-	passUnticketed(g, w, r)
+	serveUnticketed(g, w, r)
 }
 
 // unticketed handles the requests that have not got a ticket from memory's fast paths.
@@ -81,13 +81,13 @@ func (u *unticketed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength >= 0 && r.Header["Upgrade"] == nil { // it has asked for one
 		atomic.AddInt64(g.word, -guard.Take)
 	}
-	passUnticketed(g, w, r)
+	serveUnticketed(g, w, r)
 }
 
-// passUnticketed passes a request on that has no ticket.
-func passUnticketed(g *guarded, w http.ResponseWriter, r *http.Request) {
+// serveUnticketed passes a request on that has no ticket.
+func serveUnticketed(g *guarded, w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 && atomic.AddInt64(g.passes, -1) >= 0 {
-		passBy(g, w, r)
+		serveWithPass(g, w, r)
 		return
 	}
 	of, key := guardKey(g, r)
@@ -95,7 +95,7 @@ func passUnticketed(g *guarded, w http.ResponseWriter, r *http.Request) {
 }
 
 // trackedOf returns what the guard knows of the first rule of a request; nil: there is no guard.
-func trackedOf(h *handler, s *ruleSet, q *front.Inquiry) *guard.Rule {
+func trackedOf(h *handler, s *ruleSet, q *front.Evaluation) *guard.Rule {
 	var none *guard.Rule
 	if h.guarded == nil {
 		return none
@@ -126,9 +126,9 @@ func countRefusal(g *guarded, of *guard.Rule, key string) {
 	guard.Reject(g.guard, of, hash, now)
 }
 
-// passOn passes a request on that the limits allow, from the general path. of is what the guard knows of its rule, whose key it has; nil: it came
+// serveAllowed passes a request on that the limits allow, from the general path. of is what the guard knows of its rule, whose key it has; nil: it came
 // under none, and is told apart by the client's address. Its first lines are ServeHTTP's, whose call would cost the interpreter as much as they do.
-func passOn(h *handler, w http.ResponseWriter, r *http.Request, of *guard.Rule, key string) {
+func serveAllowed(h *handler, w http.ResponseWriter, r *http.Request, of *guard.Rule, key string) {
 	g := h.guarded
 	if g == nil {
 		h.next.ServeHTTP(w, r)
@@ -143,7 +143,7 @@ func passOn(h *handler, w http.ResponseWriter, r *http.Request, of *guard.Rule, 
 		atomic.AddInt64(g.word, -guard.Take)
 	}
 	if r.ContentLength == 0 && atomic.AddInt64(g.passes, -1) >= 0 {
-		passBy(g, w, r)
+		serveWithPass(g, w, r)
 		return
 	}
 	if of == nil {
@@ -153,22 +153,22 @@ func passOn(h *handler, w http.ResponseWriter, r *http.Request, of *guard.Rule, 
 	admit(g, w, r, of, key)
 }
 
-// passer is a request that passes by the guard, and says when its answer begins.
-type passer struct {
+// passHolder is a request that passes by the guard, and says when its answer begins.
+type passHolder struct {
 	word *int64
 	over int32 // 1: it is under way no more; changed with functions of sync/atomic
 }
 
-// passBy passes a request on that has got one of the passes.
-func passBy(g *guarded, w http.ResponseWriter, r *http.Request) {
+// serveWithPass passes a request on that has got one of the passes.
+func serveWithPass(g *guarded, w http.ResponseWriter, r *http.Request) {
 	atomic.AddInt64(g.word, guard.Place)
-	p := &passer{word: g.word}
+	p := &passHolder{word: g.word}
 	defer leave(p)
 	g.next.ServeHTTP(w, r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotFirstResponseByte: func() { leave(p) }})))
 }
 
 // leave ends the time under way of a request that passes by.
-func leave(p *passer) {
+func leave(p *passHolder) {
 	if atomic.SwapInt32(&p.over, 1) == 0 {
 		atomic.AddInt64(p.word, leavesPlace)
 	}
@@ -196,8 +196,8 @@ func guardKey(g *guarded, r *http.Request) (*guard.Rule, string) {
 	return g.engine.alone, front.GuardKey(address)
 }
 
-// passage is a request that the guard has admitted.
-type passage struct {
+// inflight is a request that the guard has admitted.
+type inflight struct {
 	under int64 // as guard.Begin and Resume have it; all numbers are changed with functions of sync/atomic
 	begun int64 // when it came to be under way, in microseconds of the registry's clock
 	took  int64 // from then to the first byte of the answer; negative: that has not come
@@ -210,12 +210,12 @@ type passage struct {
 	returned bool  // it has ended without a panic
 }
 
-// The states of a passage. Where it waits on its client, what guard.Linger has returned is added: 0 or 1.
+// The states of a request in flight. Where it waits on its client, what guard.Linger has returned is added: 0 or 1.
 const (
-	passageUnderWay int32 = 2 // the service works on it
-	passageUploads  int32 = 4 // its body has not come yet, and the service waits for it
-	passageAnswered int32 = 6 // the first byte has come
-	passageOver     int32 = 8
+	inflightUnderWay int32 = 2 // the service works on it
+	inflightUploads  int32 = 4 // its body has not come yet, and the service waits for it
+	inflightAnswered int32 = 6 // the first byte has come
+	inflightOver     int32 = 8
 )
 
 // admit passes a request on if the guard admits it, and turns it away otherwise.
@@ -238,7 +238,7 @@ func admit(g *guarded, w http.ResponseWriter, r *http.Request, of *guard.Rule, k
 		front.Overloaded(w, r, front.GuardWait(under, e.jitter))
 		return
 	}
-	p := &passage{under: under, begun: now, took: -1, state: passageUnderWay, g: g, of: of, many: many}
+	p := &inflight{under: under, begun: now, took: -1, state: inflightUnderWay, g: g, of: of, many: many}
 	trace := &httptrace.ClientTrace{
 		GotFirstResponseByte: func() { answered(p) },
 		Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
@@ -249,7 +249,7 @@ func admit(g *guarded, w http.ResponseWriter, r *http.Request, of *guard.Rule, k
 	if r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody {
 		// While a client sends its body it keeps the service from nothing but that. It is under way when the body has come.
 		guard.Pause(g.guard)
-		p.state = passageUploads + guard.Linger(g.guard)
+		p.state = inflightUploads + guard.Linger(g.guard)
 		trace.WroteRequest = func(info httptrace.WroteRequestInfo) { uploaded(p) }
 	}
 	defer finish(p, w, r)
@@ -257,35 +257,35 @@ func admit(g *guarded, w http.ResponseWriter, r *http.Request, of *guard.Rule, k
 	p.returned = true
 }
 
-// uploaded has a passage be under way, since its body has come.
-func uploaded(p *passage) {
+// uploaded has a request in flight be under way, since its body has come.
+func uploaded(p *inflight) {
 	was := atomic.LoadInt32(&p.state)
-	if was&^1 != passageUploads {
+	if was&^1 != inflightUploads {
 		return
 	}
 	atomic.StoreInt64(&p.begun, guardNow(p.g.engine.host))
 	atomic.StoreInt64(&p.under, guard.Resume(p.g.guard))
-	if !atomic.CompareAndSwapInt32(&p.state, was, passageUnderWay) {
+	if !atomic.CompareAndSwapInt32(&p.state, was, inflightUnderWay) {
 		guard.Pause(p.g.guard) // it has been answered meanwhile
 		return
 	}
 	guard.Proceed(p.g.guard, was&1)
 }
 
-// answered ends the time under way of a passage, since the first byte of an answer has come.
-func answered(p *passage) {
+// answered ends the time under way of a request in flight, since the first byte of an answer has come.
+func answered(p *inflight) {
 	was := atomic.LoadInt32(&p.state)
-	if was&^1 == passageUploads {
-		if atomic.CompareAndSwapInt32(&p.state, was, passageAnswered+was&1) {
+	if was&^1 == inflightUploads {
+		if atomic.CompareAndSwapInt32(&p.state, was, inflightAnswered+was&1) {
 			atomic.StoreInt32(&p.was, was)
 		}
 		return
 	}
-	if was != passageUnderWay {
+	if was != inflightUnderWay {
 		return
 	}
 	turn := guard.Linger(p.g.guard)
-	if !atomic.CompareAndSwapInt32(&p.state, was, passageAnswered+turn) {
+	if !atomic.CompareAndSwapInt32(&p.state, was, inflightAnswered+turn) {
 		guard.Proceed(p.g.guard, turn)
 		return
 	}
@@ -294,18 +294,18 @@ func answered(p *passage) {
 	atomic.StoreInt64(&p.took, guardNow(p.g.engine.host)-atomic.LoadInt64(&p.begun))
 }
 
-// informed has a passage be what it was before the first byte, since that was of an informational answer. Nothing will say when the
+// informed has a request in flight be what it was before the first byte, since that was of an informational answer. Nothing will say when the
 // next one begins. So it is under way until the answer ends, and so that no request holds its place unseen, none passes by any more.
-func informed(p *passage, status int) {
+func informed(p *inflight, status int) {
 	was := atomic.LoadInt32(&p.was)
 	is := atomic.LoadInt32(&p.state)
-	if was == 0 || is&^1 != passageAnswered {
+	if was == 0 || is&^1 != inflightAnswered {
 		return
 	}
 	if status != http.StatusContinue {
 		guard.Exact(p.g.guard)
 	}
-	if was != passageUnderWay {
+	if was != inflightUnderWay {
 		atomic.CompareAndSwapInt32(&p.state, is, was)
 		return
 	}
@@ -318,11 +318,11 @@ func informed(p *passage, status int) {
 	atomic.StoreInt64(&p.took, -1)
 }
 
-// finish ends a passage, whatever has become of it.
-func finish(p *passage, w http.ResponseWriter, r *http.Request) {
+// finish ends a request in flight, whatever has become of it.
+func finish(p *inflight, w http.ResponseWriter, r *http.Request) {
 	g := p.g
-	was := atomic.SwapInt32(&p.state, passageOver)
-	if was == passageUnderWay {
+	was := atomic.SwapInt32(&p.state, inflightOver)
+	if was == inflightUnderWay {
 		guard.Pause(g.guard)
 	} else {
 		guard.Proceed(g.guard, was&1)
@@ -330,7 +330,7 @@ func finish(p *passage, w http.ResponseWriter, r *http.Request) {
 	took := int64(-1)
 	if p.returned {
 		took = atomic.LoadInt64(&p.took)
-		if was == passageUnderWay { // the client has left, or another middleware has answered it
+		if was == inflightUnderWay { // the client has left, or another middleware has answered it
 			took = guardNow(g.engine.host) - atomic.LoadInt64(&p.begun)
 			if r.Context().Err() != nil {
 				guard.CountLeft(g.guard, atomic.LoadInt64(&p.under), took)

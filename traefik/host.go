@@ -75,8 +75,8 @@ func (h *host) waitFor(ctx context.Context, d time.Duration) {
 	letGo()
 }
 
-// say writes a line about a middleware to the log, unless it has been written since the middleware exists.
-func (h *host) say(middleware, message string) {
+// log writes a line about a middleware to the log, unless it has been written since the middleware exists.
+func (h *host) log(middleware, message string) {
 	h.saying.Lock()
 	defer h.saying.Unlock()
 	said := h.said[middleware]

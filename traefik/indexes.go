@@ -174,7 +174,7 @@ func reportGuard(e, other *engine) {
 	if e.guardSettings.Alike(other.guardSettings) {
 		return
 	}
-	e.host.say(e.name, fmt.Sprintf("guard %q is defined in another way by middleware %s, and what was loaded last is in force; make them alike, or give one of them another name",
+	e.host.log(e.name, fmt.Sprintf("guard %q is defined in another way by middleware %s, and what was loaded last is in force; make them alike, or give one of them another name",
 		e.guardSettings.Name, other.name))
 }
 
@@ -183,12 +183,12 @@ func reportDifference(e, other *engine, ours, theirs []*core.Rule) {
 	name := ours[0].Name()
 	if termsOf(ours, true) == termsOf(theirs, true) {
 		if what := otherOverflow(ours, theirs); what != "" {
-			e.host.say(e.name, fmt.Sprintf("rule %q of namespace %q has %s in middleware %s; make them alike, or rename one",
+			e.host.log(e.name, fmt.Sprintf("rule %q of namespace %q has %s in middleware %s; make them alike, or rename one",
 				name, e.namespace, what, other.name))
 		}
 		return
 	}
-	e.host.say(e.name, fmt.Sprintf("rule %q of namespace %q is defined in another way by middleware %s: %s there, %s here; make them alike, or rename one",
+	e.host.log(e.name, fmt.Sprintf("rule %q of namespace %q is defined in another way by middleware %s: %s there, %s here; make them alike, or rename one",
 		name, e.namespace, other.name, termsOf(theirs, false), termsOf(ours, false)))
 }
 

@@ -197,7 +197,7 @@ func TestNoMoreThanMaxWaitingWait(t *testing.T) {
 	if rules.Patience("192.0.2.1") == 0 {
 		t.Error("as many still wait as may")
 	}
-	checks := []core.Check{{Rule: rules.Beside()[0], Key: "192.0.2.1", Cost: 1}}
+	checks := []core.Check{{Rule: rules.Linked()[0], Key: "192.0.2.1", Cost: 1}}
 	if err := s.memory.Decide(checks, true); err != nil || checks[0].Decision.Remaining != 8 {
 		t.Errorf("%+v, %v: want all places but the one asked for", checks[0].Decision, err)
 	}

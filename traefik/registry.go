@@ -72,13 +72,13 @@ type generation struct {
 
 // leaving is in use only by earlier requests: the engines of a generation whose context was cancelled, or rules of files that have changed.
 type leaving struct {
-	until   time.Duration // of the registry's clock: when they may be released, if next says nothing else
-	next    *generation   // the one after engines: until it is made, Traefik lets the old handlers serve; nil: none has begun
-	engines []*engine
-	rules   []*core.Rule
-	limits  []*core.Limits    // of the rules
-	places  []*adaptive.Place // the same
-	limiter *core.Limiter     // that of the rules
+	until     time.Duration // of the registry's clock: when they may be released, if next says nothing else
+	next      *generation   // the one after engines: until it is made, Traefik lets the old handlers serve; nil: none has begun
+	engines   []*engine
+	rules     []*core.Rule
+	limits    []*core.Limits       // of the rules
+	instances []*adaptive.Instance // the same
+	limiter   *core.Limiter        // that of the rules
 }
 
 const sweepInterval = time.Minute
@@ -229,7 +229,7 @@ func (g *registry) open(e *engine) error {
 		g.watchFiles(e.files, e.fingerprint)
 	}
 	for _, text := range e.advice {
-		g.say(e.name, text)
+		g.log(e.name, text)
 	}
 	if e.counts {
 		g.meter(e.inForce())
@@ -252,8 +252,8 @@ func (g *registry) open(e *engine) error {
 func (g *registry) close(e *engine) *sharedRedis {
 	delete(g.engines, e.fingerprint)
 	g.indexes.remove(e)
-	closePlaces(e.places)
-	closePlaces(e.inForce().places)
+	closeInstances(e.instances)
+	closeInstances(e.inForce().instances)
 	endSwitches(e.limiter, e.inForce().allLimits(0))
 	releaseRules(e.limiter, e.ownCore())
 	releaseRules(e.limiter, e.inForce().ofFiles)
@@ -437,7 +437,7 @@ func (g *registry) letGo() []*sharedRedis {
 	var unused []*sharedRedis
 	for len(g.leaving) > 0 && g.leaving[0].due(now) <= now {
 		l := g.leaving[0]
-		closePlaces(l.places)
+		closeInstances(l.instances)
 		endSwitches(l.limiter, l.limits)
 		releaseRules(l.limiter, l.rules)
 		for _, e := range l.engines {
@@ -511,14 +511,14 @@ func (g *registry) takeReports() []line {
 // acquireRedis returns the store for these settings: the existing one, or a new one.
 func (g *registry) acquireRedis(s *config.RedisSettings, middleware string) (*sharedRedis, error) {
 	if len(s.Unused) > 0 {
-		g.say(middleware, "redis: "+strings.Join(s.Unused, ", ")+": of no effect, since all requests travel over one connection")
+		g.log(middleware, "redis: "+strings.Join(s.Unused, ", ")+": of no effect, since all requests travel over one connection")
 	}
 	if s.Nodes == 0 {
 		advice := "set store.redis.nodes to the number of nodes that share it"
 		if s.Dialect {
 			advice = "write store.redis in place of redis, with nodes as the number of those that share it"
 		}
-		g.say(middleware, "nodes is not set: if Redis cannot be reached, each node lets the whole limit through; "+advice)
+		g.log(middleware, "nodes is not set: if Redis cannot be reached, each node lets the whole limit through; "+advice)
 	}
 	shared := g.redis[s.Fingerprint]
 	if shared != nil {
@@ -558,7 +558,7 @@ func (g *registry) followNewest(e *engine) {
 	g.engineCount++
 	e.number = g.engineCount
 	if before != nil {
-		e.advisedBefore = before.advising
+		e.adaptationBefore = before.adaptation
 		succeed(e, e.inForce(), before.inForce(), e.shared == before.shared, handover+int64(g.longest/time.Microsecond))
 	}
 }

@@ -114,7 +114,7 @@ func (g *registry) watching(f *ruleFiles) (e *engine, living, again bool) {
 // reload puts changed files in force, or says what is wrong with them.
 func (g *registry) reload(f *ruleFiles, e *engine, contents *ruleset.Contents) ruleset.Problems {
 	next, wrong := e.newSet(contents, g.setOf(contents))
-	if len(wrong) == 0 && !next.accompanied() {
+	if len(wrong) == 0 && !next.tracksReservations() {
 		wrong = ruleset.Problems{{Text: "a rule with onLimit delay is new beside rules of the middleware's own; it takes effect when the middleware's configuration changes"}}
 	}
 	if len(wrong) == 0 {
@@ -142,7 +142,7 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 	before := e.inForce()
 	next.keepTallies(before)
 	succeed(e, next, before, true, 0)
-	g.place(e, next)
+	g.addInstances(e, next)
 	goOnAdvised(e, next, before)
 	if e.counts {
 		g.meter(next)
@@ -152,8 +152,8 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 	e.changing.Store(next)
 	f.contents = contents
 	for _, text := range adviceOf(e, next) {
-		g.say(e.name, text)
+		g.log(e.name, text)
 	}
-	g.leave(&leaving{rules: before.ofFiles, limits: before.allLimits(before.own), places: before.places, limiter: e.limiter})
+	g.leave(&leaving{rules: before.ofFiles, limits: before.allLimits(before.own), instances: before.instances, limiter: e.limiter})
 	return nil
 }

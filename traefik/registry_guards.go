@@ -27,13 +27,13 @@ func (g *registry) takeGuard(e *engine) {
 		g.guards[s.Name] = of
 	}
 	middleware := e.name
-	e.guardSettings.Bounds.Tell = func(c guard.Change) { tellGuard(middleware, c) }
+	e.guardSettings.Bounds.Notify = func(c guard.Change) { logGuard(middleware, c) }
 	e.guard, e.alone = of.guard, of.alone
 	g.track(e, e.inForce())
 }
 
-// tellGuard logs that a guard begins to limit requests, or stops.
-func tellGuard(middleware string, c guard.Change) {
+// logGuard logs that a guard begins to limit requests, or stops.
+func logGuard(middleware string, c guard.Change) {
 	if c.Begins {
 		warn(middleware, front.GuardChange(c))
 	} else {

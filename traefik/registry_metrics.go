@@ -173,7 +173,7 @@ func (g *registry) adviseMetrics() {
 	}
 	for _, e := range list {
 		if e.counts {
-			g.say(e.name, "metrics has neither address nor path, nor has that of another middleware, so that nobody can read them; write one of the two")
+			g.log(e.name, "metrics has neither address nor path, nor has that of another middleware, so that nobody can read them; write one of the two")
 		}
 	}
 }
@@ -213,7 +213,7 @@ func (g *registry) observe() *snapshot {
 		if !e.counts {
 			continue
 		}
-		if e.advising != nil {
+		if e.adaptation != nil {
 			s.advised = append(s.advised, e)
 		}
 		if e.shared != nil {
@@ -297,15 +297,15 @@ func (g *registry) adviceNow(engines []*engine) []metrics.Advice {
 	defer g.advices.Unlock()
 	var list []metrics.Advice
 	for _, e := range engines {
-		a := e.advising
-		if a.board == nil {
+		a := e.adaptation
+		if a.state == nil {
 			continue
 		}
 		polls := a.polls
 		if a.poller != nil {
 			polls += a.poller.Health().Polls
 		}
-		list = append(list, metrics.Advice{Board: a.board, Polls: polls, Applies: e.advisor.Apply})
+		list = append(list, metrics.Advice{State: a.state, Polls: polls, Applies: e.advisor.Apply})
 	}
 	return list
 }

@@ -146,12 +146,12 @@ func adviceOf(e *engine, s *ruleSet) []string {
 		}
 	}
 	if s.domain != nil {
-		unmet := func(line, entry int, value string) string {
+		unreachable := func(line, entry int, value string) string {
 			source := e.descriptors[line][entry].Source
-			spell := func(value string) (string, error) { return source.Spell(value) }
-			return ruleset.Unmet(value, ruleset.FormOf(source), spell)
+			spell := func(value string) (string, error) { return source.Canonicalize(value) }
+			return ruleset.Unreachable(value, ruleset.FormOf(source), spell)
 		}
-		for _, one := range front.UnmetValues(s.domain, e.descriptors, unmet) {
+		for _, one := range front.UnreachableValues(s.domain, e.descriptors, unreachable) {
 			advice = append(advice, fmt.Sprintf("domain %q: descriptor %q: a value is met by no request: %s", s.domain.Name(), one.Key, one.Why))
 		}
 	}

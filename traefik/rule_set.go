@@ -31,7 +31,7 @@ type ruleSet struct {
 
 	tracked map[string]*guard.Rule // what the guard knows of the rules, by name; nil: there is no guard
 
-	places []*adaptive.Place // of the adaptable rules in the files; nil: no advisor
+	instances []*adaptive.Instance // of the adaptable rules in the files; nil: no advisor
 
 	// If the rules are metered.
 	meters   map[string]*metrics.Meter // by name; nil: they are not metered
@@ -48,10 +48,10 @@ func (s *ruleSet) goOn(before *ruleSet) {
 	s.files.GoOnWaiting(before.files)
 }
 
-// accompanied reports whether the middleware's own rules see the reservations of requests that wait, or no rule makes requests wait.
-func (s *ruleSet) accompanied() bool {
+// tracksReservations reports whether the middleware's own rules see the reservations of requests that wait, or no rule makes requests wait.
+func (s *ruleSet) tracksReservations() bool {
 	for _, r := range s.rules[:s.own] {
-		if s.waits && !r.Ruled.Limits.Accompanied() {
+		if s.waits && !r.Ruled.Limits.TracksReservations() {
 			return false
 		}
 	}
@@ -60,7 +60,7 @@ func (s *ruleSet) accompanied() bool {
 
 // hasCandidate reports whether there is a candidate for a limit.
 func hasCandidate(limit *core.Rule) bool {
-	for _, other := range limit.Beside() {
+	for _, other := range limit.Linked() {
 		if other.IsCandidate() {
 			return true
 		}
@@ -87,7 +87,7 @@ func (s *ruleSet) keepTallies(before *ruleSet) {
 }
 
 // countShadows counts a request once for each shadow rule that would have rejected it, or made it wait, and how candidates would have decided.
-func countShadows(s *ruleSet, q *front.Inquiry, failed bool) {
+func countShadows(s *ruleSet, q *front.Evaluation, failed bool) {
 	var (
 		part    front.Part
 		m, last *metrics.Meter
@@ -233,7 +233,7 @@ func (s *ruleSet) add(name string, m *metrics.Meter, own *core.Rule, limits []*c
 		if limit.Allowed != m.Allowed { // an engine's own rules come with each new set, and requests come under them
 			limit.Allowed = m.Allowed
 		}
-		s.enforced = s.enforced && !limit.Shadow && len(limit.Beside()) == 0
+		s.enforced = s.enforced && !limit.Shadow && len(limit.Linked()) == 0
 	}
 	s.series = append(s.series, one)
 }
@@ -245,7 +245,7 @@ func hasPenalties(limit *core.Rule) bool {
 }
 
 // count counts the outcome of a request for each rule. failed: the store has failed, and the outcomes say so.
-func count(s *ruleSet, q *front.Inquiry, failed bool) {
+func count(s *ruleSet, q *front.Evaluation, failed bool) {
 	var (
 		i int
 		v *core.Verdict
@@ -261,7 +261,7 @@ func count(s *ruleSet, q *front.Inquiry, failed bool) {
 }
 
 // countEach is count for each rule by itself.
-func countEach(s *ruleSet, q *front.Inquiry, failed bool) {
+func countEach(s *ruleSet, q *front.Evaluation, failed bool) {
 	var part front.Part
 	for i := range q.Checks {
 		m := s.meters[q.Checks[i].Rule.Name()]

@@ -49,11 +49,11 @@ func serve(h *handler, w http.ResponseWriter, r *http.Request) {
 	if e.open.Load() > 0 {
 		noteExpected(e, r, address)
 	}
-	q := front.Inquiries.Get().(*front.Inquiry)
+	q := front.Evaluations.Get().(*front.Evaluation)
 	_ = front.Assemble(s.asked, q, r, address) // nothing that could fail is used here
 	if len(q.Checks) == 0 {
 		front.Free(q)
-		passOn(h, w, r, nil, "")
+		serveAllowed(h, w, r, nil, "")
 		return
 	}
 	var err error
@@ -67,14 +67,14 @@ func serve(h *handler, w http.ResponseWriter, r *http.Request) {
 
 // Conclude goes on with a request on which a fast path of package redis has decided.
 func (h *handler) Conclude(w http.ResponseWriter, r *http.Request, checks []core.Check, err error) {
-	q := front.Inquiries.Get().(*front.Inquiry)
+	q := front.Evaluations.Get().(*front.Evaluation)
 	q.Checks = append(q.Checks, checks...)
 	err = h.engine.limiter.Conclude(q.Checks, false, err, &q.Verdict)
 	goOn(h, w, r, q, err)
 }
 
 // goOn does what the verdict says. The error is the store's.
-func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *front.Inquiry, err error) {
+func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *front.Evaluation, err error) {
 	e := h.engine
 	if err != nil {
 		e.reportFailure(err)
@@ -112,7 +112,7 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *front.Inquiry, 
 	}
 	of, key := trackedOf(h, s, q), q.Checks[0].Key
 	front.Free(q)
-	passOn(h, w, r, of, key)
+	serveAllowed(h, w, r, of, key)
 }
 
 // noteAddress warns once of a request that comes through a proxy without an ipStrategy, and of one for which the ipStrategy finds no address.
@@ -120,20 +120,20 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *front.Inquiry, 
 func noteAddress(e *engine, r *http.Request, address string) {
 	if address == "" {
 		if !e.addressless.Swap(true) {
-			e.host.say(e.name, "ipStrategy finds no address in the X-Forwarded-For of a request, and all such requests share one counter; "+
+			e.host.log(e.name, "ipStrategy finds no address in the X-Forwarded-For of a request, and all such requests share one counter; "+
 				"check depth and excludedIPs, and that the entry point's forwardedHeaders.trustedIPs has the load balancer")
 		}
 		return
 	}
 	if e.unsaid && len(r.Header[forwardedFor]) > 0 && !e.forwarded.Swap(true) {
-		e.host.say(e.name, "requests come with X-Forwarded-For, but clients are told apart by the address of the connection, "+
+		e.host.log(e.name, "requests come with X-Forwarded-For, but clients are told apart by the address of the connection, "+
 			"which behind a load balancer is the same for all; set ipStrategy.depth to the number of proxies in front of Traefik")
 	}
 }
 
 // serveUnderWay serves a request that was admitted with a reservation: a departure, for which it waits, or a place among the requests in
 // flight. The reservation ends whatever happens to the request.
-func serveUnderWay(h *handler, w http.ResponseWriter, r *http.Request, s *ruleSet, q *front.Inquiry) {
+func serveUnderWay(h *handler, w http.ResponseWriter, r *http.Request, s *ruleSet, q *front.Evaluation) {
 	var reservations []core.Reservation
 	e := h.engine
 	reservations = core.AppendReservations(reservations, q.Checks)
@@ -155,7 +155,7 @@ func serveUnderWay(h *handler, w http.ResponseWriter, r *http.Request, s *ruleSe
 	if core.UnderWay(reservations) {
 		defer finishReservations(e, reservations)
 	}
-	passOn(h, w, r, of, key)
+	serveAllowed(h, w, r, of, key)
 }
 
 // finishReservations ends the reservations of a request under way.
@@ -200,7 +200,7 @@ func readAhead(r *http.Request) (*http.Request, *front.Ahead) {
 }
 
 // waitingOf returns the meters of the rules that make a request wait; none if they are not metered.
-func waitingOf(e *engine, s *ruleSet, q *front.Inquiry) []*metrics.Meter {
+func waitingOf(e *engine, s *ruleSet, q *front.Evaluation) []*metrics.Meter {
 	var meters []*metrics.Meter
 	if !e.counts {
 		return meters
@@ -214,7 +214,7 @@ func waitingOf(e *engine, s *ruleSet, q *front.Inquiry) []*metrics.Meter {
 }
 
 // decideTimed calls the limiter, and times it.
-func decideTimed(e *engine, q *front.Inquiry) error {
+func decideTimed(e *engine, q *front.Evaluation) error {
 	begun := time.Now()
 	err := e.limiter.Decide(q.Checks, false, &q.Verdict)
 	rate.Observe(e.durations(), time.Since(begun))

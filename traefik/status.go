@@ -8,13 +8,13 @@ import (
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
-// aside answers the middleware's own paths.
-type aside struct {
+// ownPaths answers the middleware's own paths.
+type ownPaths struct {
 	engine *engine
 }
 
 // ServeHTTP implements http.Handler.
-func (a *aside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a *ownPaths) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		refuseMethod(w)
 		return
@@ -31,7 +31,7 @@ const mostQuotas = 100
 
 // serveQuotas answers with the client's quotas, at no cost.
 func serveQuotas(e *engine, w http.ResponseWriter, r *http.Request) {
-	q := front.Inquiries.Get().(*front.Inquiry)
+	q := front.Evaluations.Get().(*front.Evaluation)
 	assembleQuotas(e, q, r)
 	status := http.StatusOK
 	body := []byte("{\"error\":\"the rate limits cannot be read\"}\n")
@@ -56,7 +56,7 @@ func serveQuotas(e *engine, w http.ResponseWriter, r *http.Request) {
 
 // assembleQuotas adds a check for each rule that covers the client of a request, whatever the request is for. It leaves out rules whose keys or
 // limits depend on the request's path or method.
-func assembleQuotas(e *engine, q *front.Inquiry, r *http.Request) {
+func assembleQuotas(e *engine, q *front.Evaluation, r *http.Request) {
 	s := e.inForce()
 	address := ""
 	if s.needsAddress {

@@ -74,14 +74,14 @@ func (g *Controller) Answer(a *Source) *adviceAnswer {
 		return nil
 	}
 	by := a.Advisor
-	view := g.board.Look()
-	answer := &adviceAnswer{Mode: by.mode(), Gates: cmp.Or(by.Gates, adaptive.AdvisorGates[0]), Advisor: by.URL, Fleet: by.fleet, Config: g.board.Digest(), Refused: view.Refused, Rules: []adviceRule{}}
+	view := g.state.Look()
+	answer := &adviceAnswer{Mode: by.mode(), Gates: cmp.Or(by.Gates, adaptive.AdvisorGates[0]), Advisor: by.URL, Fleet: by.fleet, Config: g.state.Digest(), Refused: view.Refused, Rules: []adviceRule{}}
 	if d := view.Document; d != nil {
 		answer.Document = &documentAnswer{d.Serial, time.UnixMicro(AdviceClock.Now()).Sub(d.IssuedAt).Seconds(), d.IssuedAt, d.EffectiveAt, d.ExpiresAt, d.Model}
 	}
 	answer.Poll = g.polled()
-	for _, label := range g.board.Labels() {
-		of, _ := g.board.LookAt(label)
+	for _, label := range g.state.Labels() {
+		of, _ := g.state.LookAt(label)
 		answer.Rules = append(answer.Rules, adviceRuleOf(label, &of, by.Applies()))
 	}
 	return answer
@@ -148,10 +148,10 @@ type MovedAnswer struct {
 func (g *Controller) MovedBy(a *Source, label string) *MovedAnswer {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if a == nil || g.of != a || g.board == nil {
+	if a == nil || g.of != a || g.state == nil {
 		return nil
 	}
-	of, ok := g.board.LookAt(label)
+	of, ok := g.state.LookAt(label)
 	if !ok {
 		return nil
 	}
@@ -170,19 +170,19 @@ func timeOf(micros int64) *time.Time {
 
 // ByHand does to a rule what an operator asks for, and carries it out at once. It returns what the rule is then, nil if advice
 // never touches it, and whether there is an advisor.
-func (g *Controller) ByHand(a *Source, label, what string, do func(b *advice.Board, now int64)) (rule *adviceRule, advises bool) {
+func (g *Controller) ByHand(a *Source, label, what string, do func(b *advice.State, now int64)) (rule *adviceRule, advises bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if a == nil || g.of != a {
 		return nil, false
 	}
-	if !slices.Contains(g.board.Labels(), label) {
+	if !slices.Contains(g.state.Labels(), label) {
 		return nil, true
 	}
 	now := AdviceClock.Now()
-	do(g.board, now)
+	do(g.state, now)
 	a.logger.Info("by hand", zap.String("rule", label), zap.String("done", what))
-	g.advised.Now(now, protect.GuardNow())
-	of, _ := g.board.LookAt(label)
+	g.proxy.Now(now, protect.GuardNow())
+	of, _ := g.state.LookAt(label)
 	return new(adviceRuleOf(label, &of, a.Applies())), true
 }

@@ -46,7 +46,7 @@ func (b *builtin) use(rules map[string]*adaptive.Rule, settings []advice.Setting
 	labels := make(map[string]bool)
 	for i := range settings {
 		s := &settings[i]
-		r := rules[s.Label].Places[0].Rule
+		r := rules[s.Label].Instances[0].Rule
 		demand := advisor.DemandOfKey
 		if ruleset.OneKey(r) {
 			demand = advisor.DemandInAll
@@ -61,7 +61,7 @@ func (b *builtin) use(rules map[string]*adaptive.Rule, settings []advice.Setting
 }
 
 // tick looks at the guards once a step, and makes a document, if it is this node that advises.
-func (b *builtin) tick(now time.Time, advised *adaptive.Proxy) {
+func (b *builtin) tick(now time.Time, proxy *adaptive.Proxy) {
 	if b.advisor == nil || now.Truncate(builtinStep).Equal(b.looked) {
 		return
 	}
@@ -71,14 +71,14 @@ func (b *builtin) tick(now time.Time, advised *adaptive.Proxy) {
 			b.telemetry.Add(label, now, s)
 		}
 	}
-	if !advised.MayPoll() {
+	if !proxy.MayPoll() {
 		return
 	}
 	if err := b.advisor.Compute(context.Background()); err != nil {
 		b.logger.Error("the builtin advisor has no advice", zap.Error(err))
 		return
 	}
-	advised.Take(b.advisor.Latest(), "", now.UnixMicro())
+	proxy.Take(b.advisor.Latest(), "", now.UnixMicro())
 }
 
 // snapshotOf returns what guards have seen of a rule, all together.

@@ -24,8 +24,8 @@ import (
 type Controller struct {
 	mu      sync.Mutex
 	of      *Source
-	board   *advice.Board   // of the last configuration with an advisor; nil: there was none
-	advised *adaptive.Proxy // nil: there is no advisor
+	state   *advice.State   // of the last configuration with an advisor; nil: there was none
+	proxy   *adaptive.Proxy // nil: there is no advisor
 	poller  *advice.Poller  // nil: there is no advisor but the builtin one
 	stop    chan struct{}   // ends the ticks; nil: there are none
 	ended   chan struct{}
@@ -43,28 +43,28 @@ type Source struct {
 func (g *Controller) Metrics(a *Source) []metrics.Advice {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if a == nil || g.of != a || g.board == nil {
+	if a == nil || g.of != a || g.state == nil {
 		return nil
 	}
 	polls := int64(0)
 	if g.poller != nil {
 		polls = g.poller.Health().Polls
 	}
-	return []metrics.Advice{{Board: g.board, Polls: polls, Applies: a.Applies()}}
+	return []metrics.Advice{{State: g.state, Polls: polls, Applies: a.Applies()}}
 }
 
 // Use has the advice of a configuration apply, and no other; nil: there is none.
 func (g *Controller) Use(a *Source) {
 	g.end()
 	if a == nil {
-		g.board, g.builtin = nil, builtin{}
+		g.state, g.builtin = nil, builtin{}
 		return
 	}
 	g.mu.Lock()
 	g.of = a
-	g.advised = a.advised()
+	g.proxy = a.proxy()
 	if a.Redis != nil {
-		g.advised.Agree = redis.Agreeing(a.Redis, a.fleet, a.URL)
+		g.proxy.Agree = redis.Agreeing(a.Redis, a.fleet, a.URL)
 	}
 	g.mu.Unlock()
 	g.Refresh(a)
@@ -73,7 +73,7 @@ func (g *Controller) Use(a *Source) {
 	}
 	stop, ended := make(chan struct{}), make(chan struct{})
 	g.stop, g.ended = stop, ended
-	go g.tick(g.advised, stop, ended)
+	go g.tick(g.proxy, stop, ended)
 }
 
 // end ends what use began.
@@ -86,9 +86,9 @@ func (g *Controller) end() {
 	}
 	close(g.stop)
 	<-g.ended
-	g.advised.End()
+	g.proxy.End()
 	g.mu.Lock()
-	g.of, g.advised, g.poller, g.stop = nil, nil, nil, nil
+	g.of, g.proxy, g.poller, g.stop = nil, nil, nil, nil
 	g.mu.Unlock()
 }
 
@@ -96,7 +96,7 @@ func (g *Controller) end() {
 func (a *Advisor) Applies() bool { return a != nil && a.Mode == "apply" }
 
 // tick carries advice out each second.
-func (g *Controller) tick(advised *adaptive.Proxy, stop, ended chan struct{}) {
+func (g *Controller) tick(proxy *adaptive.Proxy, stop, ended chan struct{}) {
 	defer close(ended)
 	ticks, end := AdviceClock.Ticks()
 	defer end()
@@ -106,18 +106,18 @@ func (g *Controller) tick(advised *adaptive.Proxy, stop, ended chan struct{}) {
 			return
 		case <-ticks:
 			now := AdviceClock.Now()
-			g.advise(time.UnixMicro(now), advised)
-			advised.Tick(now, protect.GuardNow())
+			g.advise(time.UnixMicro(now), proxy)
+			proxy.Tick(now, protect.GuardNow())
 		}
 	}
 }
 
 // advise has the builtin advisor do its work, if it is that.
-func (g *Controller) advise(now time.Time, advised *adaptive.Proxy) {
+func (g *Controller) advise(now time.Time, proxy *adaptive.Proxy) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.of != nil && g.of.URL == adaptive.BuiltinAdvisor {
-		g.builtin.tick(now, advised)
+		g.builtin.tick(now, proxy)
 	}
 }
 
@@ -129,7 +129,7 @@ func (g *Controller) Refresh(a *Source) {
 		return
 	}
 	rules := a.Rules()
-	c := advice.BoardConfig{PublicKey: a.key, Advisor: a.URL + " " + a.fleet, Applies: a.Applies()}
+	c := advice.StateConfig{PublicKey: a.key, Advisor: a.URL + " " + a.fleet, Applies: a.Applies()}
 	warmUp := cmp.Or(time.Duration(a.WarmUp), adaptive.DefaultAdvisorWarmUp).Microseconds()
 	c.Rules = adaptive.SettingsOf(rules, a.Gates, warmUp, func(label string, err error) {
 		a.logger.Error("advice cannot change the rule", zap.String("rule", label), zap.Error(err))
@@ -137,19 +137,19 @@ func (g *Controller) Refresh(a *Source) {
 	if a.URL == adaptive.BuiltinAdvisor {
 		g.builtin.use(rules, c.Rules, a.logger)
 	}
-	g.board = g.advised.Renew(c, rules, g.board, AdviceClock.Now(), protect.GuardNow())
+	g.state = g.proxy.Renew(c, rules, g.state, AdviceClock.Now(), protect.GuardNow())
 }
 
 // poll begins to ask the advisor.
 func (g *Controller) poll(a *Advisor) {
-	advised := g.advised
+	proxy := g.proxy
 	poller, err := advice.NewPoller(advice.PollerConfig{
-		Source: a.source, Interval: time.Duration(a.Interval), Digest: advised.Digest, May: advised.MayPoll,
+		Source: a.source, Interval: time.Duration(a.Interval), Digest: proxy.Digest, May: proxy.MayPoll,
 		Take: func(body []byte, signature string, now int64) *advice.Refusal {
-			return a.noteRefusal(advised.Take(body, signature, now))
+			return a.noteRefusal(proxy.Take(body, signature, now))
 		},
 		Refuse: func(refusal *advice.Refusal, now int64) {
-			advised.Refuse(a.noteRefusal(refusal), now)
+			proxy.Refuse(a.noteRefusal(refusal), now)
 		},
 		Now: AdviceClock.Now, Wait: AdviceClock.Wait,
 	})
@@ -177,13 +177,13 @@ func (a *Advisor) noteRefusal(refusal *advice.Refusal) *advice.Refusal {
 	return refusal
 }
 
-// advised returns what carries the advisor's advice out.
-func (a *Advisor) advised() *adaptive.Proxy {
-	return &adaptive.Proxy{Controller: &adaptive.Controller{Tell: a.tell}, Clock: AdviceClock.Now}
+// proxy returns what carries the advisor's advice out.
+func (a *Advisor) proxy() *adaptive.Proxy {
+	return &adaptive.Proxy{Controller: &adaptive.Controller{Notify: a.logChange}, Clock: AdviceClock.Now}
 }
 
-// tell logs a change, and writes it to the audit file.
-func (a *Advisor) tell(c adaptive.Change) {
+// logChange logs a change, and writes it to the audit file.
+func (a *Advisor) logChange(c adaptive.Change) {
 	if c.Abstains {
 		a.logger.Info("the advisor has nothing for the rule", zap.String("rule", c.Label), zap.Int64("serial", c.After.Serial), zap.String("reason", advice.Explain(&c.After)))
 		return

@@ -17,7 +17,7 @@ func showAdvice(a *View, r *http.Request) (any, error) {
 	if err := checkQuery(r); err != nil {
 		return nil, err
 	}
-	if answer := a.Adapting.Answer(a.Advised); answer != nil {
+	if answer := a.Adapting.Answer(a.AdviceSource); answer != nil {
 		return answer, nil
 	}
 	return nil, errNoAdvisor()
@@ -42,8 +42,8 @@ func movedLimitOf(a *View, s *report.ActiveRule, now *core.Rule) movedLimit {
 			continue
 		}
 		if configured := one.Rule.Limits.Own().Limit.String(); configured != now.Limit.String() {
-			moved = movedLimit{Configured: configured, Advice: a.Adapting.MovedBy(a.Advised, s.Label)}
-		} else if by := a.Adapting.MovedBy(a.Advised, s.Label); by != nil && by.Why == advice.Abstains && by.Reason != "" {
+			moved = movedLimit{Configured: configured, Advice: a.Adapting.MovedBy(a.AdviceSource, s.Label)}
+		} else if by := a.Adapting.MovedBy(a.AdviceSource, s.Label); by != nil && by.Why == advice.Abstains && by.Reason != "" {
 			moved.Advice = by
 		}
 	}
@@ -66,7 +66,7 @@ func freeze(a *View, r *http.Request) (any, error) {
 	if err != nil || d < 0 || d > longestFreeze {
 		return nil, adminError(http.StatusBadRequest, "for %q: must be a duration up to 30d, such as 10m; 0s ends a freeze", body.For)
 	}
-	return byHand(a, body.Rule, "freeze "+d.String(), func(b *advice.Board, now int64) {
+	return byHand(a, body.Rule, "freeze "+d.String(), func(b *advice.State, now int64) {
 		until := int64(0)
 		if d > 0 {
 			until = now + d.Microseconds()
@@ -83,12 +83,12 @@ func revert(a *View, r *http.Request) (any, error) {
 	if err := readBody(r, &body); err != nil {
 		return nil, err
 	}
-	return byHand(a, body.Rule, "revert", func(b *advice.Board, now int64) { b.Revert(body.Rule, now) })
+	return byHand(a, body.Rule, "revert", func(b *advice.State, now int64) { b.Revert(body.Rule, now) })
 }
 
 // byHand does to a rule what an operator asks for, and answers with what the rule is then.
-func byHand(a *View, label, what string, do func(b *advice.Board, now int64)) (any, error) {
-	rule, advises := a.Adapting.ByHand(a.Advised, label, what, do)
+func byHand(a *View, label, what string, do func(b *advice.State, now int64)) (any, error) {
+	rule, advises := a.Adapting.ByHand(a.AdviceSource, label, what, do)
 	switch {
 	case !advises:
 		return nil, errNoAdvisor()

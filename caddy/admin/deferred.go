@@ -70,7 +70,7 @@ type queueAnswer struct {
 
 // describe asks Redis for the numbers of the queue.
 func describe(d *deferred.Deferral, ctx context.Context) queueAnswer {
-	sums, err := d.Desk.Queue.Sums(ctx)
+	sums, err := d.API.Queue.Sums(ctx)
 	if err != nil {
 		q := queueAnswerOf(d, nil)
 		q.Error = err.Error()
@@ -81,7 +81,7 @@ func describe(d *deferred.Deferral, ctx context.Context) queueAnswer {
 
 // queueAnswerOf describes the queue with these numbers; nil: Redis does not answer.
 func queueAnswerOf(d *deferred.Deferral, sums *deferral.Sums) queueAnswer {
-	q := queueAnswer{Rule: d.Label(), Path: d.Desk.Path, MaxWait: d.Desk.MaxWait.Seconds(), MaxJobs: d.Config.MaxJobs, MaxBytes: d.Config.MaxBytes}
+	q := queueAnswer{Rule: d.Label(), Path: d.API.Path, MaxWait: d.API.MaxWait.Seconds(), MaxJobs: d.Config.MaxJobs, MaxBytes: d.Config.MaxBytes}
 	if sums == nil {
 		q.Why = "Redis does not answer"
 		return q
@@ -153,7 +153,7 @@ func jobOf(j *deferral.Job) jobAnswer {
 
 // readRequest adds to an answer what is stored of its request; with contents, all of it and of the response.
 func readRequest(d *deferred.Deferral, ctx context.Context, one *jobAnswer, contents bool) error {
-	_, request, err := d.Desk.Queue.RequestOf(ctx, one.ID)
+	_, request, err := d.API.Queue.RequestOf(ctx, one.ID)
 	if errors.Is(err, deferral.ErrUnreadable) {
 		one.Error = err.Error()
 	} else if err != nil {
@@ -177,7 +177,7 @@ func readRequest(d *deferred.Deferral, ctx context.Context, one *jobAnswer, cont
 	if !contents {
 		return nil
 	}
-	_, answer, err := d.Desk.Queue.Result(ctx, one.ID)
+	_, answer, err := d.API.Queue.Result(ctx, one.ID)
 	if errors.Is(err, deferral.ErrUnreadable) {
 		one.Error = err.Error()
 	} else if err != nil {
@@ -326,7 +326,7 @@ func listJobs(d *deferred.Deferral, ctx context.Context, asked *jobsAsked) (jobs
 		if err != nil {
 			return nil, next, err
 		}
-		if jobs, err = d.Desk.Queue.ListKey(ctx, digest, 0, most); err != nil {
+		if jobs, err = d.API.Queue.ListKey(ctx, digest, 0, most); err != nil {
 			return nil, next, adminError(http.StatusServiceUnavailable, "%w", err)
 		}
 		return jobs, next, nil
@@ -339,7 +339,7 @@ func listJobs(d *deferred.Deferral, ctx context.Context, asked *jobsAsked) (jobs
 	if err != nil {
 		return nil, next, err
 	}
-	if jobs, next, err = d.Desk.Queue.List(ctx, set, after, most); err != nil {
+	if jobs, next, err = d.API.Queue.List(ctx, set, after, most); err != nil {
 		return nil, next, adminError(http.StatusServiceUnavailable, "%w", err)
 	}
 	return jobs, next, nil
@@ -351,7 +351,7 @@ func keyDigest(d *deferred.Deferral, parts []string) (string, error) {
 	if err != nil {
 		return "", adminError(http.StatusBadRequest, "%w", err)
 	}
-	return d.Desk.Queue.KeyDigest(key), nil
+	return d.API.Queue.KeyDigest(key), nil
 }
 
 // showJob answers with what an operator may see of a job: not its body, its header or its query.
@@ -364,7 +364,7 @@ func showJob(a *View, r *http.Request) (any, error) {
 		return nil, err
 	}
 	id := r.URL.Query().Get("id")
-	j, err := d.Desk.Queue.Get(r.Context(), id)
+	j, err := d.API.Queue.Get(r.Context(), id)
 	if err != nil {
 		return nil, jobError(id, err)
 	}
@@ -400,18 +400,18 @@ func retryJobs(a *View, r *http.Request) (any, error) {
 		return adminError(http.StatusServiceUnavailable, "%d jobs wait again; then: %w", answer.Retried, err)
 	}
 	if !asked.All {
-		if err := d.Desk.Queue.Retry(r.Context(), asked.ID); err != nil {
+		if err := d.API.Queue.Retry(r.Context(), asked.ID); err != nil {
 			return nil, jobError(asked.ID, err)
 		}
 		answer.Retried = 1
 		return answer, nil
 	}
-	sums, err := d.Desk.Queue.Sums(r.Context())
+	sums, err := d.API.Queue.Sums(r.Context())
 	if err != nil {
 		return nil, fail(err)
 	}
 	for after := (deferral.Mark{}); ; {
-		jobs, next, err := d.Desk.Queue.List(r.Context(), deferral.SetDead, after, mostListed)
+		jobs, next, err := d.API.Queue.List(r.Context(), deferral.SetDead, after, mostListed)
 		if err != nil {
 			return nil, fail(err)
 		}
@@ -419,7 +419,7 @@ func retryJobs(a *View, r *http.Request) (any, error) {
 			if j.Ended.After(sums.Now) { // it died since, perhaps once more
 				return answer, nil
 			}
-			switch err := d.Desk.Queue.Retry(r.Context(), j.ID); {
+			switch err := d.API.Queue.Retry(r.Context(), j.ID); {
 			case err == nil:
 				answer.Retried++
 			case !errors.Is(err, deferral.ErrUnknown) && !errors.Is(err, deferral.ErrNotDead): // else somebody else was faster
@@ -453,7 +453,7 @@ func cancelJobs(a *View, r *http.Request) (any, error) {
 		Cancelled int `json:"cancelled"`
 	}{}
 	if asked.ID != "" {
-		if err := d.Desk.Queue.Cancel(r.Context(), asked.ID); err != nil {
+		if err := d.API.Queue.Cancel(r.Context(), asked.ID); err != nil {
 			return nil, jobError(asked.ID, err)
 		}
 		answer.Cancelled = 1
@@ -464,7 +464,7 @@ func cancelJobs(a *View, r *http.Request) (any, error) {
 		return nil, err
 	}
 	for {
-		n, err := d.Desk.Queue.CancelKey(r.Context(), digest)
+		n, err := d.API.Queue.CancelKey(r.Context(), digest)
 		if err != nil {
 			return nil, adminError(http.StatusServiceUnavailable, "%d jobs are cancelled; then: %w", answer.Cancelled, err)
 		}
@@ -490,7 +490,7 @@ func drain(a *View, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.Desk.Queue.Drain(r.Context(), *asked.Drain); err != nil {
+	if err := d.API.Queue.Drain(r.Context(), *asked.Drain); err != nil {
 		return nil, adminError(http.StatusServiceUnavailable, "%w", err)
 	}
 	return struct{}{}, nil
@@ -519,7 +519,7 @@ func purgeJobs(a *View, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	purged, left, err := d.Desk.Queue.Purge(r.Context(), set, age, asked.DryRun)
+	purged, left, err := d.API.Queue.Purge(r.Context(), set, age, asked.DryRun)
 	if err != nil {
 		return nil, adminError(http.StatusServiceUnavailable, "%w", err)
 	}
@@ -559,7 +559,7 @@ func exportJobs(a *View, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	jobs, next, err := d.Desk.Queue.List(r.Context(), set, after, mostExported)
+	jobs, next, err := d.API.Queue.List(r.Context(), set, after, mostExported)
 	if err != nil {
 		return nil, adminError(http.StatusServiceUnavailable, "%w", err)
 	}

@@ -292,7 +292,7 @@ func (w *walk) note(text string) {
 
 // Explained is what a rate_limit handler would decide on a request.
 type Explained struct {
-	*front.Inquiry
+	*front.Evaluation
 	Failure   error    // of the store
 	Uncovered []string // the labels of zones that do not cover the request
 	Missing   []string // values that the request does not have

@@ -64,7 +64,7 @@ func showHealth(a *View, r *http.Request) (any, error) {
 	for _, g := range a.Guards {
 		answer.Guards = append(answer.Guards, guardAnswerOf(g))
 	}
-	answer.Advisor = a.Adapting.Health(a.Advised)
+	answer.Advisor = a.Adapting.Health(a.AdviceSource)
 	for _, d := range a.Queues {
 		answer.Deferred = append(answer.Deferred, queueAnswerOf(d, d.Worker.Sums()))
 	}

@@ -113,15 +113,15 @@ func checkQuery(r *http.Request, known ...string) error {
 
 // View is a configuration in force, as the API sees it.
 type View struct {
-	Rules    func() []*report.ActiveRule
-	Limiters []*stores.Limiter  // of the handlers
-	Guards   []*protect.Guarded // each once
-	Queues   []*deferred.Deferral
-	Memory   *memory.Store
-	Adapting *adapt.Controller
-	Advised  *adapt.Source // nil: there is no advisor
-	Files    *FilesAnswer  // nil: there are no rule files
-	Ctx      caddy.Context
+	Rules        func() []*report.ActiveRule
+	Limiters     []*stores.Limiter  // of the handlers
+	Guards       []*protect.Guarded // each once
+	Queues       []*deferred.Deferral
+	Memory       *memory.Store
+	Adapting     *adapt.Controller
+	AdviceSource *adapt.Source // nil: there is no advisor
+	Files        *FilesAnswer  // nil: there are no rule files
+	Ctx          caddy.Context
 }
 
 // current returns the configuration in force; nil: it has no rate_limit. Who has the configurations sets it.

@@ -31,7 +31,7 @@ import (
 type Deferral struct {
 	Host
 	Config     *syntax.Defer // with defaults
-	Desk       *deferral.Desk
+	API        *deferral.API
 	Worker     *deferral.Worker
 	redis      client.UniversalClient
 	rules      map[string]*front.Rule // of the handler, by name
@@ -65,7 +65,7 @@ type Host struct {
 	Logger    *zap.Logger
 
 	// reject answers a request that its checks' verdict rejects, or returns the error for the site's error routes.
-	Reject func(w http.ResponseWriter, r *http.Request, q *front.Inquiry) error
+	Reject func(w http.ResponseWriter, r *http.Request, q *front.Evaluation) error
 }
 
 // pace returns the time in which the zone's limit admits one more request of a key that has used it up.
@@ -123,10 +123,10 @@ func (d *Deferral) report(e deferral.Event) {
 // Serve serves a request, and Decide decides on one whose checks are assembled.
 type (
 	Serve  func(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error
-	Decide func(w http.ResponseWriter, r *http.Request, q *front.Inquiry) Decided
+	Decide func(w http.ResponseWriter, r *http.Request, q *front.Evaluation) Decided
 )
 
-// Decided is what has become of a request: its verdict stands in the Inquiry, or it is answered.
+// Decided is what has become of a request: its verdict stands in the Evaluation, or it is answered.
 type Decided struct {
 	At       int64 // when, in seconds since the Unix epoch
 	Failed   bool  // the store has failed
@@ -137,11 +137,11 @@ type Decided struct {
 // Around returns how a handler that defers serves a request and decides on it, around how it does without that.
 func (d *Deferral) Around(serve Serve, decide Decide) (Serve, Decide) {
 	return func(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-			if d.Desk.Serves(asSent(r)) {
+			if d.API.Serves(asSent(r)) {
 				return d.serveJob(w, r)
 			}
 			return serve(w, r, next)
-		}, func(w http.ResponseWriter, r *http.Request, q *front.Inquiry) Decided {
+		}, func(w http.ResponseWriter, r *http.Request, q *front.Evaluation) Decided {
 			asked, held := d.ask(q, r)
 			switch {
 			case held:
@@ -176,14 +176,14 @@ func (d *Deferral) serveJob(w http.ResponseWriter, r *http.Request) error {
 	if r.TLS != nil && !r.TLS.HandshakeComplete { // anybody may have sent it once more
 		return d.Errors.Refuse(w, http.StatusTooEarly, front.ErrEarly)
 	}
-	d.Desk.ServeHTTP(w, asSent(r))
+	d.API.ServeHTTP(w, asSent(r))
 	return nil
 }
 
 // ask looks at the queue for a request that may be deferred; nil: it may not. If Redis does not answer, the request is decided as if its zone
 // did not defer, unless its key has jobs, as far as this node knows: held says that it would overtake them.
-func (d *Deferral) ask(q *front.Inquiry, r *http.Request) (asked *deferral.Deferrable, held bool) {
-	if q.Early || q.Lacking || !d.Desk.Wants(r) || protect.DispatchOf(r) != nil {
+func (d *Deferral) ask(q *front.Evaluation, r *http.Request) (asked *deferral.Deferrable, held bool) {
+	if q.Early || q.Lacking || !d.API.Wants(r) || protect.DispatchOf(r) != nil {
 		return nil, false
 	}
 	own := d.ownCheck(q)
@@ -198,7 +198,7 @@ func (d *Deferral) ask(q *front.Inquiry, r *http.Request) (asked *deferral.Defer
 	case <-r.Context().Done():
 		return nil, true
 	}
-	asked, err := d.Desk.Ask(r, q.Checks[own].Key, d.who(r)...)
+	asked, err := d.API.Ask(r, q.Checks[own].Key, d.who(r)...)
 	if err == nil {
 		if d.Worker.Obstacle() != "" { // but what waits is not overtaken
 			asked.Full = "unsafe"
@@ -228,7 +228,7 @@ func (d *Deferral) who(r *http.Request) []string {
 }
 
 // ownCheck returns the place of the zone's own check; -1: the zone does not cover the request.
-func (d *Deferral) ownCheck(q *front.Inquiry) int {
+func (d *Deferral) ownCheck(q *front.Evaluation) int {
 	for i := range q.Checks {
 		if q.Checks[i].Rule.Name() == d.Zone.Rule.Name {
 			return i
@@ -238,7 +238,7 @@ func (d *Deferral) ownCheck(q *front.Inquiry) int {
 }
 
 // over reports whether the zone rejects a request, and no other zone does: then it is to be deferred.
-func (d *Deferral) over(q *front.Inquiry) bool {
+func (d *Deferral) over(q *front.Evaluation) bool {
 	if q.Verdict.Outcome != core.Reject || q.Verdict.RetryAfter == rate.Never {
 		return false
 	}
@@ -256,7 +256,7 @@ func (d *Deferral) over(q *front.Inquiry) bool {
 
 // accept stores a request as a job, whose first turn comes after a wait, and answers. If it cannot, it has not answered, and the request is
 // to be rejected.
-func (d *Deferral) accept(w http.ResponseWriter, r *http.Request, q *front.Inquiry, asked *deferral.Deferrable, wait time.Duration) (answered bool, err error) {
+func (d *Deferral) accept(w http.ResponseWriter, r *http.Request, q *front.Evaluation, asked *deferral.Deferrable, wait time.Duration) (answered bool, err error) {
 	checks := make([]deferral.Check, 0, len(q.Checks))
 	address := syntax.ClientIPOf(r)
 	for i := range q.Checks {
@@ -288,7 +288,7 @@ func (d *Deferral) accept(w http.ResponseWriter, r *http.Request, q *front.Inqui
 }
 
 // queue answers a request that must not overtake jobs of its key, or whose Idempotency-Key has a job: it is not decided.
-func (d *Deferral) queue(w http.ResponseWriter, r *http.Request, q *front.Inquiry, asked *deferral.Deferrable) error {
+func (d *Deferral) queue(w http.ResponseWriter, r *http.Request, q *front.Evaluation, asked *deferral.Deferrable) error {
 	if answered, err := d.accept(w, r, q, asked, 0); answered {
 		return err
 	}

@@ -33,7 +33,7 @@ func (d *Deferral) do(a *deferral.Attempt) deferral.Outcome {
 	if err := json.Unmarshal(a.Request.Extra, &k); err != nil {
 		return deferral.Outcome{Wait: time.Minute} // not reached: deferral has authenticated or parsed it
 	}
-	q := front.Inquiries.Get().(*front.Inquiry)
+	q := front.Evaluations.Get().(*front.Evaluation)
 	defer front.Free(q)
 	for _, c := range a.Request.Checks {
 		if rule := d.rules[c.Rule]; rule != nil { // else it was taken out of the configuration
@@ -74,7 +74,7 @@ func (d *Deferral) do(a *deferral.Attempt) deferral.Outcome {
 }
 
 // next returns how long the key's next job must wait at least.
-func (d *Deferral) next(q *front.Inquiry) time.Duration {
+func (d *Deferral) next(q *front.Evaluation) time.Duration {
 	if own := d.ownCheck(q); own >= 0 && q.Checks[own].Decision.Remaining == 0 {
 		return time.Duration(q.Checks[own].Decision.MoreAfter) * time.Microsecond
 	}

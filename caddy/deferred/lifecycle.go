@@ -75,7 +75,7 @@ func New(h Host) (*Deferral, error) {
 		return nil, err // not reached
 	}
 	at := &known.(*knownQueue).Known
-	d.Desk = &deferral.Desk{Queue: queue, Known: at, Path: c.Path, Always: c.Accept == "always", MaxBody: c.MaxBody, Headers: headers, MaxWait: time.Duration(c.MaxWait),
+	d.API = &deferral.API{Queue: queue, Known: at, Path: c.Path, Always: c.Accept == "always", MaxBody: c.MaxBody, Headers: headers, MaxWait: time.Duration(c.MaxWait),
 		Pace: d.pace, Stopping: h.Stopping, Report: d.report, Doubt: longestSettling}
 	d.Worker = &deferral.Worker{Queue: queue, Known: at, Do: d.do, MostRunning: int(c.MaxRunning), Attempts: int(c.MaxAttempts), Time: time.Duration(c.GiveUpAfter), Pause: jobPause, Report: d.report,
 		Unsafe: c.Durability == "best_effort"}
@@ -134,7 +134,7 @@ func (d *Deferral) Leave(exiting bool) {
 			} else {
 				time.Sleep(stores.Lingering)
 			}
-			d.Desk.Settle(d.grace)
+			d.API.Settle(d.grace)
 		} else {
 			close(d.ready)
 		}

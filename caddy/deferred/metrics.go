@@ -8,7 +8,7 @@ import (
 func (d *Deferral) AddMetrics(p *metrics.Page) {
 	rule := d.Label()
 	metrics.Each(p, metrics.DeferredRefused, metrics.Read(d.Stats.Refused), rule)
-	metrics.Add(p, metrics.DeferredMaxWait, d.Desk.MaxWait.Seconds(), rule)
+	metrics.Add(p, metrics.DeferredMaxWait, d.API.MaxWait.Seconds(), rule)
 	metrics.Add(p, metrics.DeferredMaxJobs, float64(d.Config.MaxJobs), rule)
 	metrics.Add(p, metrics.DeferredMaxBytes, float64(d.Config.MaxBytes), rule)
 	sums := d.Worker.Sums()

@@ -115,7 +115,7 @@ func (g *Guard) Check() error {
 			return err
 		}
 		for _, value := range p.Values {
-			if _, err = t.Source().Spell(value); err != nil {
+			if _, err = t.Source().Canonicalize(value); err != nil {
 				return fmt.Errorf("guard: priority %q: %w", p.Source, err)
 			}
 		}
@@ -265,7 +265,7 @@ func New(g *Guard, namespace string, jitter float64, errors *ErrorRoutes, logger
 		made.priority, _ = syntax.NewTemplate(p.Source)
 		made.values = make(map[string]bool, len(p.Values))
 		for _, v := range p.Values {
-			spelt, _ := made.priority.Source().Spell(v) // which check has checked
+			spelt, _ := made.priority.Source().Canonicalize(v) // which check has checked
 			made.values[spelt] = true
 		}
 	}
@@ -292,13 +292,13 @@ func (g *Guarded) Learn(r *report.Reporter) {
 func (g *Guarded) PutInForce() {
 	if g != nil {
 		config := g.config
-		config.Tell = g.tell
+		config.Notify = g.logChange
 		guard.Bound(g.Guard, config)
 	}
 }
 
-// tell logs that the guard begins to limit requests, or stops.
-func (g *Guarded) tell(c guard.Change) {
+// logChange logs that the guard begins to limit requests, or stops.
+func (g *Guarded) logChange(c guard.Change) {
 	log, message := g.logger.Warn, "the guard begins to limit requests"
 	if !c.Begins {
 		log, message = g.logger.Info, "the guard stops limiting requests"
@@ -323,7 +323,7 @@ type Asker struct {
 
 // Ask counts a request in the rules that it comes under. failed is whether their store has failed. The client is set apart by the key
 // of the first of them, else by its address.
-func (g *Guarded) Ask(q *front.Inquiry, r *http.Request, failed bool) (i Asker) {
+func (g *Guarded) Ask(q *front.Evaluation, r *http.Request, failed bool) (i Asker) {
 	if g == nil {
 		return i
 	}

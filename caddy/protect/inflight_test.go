@@ -170,7 +170,7 @@ func TestAClientOfManyAddressesIsOneKey(t *testing.T) {
 	for _, address := range []string{"2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"} {
 		vars := map[string]any{caddyhttp.ClientIPVarKey: address}
 		r := get(t).WithContext(context.WithValue(t.Context(), caddyhttp.VarsCtxKey, vars))
-		keys[p.g.Ask(new(front.Inquiry), r, false).key] = true
+		keys[p.g.Ask(new(front.Evaluation), r, false).key] = true
 	}
 	if len(keys) != 2 {
 		t.Errorf("%d keys of two networks", len(keys))

@@ -268,7 +268,7 @@ func (s *ActiveRule) InMemory() []*core.Rule {
 }
 
 func (s *ActiveRule) HasCandidate() bool {
-	return slices.ContainsFunc(s.Rules, func(r *core.Rule) bool { return slices.ContainsFunc(r.Beside(), (*core.Rule).IsCandidate) })
+	return slices.ContainsFunc(s.Rules, func(r *core.Rule) bool { return slices.ContainsFunc(r.Linked(), (*core.Rule).IsCandidate) })
 }
 
 func (s *ActiveRule) HasPenalty() bool {
@@ -331,7 +331,7 @@ func LimitNotes(r *core.Rule) []string {
 	if l := r.Limit; l.Delays {
 		notes = append(notes, fmt.Sprintf("delays up to %s", time.Duration(l.MaxDelay)*time.Microsecond))
 	}
-	for _, beside := range r.Beside() {
+	for _, beside := range r.Linked() {
 		if beside.IsCandidate() {
 			notes = append(notes, "candidate "+beside.Limit.String())
 		} else {

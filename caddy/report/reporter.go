@@ -134,7 +134,7 @@ func cut(key string) string {
 
 // Count counts the outcome of a request in each of its rules, at a time in seconds since the Unix epoch. failed says that the store
 // has failed, so that the rules' on_error decided.
-func Count(q *front.Inquiry, at int64, failed bool) {
+func Count(q *front.Evaluation, at int64, failed bool) {
 	if len(q.Checks) == 1 && q.Checks[0].Candidate == nil && q.Verdict.Outcome == core.Allow && !failed && !q.Verdict.Soft && !q.Checks[0].Rule.Shadow { // the most common case
 		stats := Of(&q.Checks[0]).Stats
 		atomic.AddInt64(stats.Allowed, 1)

@@ -98,19 +98,19 @@ func (t *Template) Value(r *http.Request) string {
 // OfAddress reports whether the text contains the address of the client or of the connection.
 func (t *Template) OfAddress() bool { return slices.ContainsFunc(t.Sources, match.Source.OfAddress) }
 
-// Respells reports whether any of the text's placeholders has a normalized spelling.
-func (t *Template) Respells() bool { return slices.ContainsFunc(t.Sources, match.Source.Respells) }
+// Rewrites reports whether any of the text's placeholders has a normalized spelling.
+func (t *Template) Rewrites() bool { return slices.ContainsFunc(t.Sources, match.Source.Rewrites) }
 
-// Written returns the normalized form of a value that a person has written: the text as requests have it. The error says why no
+// Canonicalize returns the normalized form of a value that a person has written: the text as requests have it. The error says why no
 // request has that value.
 //
 // If the value can be divided among the placeholders in several ways, the way that leaves it unchanged has priority, since requests
 // have that text; then the way whose first pieces are shortest.
-func (t *Template) Written(text string) (string, error) {
+func (t *Template) Canonicalize(text string) (string, error) {
 	if t.whole() {
-		return t.Sources[0].Spell(text)
+		return t.Sources[0].Canonicalize(text)
 	}
-	if !t.Respells() {
+	if !t.Rewrites() {
 		return text, nil
 	}
 	s := textSpeller{template: t, text: text, tries: mostTries}
@@ -126,18 +126,18 @@ func (t *Template) Written(text string) (string, error) {
 	return "", words.Wrong("", strconv.Quote(text), "is no text of %s", t.text)
 }
 
-// Unmet says why no request has a value that a rule file has for the template; "": a request may have it. See ruleset.Unmet. It
+// Unreachable says why no request has a value that a rule file has for the template; "": a request may have it. See ruleset.Unreachable. It
 // deducts its attempts from tries, and says nothing when they run out.
-func (t *Template) Unmet(value string, tries *int) string {
+func (t *Template) Unreachable(value string, tries *int) string {
 	*tries--
 	if *tries < 0 {
 		return ""
 	}
 	if t.whole() {
-		return ruleset.Unmet(value, FormOf(t.Sources[0]), t.Sources[0].Spell)
+		return ruleset.Unreachable(value, FormOf(t.Sources[0]), t.Sources[0].Canonicalize)
 	}
 	if strings.IndexByte(value, '*') >= 0 {
-		return t.unmetWildcard(value)
+		return t.unreachableWildcard(value)
 	}
 	s := textSpeller{template: t, text: value, tries: *tries}
 	if s.tries > mostTries {
@@ -153,9 +153,9 @@ func (t *Template) Unmet(value string, tries *int) string {
 	return fmt.Sprintf("%q: requests have %q", value, s.first)
 }
 
-// unmetWildcard is unmet for a wildcard. A wildcard may stand for any part of the template. So it checks only templates with a
+// unreachableWildcard is Unreachable for a wildcard. A wildcard may stand for any part of the template. So it checks only templates with a
 // single placeholder, whose texts before and after the value also has.
-func (t *Template) unmetWildcard(value string) string {
+func (t *Template) unreachableWildcard(value string) string {
 	if len(t.Sources) != 1 {
 		return ""
 	}
@@ -189,13 +189,13 @@ func sourceOf(name string) match.Source {
 	if source, err := match.ParseSource(written); err == nil {
 		return source
 	}
-	return match.NewSource(&Placeholder{name: name, Spell: spellingOf(name)})
+	return match.NewSource(&Placeholder{name: name, Canonical: canonicalFormOf(name)})
 }
 
 // FormOf returns the form of a source's values; see ruleset.FormOf.
 func FormOf(source match.Source) string {
-	if p, ok := source.Custom().(*Placeholder); ok && p.Spell != nil {
-		return p.Spell.Form
+	if p, ok := source.Custom().(*Placeholder); ok && p.Canonical != nil {
+		return p.Canonical.Form
 	}
 	return ruleset.FormOf(source)
 }
@@ -205,8 +205,8 @@ func IsCaddys(source match.Source) bool { return source.Custom() != nil }
 
 // Placeholder is a source that only Caddy has.
 type Placeholder struct {
-	name  string
-	Spell *Spelling // nil: clients can write the value in only one way
+	name      string
+	Canonical *CanonicalForm // nil: clients can write the value in only one way
 }
 
 // String returns the placeholder as it is written.
@@ -214,23 +214,23 @@ func (p *Placeholder) String() string { return "{" + p.name + "}" }
 
 // Value returns the placeholder's value for a request.
 func (p *Placeholder) Value(r *http.Request) string {
-	if p.Spell != nil {
-		return p.Spell.of(r)
+	if p.Canonical != nil {
+		return p.Canonical.of(r)
 	}
 	value, _ := ReplacerOf(r).GetString(p.name)
 	return value
 }
 
-// Written returns the normalized form of a value that a person has written. The error says why no request has it.
-func (p *Placeholder) Written(value string) (string, error) {
-	if p.Spell != nil {
-		return p.Spell.Written(value)
+// Canonicalize returns the normalized form of a value that a person has written. The error says why no request has it.
+func (p *Placeholder) Canonicalize(value string) (string, error) {
+	if p.Canonical != nil {
+		return p.Canonical.Canonicalize(value)
 	}
 	return value, checkWritten(p.name, value)
 }
 
-// Respells reports whether the placeholder has a normalized spelling.
-func (p *Placeholder) Respells() bool { return p.Spell != nil }
+// Rewrites reports whether the placeholder has a normalized spelling.
+func (p *Placeholder) Rewrites() bool { return p.Canonical != nil }
 
 // OfAddress returns false: the placeholders that are addresses are sources of all proxies.
 func (*Placeholder) OfAddress() bool { return false }
@@ -268,9 +268,9 @@ func (s *textSpeller) take(part int, rest, made string) bool {
 		}
 		s.tries--
 		piece := rest[:end]
-		if source := s.template.Sources[part]; source.Respells() {
+		if source := s.template.Sources[part]; source.Rewrites() {
 			var err error
-			if piece, err = source.Spell(piece); err != nil {
+			if piece, err = source.Canonicalize(piece); err != nil {
 				if s.why == nil {
 					s.why = err
 				}

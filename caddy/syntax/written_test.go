@@ -27,7 +27,7 @@ func TestWrittenValuesThatNoRequestHasAreRefused(t *testing.T) {
 	} {
 		k, err := NewTemplate("{http.request." + c.placeholder + "}")
 		must.Succeed(t, err)
-		if _, err := k.Sources[0].Spell(c.value); err == nil || !strings.HasSuffix(err.Error(), ": "+c.want) || !strings.HasPrefix(err.Error(), `"`) {
+		if _, err := k.Sources[0].Canonicalize(c.value); err == nil || !strings.HasSuffix(err.Error(), ": "+c.want) || !strings.HasPrefix(err.Error(), `"`) {
 			t.Errorf("%s %q: %v, want %s", c.placeholder, c.value, err, c.want)
 		}
 	}
@@ -38,7 +38,7 @@ func TestWrittenValuesThatNoRequestHasAreRefused(t *testing.T) {
 	} {
 		k, err := NewTemplate("{http.request." + c.placeholder + "}")
 		must.Succeed(t, err)
-		if got, err := k.Sources[0].Spell(c.value); err != nil || got != c.want {
+		if got, err := k.Sources[0].Canonicalize(c.value); err != nil || got != c.want {
 			t.Errorf("%s %q: %q, %v; want %q", c.placeholder, c.value, got, err, c.want)
 		}
 	}

@@ -5,18 +5,18 @@ import (
 	"github.com/proxyweir/weir/core/guard"
 )
 
-// Controller carries out what an advisor's board says, in all places where its rules decide. Turn is called each second, and never twice at a time.
+// Controller carries out what an advisor's state says, in all instances of its rules. Turn is called each second, and never twice at a time.
 type Controller struct {
-	Board *advice.Board
+	State *advice.State
 
-	// Rules returns the places of a rule and the guards that watch it.
-	Rules func(label string) ([]*Place, []Watched)
+	// Rules returns the instances of a rule and the guards that watch it.
+	Rules func(label string) ([]*Instance, []Watched)
 
-	// Tell gets each change of a limit, or of what would be one, why limits could not change, and each change of why the advisor abstains.
-	Tell func(Change)
+	// Notify gets each change of a limit, or of what would be one, why limits could not change, and each change of why the advisor abstains.
+	Notify func(Change)
 }
 
-// Watched is a guard, and what it knows of a rule; zero where no guard watches the rule in some place.
+// Watched is a guard, and what it knows of a rule; zero where no guard watches the rule in some of its instances.
 type Watched struct {
 	Guard *guard.Guard
 	Rule  *guard.Rule
@@ -31,19 +31,19 @@ type Change struct {
 	Abstains      bool  // nothing else has changed than why the advisor has nothing for the rule
 }
 
-// Resume tells what the reload for which the board was made has changed.
+// Resume tells what the reload for which the state was made has changed.
 func (a *Controller) Resume() {
-	for _, c := range a.Board.Reloaded() {
-		a.Tell(Change{Label: c.Label, Before: c.Before, After: c.After, Applied: true})
+	for _, c := range a.State.Reloaded() {
+		a.Notify(Change{Label: c.Label, Before: c.Before, After: c.After, Applied: true})
 	}
 }
 
 // Turn draws the consequences of a second. now is the time since the Unix epoch, and guardNow that by which guards go, both in microseconds.
 func (a *Controller) Turn(now, guardNow int64) {
-	changes := a.Board.Turn(now, func(label string) advice.Conditions {
-		places, guards := a.Rules(label)
+	changes := a.State.Turn(now, func(label string) advice.Conditions {
+		instances, guards := a.Rules(label)
 		switching := false
-		for _, p := range places {
+		for _, p := range instances {
 			switching = switching || p.Limiter.InTransition(p.Rule.Limits)
 		}
 		return conditionsOf(guards, guardNow, switching)
@@ -55,7 +55,7 @@ func (a *Controller) Turn(now, guardNow int64) {
 
 // End ends what guards do by advice: they outlive the controller. Places go on until they are closed.
 func (a *Controller) End() {
-	for _, label := range a.Board.Labels() {
+	for _, label := range a.State.Labels() {
 		_, guards := a.Rules(label)
 		for _, w := range guards {
 			if w.Rule != nil {
@@ -65,13 +65,13 @@ func (a *Controller) End() {
 	}
 }
 
-// carryOut has the places and guards of a rule do what a change says, and tells of it.
+// carryOut has the instances and guards of a rule do what a change says, and tells of it.
 func (a *Controller) carryOut(c *advice.Change, now, guardNow int64) {
 	var failed error
-	places, guards := a.Rules(c.Label)
-	applies := a.Board.Applies()
+	instances, guards := a.Rules(c.Label)
+	applies := a.State.Applies()
 	if applies {
-		for _, p := range places {
+		for _, p := range instances {
 			if err := p.Put(&c.After); err != nil {
 				failed = err
 			}
@@ -85,9 +85,9 @@ func (a *Controller) carryOut(c *advice.Change, now, guardNow int64) {
 		}
 	}
 	if c.Changed || failed != nil {
-		a.Tell(Change{Label: c.Label, Before: c.Before, After: c.After, Applied: applies && failed == nil, Err: failed})
+		a.Notify(Change{Label: c.Label, Before: c.Before, After: c.After, Applied: applies && failed == nil, Err: failed})
 	} else if abstainsAnew(&c.Before, &c.After) {
-		a.Tell(Change{Label: c.Label, Before: c.Before, After: c.After, Abstains: true})
+		a.Notify(Change{Label: c.Label, Before: c.Before, After: c.After, Abstains: true})
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/proxyweir/weir/core/advice"
 )
 
-// Proxy is a proxy whose rules an advisor advises: the board that takes its documents, and the fleet that agrees on one. Tick is to be called each
+// Proxy is a proxy whose rules an advisor advises: the state that takes its documents, and the fleet that agrees on one. Tick is to be called each
 // second, by one goroutine.
 type Proxy struct {
 	Controller *Controller
@@ -45,14 +45,14 @@ const fleetDelay = 1500 * time.Millisecond
 func (a *Proxy) Digest() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.Controller.Board.Digest()
+	return a.Controller.State.Digest()
 }
 
-// Replace replaces the board and Controller.Rules, since the rules are others, and puts in force at once what the board goes on with.
-func (a *Proxy) Replace(board *advice.Board, rules func(label string) ([]*Place, []Watched), now, guardNow int64) {
+// Replace replaces the state and Controller.Rules, since the rules are others, and puts in force at once what the state goes on with.
+func (a *Proxy) Replace(state *advice.State, rules func(label string) ([]*Instance, []Watched), now, guardNow int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.Controller.Board = board
+	a.Controller.State = state
 	a.Controller.Rules = rules
 	a.known = 0 // what the fleet has may be for these rules
 	a.held = nil
@@ -63,8 +63,8 @@ func (a *Proxy) Replace(board *advice.Board, rules func(label string) ([]*Place,
 
 // Rule is an adaptable rule: where it decides, and what the guards before its services know of it.
 type Rule struct {
-	Places []*Place
-	Guards []Watched
+	Instances []*Instance
+	Guards    []Watched
 }
 
 // SettingsOf returns the settings of adaptable rules, by label, under such gates and with such a warm-up in microseconds. It leaves out those that advice
@@ -72,7 +72,7 @@ type Rule struct {
 func SettingsOf(rules map[string]*Rule, gates string, warmUp int64, failed func(label string, err error)) []advice.Settings {
 	var list []advice.Settings
 	for label, r := range rules {
-		s := r.Places[0].Settings(label, gates, warmUp)
+		s := r.Instances[0].Settings(label, gates, warmUp)
 		if err := advice.CheckSettings(&s); err != nil { // adapt was checked
 			failed(label, err)
 			continue
@@ -82,24 +82,24 @@ func SettingsOf(rules map[string]*Rule, gates string, warmUp int64, failed func(
 	return list
 }
 
-// Renew replaces the board by that of other rules, by label, which goes on with the one before, and returns it.
-func (a *Proxy) Renew(c advice.BoardConfig, rules map[string]*Rule, before *advice.Board, now, guardNow int64) *advice.Board {
-	board := advice.NewBoard(c, before)
-	a.Replace(board, func(label string) ([]*Place, []Watched) {
+// Renew replaces the state by that of other rules, by label, which goes on with the one before, and returns it.
+func (a *Proxy) Renew(c advice.StateConfig, rules map[string]*Rule, before *advice.State, now, guardNow int64) *advice.State {
+	state := advice.NewState(c, before)
+	a.Replace(state, func(label string) ([]*Instance, []Watched) {
 		r := rules[label]
 		if r == nil {
 			r = &Rule{}
 		}
-		return r.Places, r.Guards
+		return r.Instances, r.Guards
 	}, now, guardNow)
-	return board
+	return state
 }
 
 // End ends what guards do by advice, when the proxy has no advisor any more.
 func (a *Proxy) End() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.Controller.Board != nil {
+	if a.Controller.State != nil {
 		a.Controller.End()
 	}
 }
@@ -108,14 +108,14 @@ func (a *Proxy) End() {
 func (a *Proxy) Refuse(refusal *advice.Refusal, now int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.Controller.Board.Refuse(refusal, now)
+	a.Controller.State.Refuse(refusal, now)
 }
 
 // MayPoll reports whether there is an adaptable rule, and it is this node that asks the advisor.
 func (a *Proxy) MayPoll() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.Controller.Board.Labels()) > 0 && (a.Agree == nil || a.failed || a.leads)
+	return len(a.Controller.State.Labels()) > 0 && (a.Agree == nil || a.failed || a.leads)
 }
 
 // Take takes a document that the advisor has sent to this node, and hands it to the fleet, if there is one. It returns why it is refused; nil: it is not.
@@ -123,12 +123,12 @@ func (a *Proxy) Take(body []byte, signature string, now int64) *advice.Refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.Agree == nil {
-		_, refusal := a.Controller.Board.Take(body, signature, now)
+		_, refusal := a.Controller.State.Take(body, signature, now)
 		return refusal
 	}
-	d, refusal := a.Controller.Board.Check(body, signature, now)
+	d, refusal := a.Controller.State.Check(body, signature, now)
 	if refusal != nil {
-		a.Controller.Board.Refuse(refusal, now)
+		a.Controller.State.Refuse(refusal, now)
 		return refusal
 	}
 	if d != nil {
@@ -168,7 +168,7 @@ func (a *Proxy) agree(now int64) {
 	if p != nil {
 		proposed = &advice.Proposal{Serial: p.serial, Document: p.document, After: fleetDelay, Keep: time.Duration(p.expires-now) * time.Microsecond}
 	}
-	digest := a.Controller.Board.Digest()
+	digest := a.Controller.State.Digest()
 	a.mu.Unlock()
 	got, err := a.Agree(digest, known, proposed)
 	now = a.Clock()
@@ -188,7 +188,7 @@ func (a *Proxy) agree(now int64) {
 	if got.Serial != known {
 		a.known = got.Serial
 		if got.Document != nil && a.take(got.Document, now, now+got.Effective-got.Now) == nil {
-			a.held = &heldDocument{serial: got.Serial, document: got.Document, expires: a.Controller.Board.Look().Document.ExpiresAt.UnixMicro()}
+			a.held = &heldDocument{serial: got.Serial, document: got.Document, expires: a.Controller.State.Look().Document.ExpiresAt.UnixMicro()}
 		}
 	}
 	if got.Leads && a.proposal == nil && lasts(a.held, now) && got.Serial < a.held.serial {
@@ -196,12 +196,12 @@ func (a *Proxy) agree(now int64) {
 	}
 }
 
-// take takes a fleet's document. It returns why it is refused, which the board counts; nil: it is not.
+// take takes a fleet's document. It returns why it is refused, which the state counts; nil: it is not.
 func (a *Proxy) take(document []byte, now, effective int64) *advice.Refusal {
 	signature, body, found := bytes.Cut(document, []byte("\n"))
 	if !found {
-		body = document // no document, as the board will find
+		body = document // no document, as the state will find
 	}
-	_, refusal := a.Controller.Board.TakeAt(body, string(signature), now, effective)
+	_, refusal := a.Controller.State.TakeAt(body, string(signature), now, effective)
 	return refusal
 }

@@ -51,16 +51,16 @@ func fleetNode(s *fleetStore, name string, now *int64) *Proxy {
 	settings.Algorithm = "fixed_window"
 	settings.Floor = 50
 	settings.Ceiling = 200
-	a := &Proxy{Controller: &Controller{Tell: func(c Change) {}}, Clock: func() int64 { return *now }}
+	a := &Proxy{Controller: &Controller{Notify: func(c Change) {}}, Clock: func() int64 { return *now }}
 	a.Agree = func(digest string, known int64, p *advice.Proposal) (*advice.Agreement, error) {
 		return s.agree(name, known, p, *now)
 	}
-	a.Replace(advice.NewBoard(advice.BoardConfig{Rules: []advice.Settings{settings}}, nil), func(label string) ([]*Place, []Watched) { return nil, nil }, *now, 0)
+	a.Replace(advice.NewState(advice.StateConfig{Rules: []advice.Settings{settings}}, nil), func(label string) ([]*Instance, []Watched) { return nil, nil }, *now, 0)
 	return a
 }
 
 func limitOf(a *Proxy) int64 {
-	view, _ := a.Controller.Board.LookAt("api")
+	view, _ := a.Controller.State.LookAt("api")
 	return view.Outcome.Requests
 }
 
@@ -171,7 +171,7 @@ func TestADocumentThatIsOverIsHandedToNobody(t *testing.T) {
 	}
 	s.fails = false
 	a.Tick(now, 0)
-	if view := a.Controller.Board.Look(); len(view.Refused) > 0 || s.kept != nil {
+	if view := a.Controller.State.Look(); len(view.Refused) > 0 || s.kept != nil {
 		t.Errorf("refused %v, handed over %v", view.Refused, s.kept)
 	}
 }
@@ -182,7 +182,7 @@ func TestWhatIsRefusedIsHandedToNobody(t *testing.T) {
 	s := &fleetStore{kept: &advice.Proposal{Serial: 9, Document: []byte("garbage")}}
 	a := fleetNode(s, "a", &now)
 	a.Tick(now, 0)
-	if view := a.Controller.Board.Look(); view.Refused[advice.Malformed] != 1 {
+	if view := a.Controller.State.Look(); view.Refused[advice.Malformed] != 1 {
 		t.Errorf("refused %v", view.Refused)
 	}
 	s.kept = nil

@@ -46,8 +46,8 @@ func (a *advisor) requests() []*http.Request {
 	return append([]*http.Request{}, a.seen...)
 }
 
-// asking returns the configuration of a poller that asks an advisor for a board.
-func asking(b *Board, address string) PollerConfig {
+// asking returns the configuration of a poller that asks an advisor for a state.
+func asking(b *State, address string) PollerConfig {
 	return PollerConfig{
 		Source: Source{URL: address + "/v1/advice", Timeout: patience},
 		Digest: b.Digest,
@@ -70,7 +70,7 @@ func newPoller(t *testing.T, c PollerConfig) *Poller {
 }
 
 func TestAnAdvisorIsAskedAsTheContractSays(t *testing.T) {
-	b := someBoard(t, Full)
+	b := someState(t, Full)
 	body := bodyOf(t, b, 5, begins, loosening(150))
 	a := newAdvisor(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("If-None-Match") == `"5"` {
@@ -105,7 +105,7 @@ func TestAnAdvisorIsAskedAsTheContractSays(t *testing.T) {
 }
 
 func TestATagIsKeptOfDocumentsThatWereTakenForTheseRules(t *testing.T) {
-	b := someBoard(t, Full)
+	b := someState(t, Full)
 	good := bodyOf(t, b, 5, begins, nil)
 	body := []byte("{}")
 	a := newAdvisor(t, func(w http.ResponseWriter, r *http.Request) {
@@ -132,7 +132,7 @@ func TestATagIsKeptOfDocumentsThatWereTakenForTheseRules(t *testing.T) {
 }
 
 func TestWhatAnAdvisorMayNotAnswerIsRefused(t *testing.T) {
-	b := someBoard(t, Full)
+	b := someState(t, Full)
 	elsewhere := newAdvisor(t, func(w http.ResponseWriter, r *http.Request) {})
 	var bomb bytes.Buffer
 	z := gzip.NewWriter(&bomb)
@@ -260,7 +260,7 @@ func (s *steps) wait(ctx context.Context, d time.Duration) {
 
 func TestAPollerAsksAgainUntilItIsStopped(t *testing.T) {
 	before := runtime.NumGoroutine()
-	b := someBoard(t, Full)
+	b := someState(t, Full)
 	fails := true
 	body := bodyOf(t, b, 5, begins, nil)
 	a := newAdvisor(t, func(w http.ResponseWriter, r *http.Request) {
@@ -313,7 +313,7 @@ func TestAPollerAsksAgainUntilItIsStopped(t *testing.T) {
 
 func TestStopCutsAnExchangeOff(t *testing.T) {
 	before := runtime.NumGoroutine()
-	b := someBoard(t, Full)
+	b := someState(t, Full)
 	asked := make(chan bool)
 	a := newAdvisor(t, func(w http.ResponseWriter, r *http.Request) {
 		asked <- true
@@ -332,7 +332,7 @@ func TestStopCutsAnExchangeOff(t *testing.T) {
 
 func TestStopEndsAWait(t *testing.T) {
 	before := runtime.NumGoroutine()
-	b := someBoard(t, Full)
+	b := someState(t, Full)
 	asked := make(chan bool, 1)
 	a := newAdvisor(t, func(w http.ResponseWriter, r *http.Request) { asked <- true })
 	c := asking(b, a.URL)
@@ -347,7 +347,7 @@ func TestStopEndsAWait(t *testing.T) {
 }
 
 func TestAPanicEndsNeitherPollerNorProxy(t *testing.T) {
-	b := someBoard(t, Full)
+	b := someState(t, Full)
 	a := newAdvisor(t, func(w http.ResponseWriter, r *http.Request) {})
 	c := asking(b, a.URL)
 	c.Take = func(body []byte, signature string, now int64) *Refusal { panic("no") }

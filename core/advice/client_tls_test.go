@@ -17,7 +17,7 @@ import (
 )
 
 func TestCertificatesAreChecked(t *testing.T) {
-	b := someBoard(t, Full)
+	b := someState(t, Full)
 	body := bodyOf(t, b, 5, begins, nil)
 	a := &advisor{}
 	a.Server = httptest.NewUnstartedServer(a.keep(func(w http.ResponseWriter, r *http.Request) { w.Write(body) }))

@@ -8,12 +8,12 @@
 //   - document.go, read.go, json.go: a document, and what is refused
 //   - digest.go, signature.go, serial.go: for which rules it was made, by whom, and whether it is newer than the last
 //   - settings.go, rule.go, gates.go: one adaptable rule: what is in force, and why
-//   - board.go: all rules of a proxy; an adapter asks it once a second
+//   - state.go: all rules of a proxy; an adapter asks it once a second
 //   - client.go, exchange.go: the poller
 //
-// An adapter makes a Board of its adaptable rules, and a Poller that gives the board what it gets. Each second it calls Board.Turn with what
+// An adapter makes a State of its adaptable rules, and a Poller that gives the state what it gets. Each second it calls State.Turn with what
 // adaptive.AdviceConditions returns, and puts in force what that has changed: another limit of the same period, with another number, burst or algorithm.
-// After a reload it makes a board from the one before, and calls Turn before its rules come into force. Of the poller's goroutine nothing reaches a
+// After a reload it makes a state from the one before, and calls Turn before its rules come into force. Of the poller's goroutine nothing reaches a
 // request.
 //
 // It knows no proxy and no store, and runs compiled and interpreted. Times are in microseconds since the Unix epoch, and arguments.

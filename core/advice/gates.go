@@ -62,7 +62,7 @@ const (
 )
 
 // closed returns the gate that keeps a rule from being loosened, as a word of Outcome.Why and as a kind of clamps; "" if none does.
-func closed(s *Settings, st *State, c Conditions, now int64) (why, kind string) {
+func closed(s *Settings, st *RuleState, c Conditions, now int64) (why, kind string) {
 	if s.Gates == Bounds {
 		return "", ""
 	}
@@ -94,7 +94,7 @@ func (s *Settings) home() goal {
 }
 
 // aim returns what advice leaves of a limit at the gates.
-func aim(s *Settings, st *State, l *Limit, f *Forecast, c Conditions, now int64) goal {
+func aim(s *Settings, st *RuleState, l *Limit, f *Forecast, c Conditions, now int64) goal {
 	g := s.home()
 	g.requests = l.Requests
 	if least := s.least(); g.requests < least {
@@ -150,7 +150,7 @@ func foreseen(f *Forecast) int64 {
 
 // aimBurst returns the burst that goes with a goal of requests: what is advised, within the bounds of the requests in proportion. In the full gates
 // it is loosened by no more than the requests are.
-func aimBurst(s *Settings, st *State, advised, requests int64) int64 {
+func aimBurst(s *Settings, st *RuleState, advised, requests int64) int64 {
 	least := s.usualBurst()
 	most := s.burstOf(requests)
 	if s.Gates == Bounds {
@@ -178,7 +178,7 @@ func (t *Threshold) String() string {
 
 // threshold returns what becomes of advice on keys above a threshold; nil: nothing. In the full gates it begins while the service is overloaded and
 // demand is concentrated; a key whose demand is usual is above no threshold, and a key above it gets no less than nine of ten keys ask for.
-func threshold(s *Settings, st *State, e *entry, c Conditions, now int64, frozen bool) *Threshold {
+func threshold(s *Settings, st *RuleState, e *entry, c Conditions, now int64, frozen bool) *Threshold {
 	a := e.rule.Above
 	if a == nil || !c.Known {
 		return nil

@@ -2,9 +2,9 @@ package advice
 
 import "strconv"
 
-// State is what an adaptable rule is at: what is in force, and by which advice. Start makes it. It is a value: a copy of it can be carried over a
+// RuleState is what an adaptable rule is at: what is in force, and by which advice. Start makes it. It is a value: a copy of it can be carried over a
 // reload, by Resume. It is for one goroutine at a time.
-type State struct {
+type RuleState struct {
 	line       string // the rule's, of the digest
 	requests   int64  // in force
 	burst      int64  // what it is, or would be of a bucket
@@ -60,7 +60,7 @@ const (
 	Expired           = "expired"       // on its way to the configured limit, since the advice is over
 	Abstains          = "abstains"      // or since the advisor has none for the rule
 	Reverted          = "reverted"      // by hand
-	Reloaded          = "reloaded"      // the configuration has changed; only of Board.Reloaded
+	Reloaded          = "reloaded"      // the configuration has changed; only of State.Reloaded
 )
 
 // Outcome is what is in force after a Turn, and why.
@@ -82,13 +82,13 @@ type Outcome struct {
 }
 
 // Start returns a rule's state when nothing is known: the configured limit is in force.
-func Start(s *Settings) State {
-	return State{line: s.line(), requests: s.Requests, burst: s.usualBurst(), algorithm: s.Algorithm, back: Configured}
+func Start(s *Settings) RuleState {
+	return RuleState{line: s.line(), requests: s.Requests, burst: s.usualBurst(), algorithm: s.Algorithm, back: Configured}
 }
 
 // Resume returns the state with which a rule goes on after a reload. What is in force stays within the new bounds if the rule is the same for an
 // advisor (see Digest), and else is the configured limit. By hand is by hand: a freeze holds, and advice that was reverted stays so.
-func Resume(s *Settings, before State) State {
+func Resume(s *Settings, before RuleState) RuleState {
 	if before.line != s.line() {
 		st := startAnew(s, before)
 		st.newest = before.newest
@@ -101,7 +101,7 @@ func Resume(s *Settings, before State) State {
 }
 
 // startAnew returns the state with which a rule begins as configured after a reload. A freeze holds, and no gate opens sooner.
-func startAnew(s *Settings, before State) State {
+func startAnew(s *Settings, before RuleState) RuleState {
 	st := Start(s)
 	st.frozen = before.frozen
 	st.overloaded = before.overloaded
@@ -122,16 +122,16 @@ func within(n, least, most int64) int64 {
 
 // Take hands a rule what a document says of it: nil if that is nothing. It is followed from effective to expires, and what was followed before until
 // then. Advice whose serial is not above the last one is ignored, until all advice so far is over.
-func Take(st *State, r *Rule, serial, effective, expires, now int64) {
+func Take(st *RuleState, r *Rule, serial, effective, expires, now int64) {
 	take(st, &entry{rule: r, serial: serial, effective: effective, expires: expires}, now)
 }
 
 // Abstain is Take of a document that has nothing for the rule, and says why.
-func Abstain(st *State, reason string, serial, effective, expires, now int64) {
+func Abstain(st *RuleState, reason string, serial, effective, expires, now int64) {
 	take(st, &entry{abstains: reason, serial: serial, effective: effective, expires: expires}, now)
 }
 
-func take(st *State, e *entry, now int64) {
+func take(st *RuleState, e *entry, now int64) {
 	if e.serial <= st.newest.at(now) {
 		return
 	}
@@ -145,10 +145,10 @@ func take(st *State, e *entry, now int64) {
 }
 
 // Freeze keeps a rule as it is until a time. What is in force stays so, also while the service is overloaded; 0 ends that.
-func Freeze(st *State, until int64) { st.frozen = until }
+func Freeze(st *RuleState, until int64) { st.frozen = until }
 
 // Revert puts the configured limit in force at once, and ends all advice so far.
-func Revert(s *Settings, st *State, now int64) {
+func Revert(s *Settings, st *RuleState, now int64) {
 	st.drop(Reverted)
 	st.next = nil
 	st.later = nil
@@ -158,13 +158,13 @@ func Revert(s *Settings, st *State, now int64) {
 }
 
 // goHome puts the configured numbers in force at once. (Assignments of several values at a time lose some under Yaegi.)
-func (st *State) goHome(s *Settings) {
+func (st *RuleState) goHome(s *Settings) {
 	st.requests = s.Requests
 	st.burst = s.usualBurst()
 }
 
 // drop ends the advice that is followed.
-func (st *State) drop(why string) {
+func (st *RuleState) drop(why string) {
 	st.followed = nil
 	st.back = why
 	st.above = 0
@@ -172,7 +172,7 @@ func (st *State) drop(why string) {
 }
 
 // clamp counts a kind of clamps, once for each advice.
-func (st *State) clamp(kind string) {
+func (st *RuleState) clamp(kind string) {
 	if indexOf(st.clamped, kind) >= 0 {
 		return
 	}
@@ -183,7 +183,7 @@ func (st *State) clamp(kind string) {
 }
 
 // Turn draws the consequences of advice, conditions and time, and returns what is in force from now on. It is to be called each second.
-func Turn(s *Settings, st *State, c Conditions, now int64) Outcome {
+func Turn(s *Settings, st *RuleState, c Conditions, now int64) Outcome {
 	st.fresh = nil
 	st.keepTime(c, now)
 	st.advance(s, now)
@@ -211,7 +211,7 @@ func Turn(s *Settings, st *State, c Conditions, now int64) Outcome {
 }
 
 // write writes what is in force into an outcome.
-func (st *State) write(s *Settings, o *Outcome) {
+func (st *RuleState) write(s *Settings, o *Outcome) {
 	o.Requests = st.requests
 	o.Algorithm = st.algorithm
 	o.Burst = 0
@@ -221,7 +221,7 @@ func (st *State) write(s *Settings, o *Outcome) {
 }
 
 // keepTime notes the conditions. If the clock has been set back, all times go back with it: nothing comes sooner, and nothing lasts longer.
-func (st *State) keepTime(c Conditions, now int64) {
+func (st *RuleState) keepTime(c Conditions, now int64) {
 	if back := st.turned - now; st.turned > 0 && back > 0 {
 		st.setBack(back)
 	}
@@ -235,7 +235,7 @@ func (st *State) keepTime(c Conditions, now int64) {
 }
 
 // setBack sets all times back.
-func (st *State) setBack(by int64) {
+func (st *RuleState) setBack(by int64) {
 	st.stepped = earlier(st.stepped, by)
 	st.overloaded = earlier(st.overloaded, by)
 	st.concentrated = earlier(st.concentrated, by)
@@ -255,7 +255,7 @@ func earlier(t, by int64) int64 {
 }
 
 // advance passes to the next advice, and ends what is over.
-func (st *State) advance(s *Settings, now int64) {
+func (st *RuleState) advance(s *Settings, now int64) {
 	for st.next != nil && now >= st.next.effective {
 		e := st.next
 		above := st.above
@@ -273,7 +273,7 @@ func (st *State) advance(s *Settings, now int64) {
 }
 
 // follow moves what is in force.
-func follow(s *Settings, st *State, c Conditions, now int64, o *Outcome) {
+func follow(s *Settings, st *RuleState, c Conditions, now int64, o *Outcome) {
 	g := s.home()
 	o.Why = st.back
 	if e := st.followed; e != nil {
@@ -306,12 +306,12 @@ func follow(s *Settings, st *State, c Conditions, now int64, o *Outcome) {
 	}
 }
 
-func (st *State) isHome(s *Settings) bool {
+func (st *RuleState) isHome(s *Settings) bool {
 	return st.requests == s.Requests && st.burst == s.usualBurst() && st.algorithm == s.Algorithm
 }
 
 // move takes a step towards a goal if one is due.
-func move(s *Settings, st *State, c Conditions, now int64, g goal, o *Outcome) {
+func move(s *Settings, st *RuleState, c Conditions, now int64, g goal, o *Outcome) {
 	requests := g.requests
 	burst := g.burst
 	// The deadband holds no way back to the configured limit, and nothing that is on its way.
@@ -365,7 +365,7 @@ func near(from, to int64) bool {
 
 // WalkBack returns how long a rule takes to be at the configured limit when its advice is over, in microseconds, but for changes of the algorithm that
 // wait for one another.
-func WalkBack(s *Settings, st *State) int64 {
+func WalkBack(s *Settings, st *RuleState) int64 {
 	steps := int64(0)
 	requests := st.requests
 	burst := st.burst

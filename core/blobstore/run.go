@@ -39,13 +39,13 @@ func (s *Store) round(ctx context.Context, f func(context.Context)) {
 	long := s.config.Patience * 3 / 2
 	stuck := time.AfterFunc(long, func() {
 		s.stats.stuck.Store(true)
-		s.tell(fmt.Errorf("the storage has not answered for %s, and does not heed that it shall give up", long))
+		s.report(fmt.Errorf("the storage has not answered for %s, and does not heed that it shall give up", long))
 	})
 	defer func() {
 		stuck.Stop()
 		s.stats.stuck.Store(false)
 		if p := recover(); p != nil {
-			s.tell(fmt.Errorf("the storage has panicked: %v", p))
+			s.report(fmt.Errorf("the storage has panicked: %v", p))
 		}
 	}()
 	ctx, cancel := context.WithTimeout(ctx, s.config.Patience)

@@ -175,12 +175,12 @@ func (s *Store) Write(ctx context.Context) error {
 	s.stats.failing.Store(true)
 	if s.trouble != err.Error() {
 		s.trouble = err.Error()
-		s.tell(err)
+		s.report(err)
 	}
 	return err
 }
 
-func (s *Store) tell(err error) {
+func (s *Store) report(err error) {
 	if s.config.Trouble != nil {
 		s.config.Trouble(err)
 	}
@@ -200,7 +200,7 @@ func (s *Store) Read(ctx context.Context) {
 	}
 	s.stats.purged.Add(int64(len(news.Purged)))
 	for _, err := range news.Troubles {
-		s.tell(err)
+		s.report(err)
 	}
 	if s.config.Purged != nil {
 		for _, name := range news.Purged {

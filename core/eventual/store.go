@@ -186,7 +186,7 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 		w.beside = append(w.beside, units)
 	}
 	if guesses {
-		_ = s.memory.DecideBeside(checks, w.beside, peek) // memory never fails
+		_ = s.memory.DecideWithExtra(checks, w.beside, peek) // memory never fails
 	} else {
 		_ = s.memory.Decide(checks, peek)
 	}

@@ -19,7 +19,7 @@ type Rule struct {
 	Matcher *match.Matcher // that of Ruled; nil: covers all requests
 	Only    *core.Rule     // the limit of all its requests, unless Ruled.Limits.Moved is not 0; nil: ruleset.LimitOf chooses among several, or there is none
 
-	ofFile    bool // its paths are those that the client has sent: see Inquiry.Sent
+	ofFile    bool // its paths are those that the client has sent: see Evaluation.Sent
 	skips     bool // requests without a key are not counted
 	ofAddress bool // its decision depends on the address of the connection
 }
@@ -88,8 +88,8 @@ func NewSet(own, files []*Rule, index *ruleset.Set, domain *ruleset.Domain, desc
 	return s
 }
 
-// Inquiry has the state of one request while it is decided. It comes from Inquiries, and Free returns it there.
-type Inquiry struct {
+// Evaluation has the state of one request while it is decided. It comes from Evaluations, and Free returns it there.
+type Evaluation struct {
 	Checks  []core.Check
 	Verdict core.Verdict
 	Set     *Set // whose rules the checks are of; nil: Assemble has not made them
@@ -110,17 +110,17 @@ type Inquiry struct {
 	entries []ruleset.Entry
 }
 
-// Inquiries has the Inquiries that are not in use.
-var Inquiries = sync.Pool{New: func() interface{} { return &Inquiry{room: make([]byte, 0, 128)} }}
+// Evaluations has the Evaluations that are not in use.
+var Evaluations = sync.Pool{New: func() interface{} { return &Evaluation{room: make([]byte, 0, 128)} }}
 
 // ErrEarly says that a rule needs the client's address, which is not verified yet.
 var ErrEarly = errors.New("rate limit: the TLS handshake is not complete, so the client's address is not known to be its own")
 
-// mostPlaces is the capacity for candidates that an Inquiry keeps at most for the next request.
+// mostPlaces is the capacity for candidates that an Evaluation keeps at most for the next request.
 const mostPlaces = 1024
 
-// Free clears an Inquiry and returns it to Inquiries.
-func Free(q *Inquiry) {
+// Free clears an Evaluation and returns it to Evaluations.
+func Free(q *Evaluation) {
 	for i := range q.Checks {
 		q.Checks[i].Clear()
 	}
@@ -133,12 +133,12 @@ func Free(q *Inquiry) {
 		q.places = q.places[:0:0]
 		q.rules = q.rules[:0:0]
 	}
-	Inquiries.Put(q)
+	Evaluations.Put(q)
 }
 
 // Assemble adds a check for each rule of a set that covers a request. address is the client's;
 // it may be "" if the set does not need it. The error is ErrEarly, or that of a rule's Covering.
-func Assemble(s *Set, q *Inquiry, r *http.Request, address string) error {
+func Assemble(s *Set, q *Evaluation, r *http.Request, address string) error {
 	var (
 		ruled         *ruleset.Rule
 		limit         *core.Rule
@@ -216,7 +216,7 @@ func Assemble(s *Set, q *Inquiry, r *http.Request, address string) error {
 }
 
 // addCheck adds a check. Those of earlier requests are used again.
-func addCheck(q *Inquiry, limit *core.Rule, key string, cost int64) *core.Check {
+func addCheck(q *Evaluation, limit *core.Rule, key string, cost int64) *core.Check {
 	n := len(q.Checks)
 	if n < cap(q.Checks) {
 		q.Checks = q.Checks[:n+1]
@@ -231,7 +231,7 @@ func addCheck(q *Inquiry, limit *core.Rule, key string, cost int64) *core.Check 
 }
 
 // AddCheck adds the check of a rule that is known to cover a request, with what the rule has read in it before.
-func AddCheck(q *Inquiry, rule *Rule, tier, key string, cost int64) {
+func AddCheck(q *Evaluation, rule *Rule, tier, key string, cost int64) {
 	limits := rule.Ruled.Limits
 	limit := limits.Of(tier, key)
 	if limit == nil {
@@ -246,7 +246,7 @@ func AddCheck(q *Inquiry, rule *Rule, tier, key string, cost int64) {
 
 // guarded returns those of some rules that a proxy's own matchers say cover the request, and that do not depend on an address that is
 // not verified yet. A shadow rule skips such requests.
-func guarded(s *Set, rules []*Rule, q *Inquiry, r *http.Request) ([]*Rule, error) {
+func guarded(s *Set, rules []*Rule, q *Evaluation, r *http.Request) ([]*Rule, error) {
 	kept := q.rules[:0]
 	for _, rule := range rules {
 		ruled := rule.Ruled
@@ -275,7 +275,7 @@ func guarded(s *Set, rules []*Rule, q *Inquiry, r *http.Request) ([]*Rule, error
 }
 
 // candidates returns the rules that may cover a request, for a set that has files.
-func candidates(s *Set, q *Inquiry, r *http.Request) []*Rule {
+func candidates(s *Set, q *Evaluation, r *http.Request) []*Rule {
 	q.rules = append(q.rules[:0], s.Own...)
 	q.places = q.places[:0]
 	if q.Sent != nil {
@@ -308,7 +308,7 @@ func onceEach(places []int) []int {
 
 // describe adds a check for each limit that the descriptors of a request match. It leaves out a descriptor if the request lacks one of its
 // values, as Envoy does.
-func describe(s *Set, q *Inquiry, r *http.Request, address string) {
+func describe(s *Set, q *Evaluation, r *http.Request, address string) {
 	if q.lookup == nil {
 		q.lookup = &ruleset.Lookup{}
 	}
@@ -343,7 +343,7 @@ func describe(s *Set, q *Inquiry, r *http.Request, address string) {
 
 // Quotas adds a check for each of some rules of a set that covers the client of a request, whatever the request is for, and for the
 // limits of its descriptors: most checks at most. It leaves out shadow rules.
-func Quotas(s *Set, rules []*Rule, most int, q *Inquiry, r *http.Request, address string) {
+func Quotas(s *Set, rules []*Rule, most int, q *Evaluation, r *http.Request, address string) {
 	var alone Set
 	var rule Rule
 	list := []*Rule{&rule}

@@ -31,7 +31,7 @@ func checksOf(rules []*core.Rule, decisions []rate.Decision) []core.Check {
 	}
 	for i, r := range rules {
 		checks[i] = *take(r)
-		for _, other := range r.Beside() {
+		for _, other := range r.Linked() {
 			if other.IsCandidate() {
 				checks[i].Candidate = take(other)
 			} else {

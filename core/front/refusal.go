@@ -22,7 +22,7 @@ func Jittered(wait int64, jitter float64) int64 {
 
 // Reject answers a request that is over a limit, after answer.WriteHeaders. message is the configuration's text for the body if the reported rule
 // has none; "": the default text. fill replaces placeholders in it; nil: there are none.
-func Reject(w http.ResponseWriter, r *http.Request, q *Inquiry, message string, fill func(text string) string) {
+func Reject(w http.ResponseWriter, r *http.Request, q *Evaluation, message string, fill func(text string) string) {
 	if answer.IsGRPC(r) {
 		answer.GRPC(w, answer.GRPCResourceExhausted, "rate limit exceeded")
 		return

@@ -54,7 +54,7 @@ func TestRefusalsAreWrittenAsTheirClientsReadThem(t *testing.T) {
 		w := httptest.NewRecorder()
 		retry := ""
 		if c.reject {
-			Reject(w, r, &Inquiry{Lacking: c.lacking, Verdict: never}, c.message, nil)
+			Reject(w, r, &Evaluation{Lacking: c.lacking, Verdict: never}, c.message, nil)
 		} else {
 			Unavailable(w, r, 1_200_000, c.message)
 			retry = "2"
@@ -85,7 +85,7 @@ func TestARejectionHasTheTextOfItsRule(t *testing.T) {
 		{[]string{"First, {who}.", ""}, 1, fill, "Any, you.\n"},
 		{[]string{"First, {who}.", ""}, 0, nil, "First, {who}.\n"},
 	} {
-		q := &Inquiry{}
+		q := &Evaluation{}
 		for _, message := range c.rules {
 			q.Checks = append(q.Checks, core.Check{Rule: rule(message)})
 		}

@@ -58,7 +58,7 @@ func report(g *Guard, now int64, before Belief, s Second, e Evidence) {
 	}
 	l.now = begins
 	g.mu.Lock()
-	tell := g.tell
+	tell := g.notify
 	g.mu.Unlock()
 	if tell == nil {
 		return

@@ -20,7 +20,7 @@ func TestAShadowTellsWhenItWouldBeginAndStop(t *testing.T) { tells(t, true) }
 func tells(t *testing.T, shadow bool) {
 	s := newScene(t, Config{})
 	var told []Change
-	Bound(s.g, Config{Shadow: shadow, Tell: func(c Change) { told = append(told, c) }})
+	Bound(s.g, Config{Shadow: shadow, Notify: func(c Change) { told = append(told, c) }})
 	quiet(s, 60)
 	if len(told) != 0 {
 		t.Fatalf("without any need: %+v", told)
@@ -52,7 +52,7 @@ func tells(t *testing.T, shadow bool) {
 func TestAGuardTellsOfItsMax(t *testing.T) {
 	s := newScene(t, Config{})
 	var told []Change
-	Bound(s.g, Config{Max: 3, Tell: func(c Change) { told = append(told, c) }})
+	Bound(s.g, Config{Max: 3, Notify: func(c Change) { told = append(told, c) }})
 	quiet(s, 5)
 	s.fill(1)
 	s.now += second

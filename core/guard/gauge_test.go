@@ -8,14 +8,14 @@ import (
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
-// passer plays a program that has requests pass by: it counts those that have a ticket, a pass, or neither.
-type passer struct {
+// passing plays a program that has requests pass by: it counts those that have a ticket, a pass, or neither.
+type passing struct {
 	*scene
 	Gauge
 	tickets, passes, begun, stood int64
 }
 
-func (p *passer) ask(n int) {
+func (p *passing) ask(n int) {
 	for i := 0; i < n; i++ {
 		if atomic.AddInt64(p.Word, Take)&NoTicket == 0 {
 			atomic.AddInt64(p.Word, -Place)
@@ -38,19 +38,19 @@ func (p *passer) ask(n int) {
 }
 
 // left returns how many tickets there are.
-func (p *passer) left() int64 { return *p.Word >> 48 }
+func (p *passing) left() int64 { return *p.Word >> 48 }
 
 // spend leaves no ticket and no pass.
-func (p *passer) spend() {
+func (p *passing) spend() {
 	swapTickets(p.g, 0)
 	*p.Passes = 0
 }
 
 // occupy has so many requests be under way.
-func (p *passer) occupy(n int64) { *p.Word += (n - *p.Word&underWay) * Place }
+func (p *passing) occupy(n int64) { *p.Word += (n - *p.Word&underWay) * Place }
 
 // second plays one with so many requests, and returns how many of the next thousand of them have got what.
-func (p *passer) second(n int) (tickets, passes, begun int64) {
+func (p *passing) second(n int) (tickets, passes, begun int64) {
 	p.ask(n)
 	p.now += second
 	p.spend()
@@ -60,15 +60,15 @@ func (p *passer) second(n int) (tickets, passes, begun int64) {
 	return p.tickets, p.passes, p.begun
 }
 
-func newPasser(t *testing.T, c Config) *passer {
+func newPassing(t *testing.T, c Config) *passing {
 	s := newScene(t, c)
 	s.g.belief.Trusted = float64(c.Max) // as if so many had been under way without a queue
-	return &passer{scene: s, Gauge: GaugeOf(s.g)}
+	return &passing{scene: s, Gauge: GaugeOf(s.g)}
 }
 
 func TestMostRequestsPassByWhileThereIsRoom(t *testing.T) {
 	underrace.OneGoroutine(t)
-	p := newPasser(t, Config{Max: 1000})
+	p := newPassing(t, Config{Max: 1000})
 	if tickets, passes, begun := p.second(40); begun != 1000 {
 		p.t.Errorf("after a second with few requests: %d with a ticket, %d with a pass, %d without", tickets, passes, begun)
 	}
@@ -101,7 +101,7 @@ func TestMostRequestsPassByWhileThereIsRoom(t *testing.T) {
 
 // TestBurstsPassByWhereverTheirSecondsEnd: each burst of a second is followed by two idle ones, and the last of its requests end its second.
 func TestBurstsPassByWhereverTheirSecondsEnd(t *testing.T) {
-	p := newPasser(t, Config{Max: 1000})
+	p := newPassing(t, Config{Max: 1000})
 	for burst := 0; burst < 10; burst++ {
 		p.begun = 0
 		p.ask(1000)
@@ -119,7 +119,7 @@ func TestBurstsPassByWhereverTheirSecondsEnd(t *testing.T) {
 
 // TestNoMoreHaveTicketsThanAQuarterOfTheLimit, however many tickets there are, and whoever holds places.
 func TestNoMoreHaveTicketsThanAQuarterOfTheLimit(t *testing.T) {
-	p := newPasser(t, Config{Max: 1000})
+	p := newPassing(t, Config{Max: 1000})
 	p.second(0)
 	p.second(0)
 	for _, others := range []int64{0, 100, 250, 300} {
@@ -208,7 +208,7 @@ func takeMany(g *Guard, gauge Gauge, i, rounds int, tickets, begun *int64, done 
 }
 
 func TestTicketsThatAreLeftStandForNobody(t *testing.T) {
-	p := newPasser(t, Config{Max: 1000})
+	p := newPassing(t, Config{Max: 1000})
 	p.second(0)
 	p.second(0)
 	for _, under := range []int64{0, 500} { // tickets, and passes
@@ -225,9 +225,9 @@ func TestTicketsThatAreLeftStandForNobody(t *testing.T) {
 
 func TestTicketsThatAreWithdrawnStandForNobody(t *testing.T) {
 	underrace.OneGoroutine(t)
-	for name, withdraws := range map[string]func(p *passer){
-		"other bounds": func(p *passer) { Bound(p.g, Config{Max: 1000}) },
-		"a client waits": func(p *passer) {
+	for name, withdraws := range map[string]func(p *passing){
+		"other bounds": func(p *passing) { Bound(p.g, Config{Max: 1000}) },
+		"a client waits": func(p *passing) {
 			defer Proceed(p.g, Linger(p.g))
 			for i := 0; i < 2; i++ {
 				p.now += second
@@ -235,7 +235,7 @@ func TestTicketsThatAreWithdrawnStandForNobody(t *testing.T) {
 			}
 		},
 	} {
-		p := newPasser(t, Config{Max: 1000})
+		p := newPassing(t, Config{Max: 1000})
 		p.second(1000)
 		p.second(0)
 		for p.left() <= 0 {
@@ -251,7 +251,7 @@ func TestTicketsThatAreWithdrawnStandForNobody(t *testing.T) {
 }
 
 func TestNobodyPassesByWhoWaitsForAnInformationalAnswer(t *testing.T) {
-	p := newPasser(t, Config{})
+	p := newPassing(t, Config{})
 	p.second(0)
 	if tickets, _, _ := p.second(0); tickets == 0 {
 		t.Error("there are no tickets")
@@ -265,7 +265,7 @@ func TestNobodyPassesByWhoWaitsForAnInformationalAnswer(t *testing.T) {
 }
 
 func TestWithOtherBoundsNobodyPassesByUntilTheyAreInForce(t *testing.T) {
-	p := newPasser(t, Config{})
+	p := newPassing(t, Config{})
 	p.second(0)
 	p.second(0)
 	Bound(p.g, Config{Max: 100})
@@ -279,7 +279,7 @@ func TestWithOtherBoundsNobodyPassesByUntilTheyAreInForce(t *testing.T) {
 // TestNoTicketsWhereRequestsWaitOnTheirClients for a second: those that have a ticket would be under way until their answers end.
 func TestNoTicketsWhereRequestsWaitOnTheirClients(t *testing.T) {
 	underrace.OneGoroutine(t)
-	p := newPasser(t, Config{})
+	p := newPassing(t, Config{})
 	p.second(0)
 	p.second(0)
 	turn := Linger(p.g)

@@ -27,8 +27,8 @@ type Config struct {
 	// Shadow has the guard turn nobody away, and count who would be.
 	Shadow bool
 
-	// Tell is called when the guard begins to limit requests, and when it stops; nil: it is not. It must be quick, since a request waits for it.
-	Tell func(c Change)
+	// Notify is called when the guard begins to limit requests, and when it stops; nil: it is not. It must be quick, since a request waits for it.
+	Notify func(c Change)
 }
 
 // The defaults of a Config.
@@ -144,7 +144,7 @@ type Guard struct {
 	tight    bool    // unusual keys of a rule are tightened
 
 	limiting limiting
-	tell     func(c Change) // with mu
+	notify   func(c Change) // with mu
 
 	lingersUntil int64   // until then there are no tickets
 	before       float64 // how many requests the service got through in the second before the last
@@ -484,7 +484,7 @@ func Bound(g *Guard, c Config) {
 	}
 	atomic.StoreInt64(&g.shadow, shadow)
 	g.mu.Lock()
-	g.tell = c.Tell
+	g.notify = c.Notify
 	g.mu.Unlock()
 	if ceiling > Trust {
 		ceiling = Trust

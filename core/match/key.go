@@ -19,11 +19,11 @@ type Source struct {
 
 // Custom is a source in a proxy's own language.
 type Custom interface {
-	Value(r *http.Request) string         // as Source.Value
-	Written(value string) (string, error) // as Source.Spell
-	Respells() bool                       // as Source.Respells
-	OfAddress() bool                      // as Source.OfAddress
-	String() string                       // as it is written
+	Value(r *http.Request) string              // as Source.Value
+	Canonicalize(value string) (string, error) // as Source.Canonicalize
+	Rewrites() bool                            // as Source.Rewrites
+	OfAddress() bool                           // as Source.OfAddress
+	String() string                            // as it is written
 }
 
 // NewSource returns the source that a proxy defines in its own language.
@@ -40,7 +40,7 @@ func (s Source) OfAddress() bool { return s.IsAddress() || s.custom != nil && s.
 
 // MayHoldAddress reports whether a value that is an address is one, so that prefixes group it. Hosts keep what looks like a port.
 func (s Source) MayHoldAddress() bool {
-	return (s.IsAddress() || s.kind == "header" || s.custom != nil) && !s.Respells()
+	return (s.IsAddress() || s.kind == "header" || s.custom != nil) && !s.Rewrites()
 }
 
 // ClientChooses reports whether the client sends the value as it likes, or none: it may be a secret, and requests may lack it. Of sources in a proxy's own
@@ -171,9 +171,9 @@ func (s Source) Getter(dressed func(value string) string) func(r *http.Request) 
 	}
 }
 
-// Spell returns a value from a configuration in the spelling that Value returns. The error says why no request has such a value. "" is the
+// Canonicalize returns a value from a configuration in the spelling that Value returns. The error says why no request has such a value. "" is the
 // value of a request that lacks the source.
-func (s Source) Spell(value string) (string, error) {
+func (s Source) Canonicalize(value string) (string, error) {
 	if value == "" {
 		return "", nil
 	}
@@ -192,20 +192,20 @@ func (s Source) Spell(value string) (string, error) {
 	case "method":
 		return SpellMethod(value)
 	case "path":
-		return SpellPath(value)
+		return CanonicalizePath(value)
 	case "static":
 		if value != s.name {
 			return "", words.Wrong("", strconv.Quote(value), "must be %q, which is the same for all", s.name)
 		}
 	case "custom":
-		return s.custom.Written(value)
+		return s.custom.Canonicalize(value)
 	}
 	return value, nil
 }
 
-// Respells reports whether Spell may change a value: the source is a host, a method or a path.
-func (s Source) Respells() bool {
-	return s.custom != nil && s.custom.Respells() || s.kind == "host" || s.kind == "method" || s.kind == "path" || s.kind == "header" && s.name == "Host"
+// Rewrites reports whether Canonicalize may change a value: the source is a host, a method or a path.
+func (s Source) Rewrites() bool {
+	return s.custom != nil && s.custom.Rewrites() || s.kind == "host" || s.kind == "method" || s.kind == "path" || s.kind == "header" && s.name == "Host"
 }
 
 // SpellMethod returns a method from a configuration as CleanMethod spells it. The error says why no request has it.
@@ -267,9 +267,9 @@ func isHost(host string) bool {
 	return isSent && strings.Trim(host, ".") != ""
 }
 
-// SpellPath returns a path from a configuration as CleanPath spells it. The error says why no request has it, or that it is
+// CanonicalizePath returns a path from a configuration as CleanPath spells it. The error says why no request has it, or that it is
 // written as in a URL.
-func SpellPath(value string) (string, error) {
+func CanonicalizePath(value string) (string, error) {
 	if !strings.HasPrefix(value, "/") && value != "*" { // which OPTIONS may have
 		return "", words.Wrong("", strconv.Quote(value), "must be a path, which begins with /")
 	}

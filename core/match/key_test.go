@@ -75,11 +75,11 @@ func TestSourcesTakeTheSpellingsOfOneValueForTheSame(t *testing.T) {
 			if got := s.Value(r, ""); got != c.want {
 				t.Errorf("%s of a request with %q: %q, want %q", c.source, text, got, c.want)
 			}
-			if got, err := s.Spell(text); err != nil || got != c.want {
+			if got, err := s.Canonicalize(text); err != nil || got != c.want {
 				t.Errorf("%s, written as %q: %q, %v; want %q", c.source, text, got, err, c.want)
 			}
 		}
-		if got, err := s.Spell(""); err != nil || got != "" {
+		if got, err := s.Canonicalize(""); err != nil || got != "" {
 			t.Errorf("%s: what is missing is %q, %v", c.source, got, err)
 		}
 	}
@@ -100,7 +100,7 @@ func TestSourcesTakeTheSpellingsOfOneValueForTheSame(t *testing.T) {
 		{"static:a", "b", `"b": must be "a", which is the same for all`},
 	} {
 		s, _ := ParseSource(c.source)
-		if _, err := s.Spell(c.value); err == nil || err.Error() != c.want {
+		if _, err := s.Canonicalize(c.value); err == nil || err.Error() != c.want {
 			t.Errorf("%s: %v, want %s", c.source, err, c.want)
 		}
 	}

@@ -43,7 +43,7 @@ func TestAGuardedFastPathTakesTickets(t *testing.T) {
 			way := NewFastPath(m, r)
 			c := &ServeConfig{QuotaFields: allQuotaFields(r), Guarding: g, Next: to("next"), Rest: to("rest")}
 			if metered {
-				c.Metering = &Metering{Allowed: new(int64), Durations: rate.NewDurations(), Path: NoPath, Other: NoPath, Aside: to("aside")}
+				c.Metering = &Metering{Allowed: new(int64), Durations: rate.NewDurations(), Path: NoPath, Other: NoPath, OwnPaths: to("aside")}
 			}
 			h := Serve(way, c)
 			ask := func(what, want string, after int64, change func(r *http.Request)) {

@@ -159,8 +159,8 @@ func (m *Store) Open(r *core.Rule) error {
 		sp = m.newSpace(r)
 	}
 	for _, other := range sp.rules {
-		if other.SeesWaiting() {
-			r.Accompany()
+		if other.TracksReservations() {
+			r.TrackReservations()
 		}
 	}
 	sp.rules = append(sp.rules, r)

@@ -22,7 +22,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 	}
 	own := m.Path
 	other := m.Other
-	aside := m.Aside
+	aside := m.OwnPaths
 	allowed := m.Allowed
 	timed := &timedFastPath{fastPath: e, config: c}
 	g := c.Guarding

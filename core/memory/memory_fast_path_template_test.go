@@ -21,7 +21,7 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 	}
 	own := m.Path
 	other := m.Other
-	aside := m.Aside
+	aside := m.OwnPaths
 	allowed := m.Allowed
 	timed := &timedFastPath{fastPath: e, config: c}
 	g := c.Guarding
@@ -220,7 +220,7 @@ func templateSeveral(f *several, c *ServeConfig) http.Handler {
 	}
 	own := m.Path
 	other := m.Other
-	aside := m.Aside
+	aside := m.OwnPaths
 	keyOf := c.Key
 	made := keyOf != nil
 	rest := c.Rest

@@ -71,7 +71,7 @@ func newFloodedZone(t *testing.T, a rate.Algorithm, past string, requests int64,
 // use sends n requests of a key. Unless underWay is set, it ends them all with a status that counts.
 func (z *floodedZone) use(s *overflowScene, key string, n int, underWay bool) core.Verdict {
 	s.t.Helper()
-	rules := append([]*core.Rule{z.r}, z.r.Beside()...)
+	rules := append([]*core.Rule{z.r}, z.r.Linked()...)
 	var v core.Verdict
 	for i := 0; i < n; i++ {
 		var reservations []core.Reservation
@@ -165,7 +165,7 @@ func everyZone(t *testing.T, requests int64, period time.Duration) []*floodedZon
 func (z *floodedZone) openIn(s *overflowScene, name string) {
 	z.rule.Name = name
 	z.r = s.open(z.rule)
-	for _, other := range z.r.Beside() {
+	for _, other := range z.r.Linked() {
 		must.Succeed(s.t, s.limiter.Open(other))
 	}
 }

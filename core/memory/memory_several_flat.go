@@ -21,7 +21,7 @@ func newSeveral(f *several, c *ServeConfig) http.Handler {
 	}
 	own := m.Path
 	other := m.Other
-	aside := m.Aside
+	aside := m.OwnPaths
 	keyOf := c.Key
 	made := keyOf != nil
 	rest := c.Rest

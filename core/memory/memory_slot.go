@@ -46,16 +46,16 @@ func (m *Store) chargeSlotInLog(s *shard, i int, r *core.Rule, slot *rate.Slot, 
 	m.countTimes(r.InMemory.(*space), rate.LateLog(r.Limit, log, slot, s.slots[i].state.B, units))
 }
 
-// DecideBeside does what Decide does for checks whose rules have no overflow policy. But a request is only allowed if there is space for so many units
+// DecideWithExtra does what Decide does for checks whose rules have no overflow policy. But a request is only allowed if there is space for so many units
 // besides, which are not charged: those that others have probably been admitted, of which the counts do not know yet. beside has one number for each check.
 // Remaining says what is left after these units.
-func (m *Store) DecideBeside(checks []core.Check, beside []int64, peek bool) error {
+func (m *Store) DecideWithExtra(checks []core.Check, beside []int64, peek bool) error {
 	for i := range checks {
-		checks[i].Beside = beside[i]
+		checks[i].Extra = beside[i]
 	}
 	m.decideWithAccounts(checks, peek)
 	for i := range checks {
-		checks[i].Beside = 0
+		checks[i].Extra = 0
 	}
 	if m.keys.Load() > m.maxKeys.Load() || m.logTimes.Load() > logBudgetFloor {
 		m.evict(checks)

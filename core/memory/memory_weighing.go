@@ -124,7 +124,7 @@ func (m *Store) weigh(s *shard, c *core.Check, w *weighing, now int64) {
 		weighInFlight(c, a)
 		return
 	}
-	reserved := a.reserved(r) + c.Beside
+	reserved := a.reserved(r) + c.Extra
 	if policy != nil && policy.Wide != nil {
 		m.weighSoft(s, c, w, now, reserved)
 	} else if r.Limit.Delays {
@@ -360,7 +360,7 @@ func (m *Store) standWithout(s *shard, c *core.Check, w *weighing, now int64) {
 		d.Remaining++
 		return
 	}
-	reserved := w.account.reserved(c.Rule) + c.Beside
+	reserved := w.account.reserved(c.Rule) + c.Extra
 	c.Slot = find(s, c.Hash) // notes on the rules that reject may have moved it
 	m.evaluate(s, c, c.Rule.Limit, now, 0)
 	d.Remaining -= reserved

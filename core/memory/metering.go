@@ -13,8 +13,8 @@ type Metering struct {
 	Allowed   *int64          // counts requests that are allowed at once; use functions of sync/atomic
 	Durations *rate.Durations // the durations of these decisions; about one in TimedShare, chosen at random, is timed
 
-	// Aside handles the requests for exactly one of these two paths. Nothing is decided on them.
-	Aside       http.Handler
+	// OwnPaths handles the requests for exactly one of these two paths. Nothing is decided on them.
+	OwnPaths    http.Handler
 	Path, Other string
 }
 

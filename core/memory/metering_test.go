@@ -27,7 +27,7 @@ func TestAMeteredFastPathCountsWhatItAllows(t *testing.T) {
 		passed, rested, aside := 0, 0, 0
 		metering := &Metering{
 			Allowed: new(int64), Durations: rate.NewDurations(), Path: NoPath, Other: "/quota",
-			Aside: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { aside++ }),
+			OwnPaths: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { aside++ }),
 		}
 		next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { passed++ })
 		rest := http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {

@@ -424,7 +424,7 @@ func TestAClockThatJumpsLeavesNothingBehind(t *testing.T) {
 		c.Limit = mustLimit(t, lc)
 		s := newOverflowScene(t, Config{})
 		first := s.open(c)
-		rules := append([]*core.Rule{first}, first.Beside()...)
+		rules := append([]*core.Rule{first}, first.Linked()...)
 		slow := s.open(core.RuleConfig{Name: "slow", Limit: slowly(t, 2, 10*time.Second, 30*time.Second)})
 		var under [][]core.Reservation
 		for i := 0; i < 40; i++ {

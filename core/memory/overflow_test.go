@@ -189,10 +189,10 @@ func TestNewLimitRefusesDelaysThatItCannotMake(t *testing.T) {
 func TestRulesBesideARuleShareNothingWithIt(t *testing.T) {
 	limit := mustLimit(t, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 10, Period: time.Minute})
 	r := mustRule(t, core.RuleConfig{Name: "r", Limit: limit, Candidate: limit, Concurrency: 5, CountRejected: true})
-	if len(r.Beside()) != 2 {
-		t.Fatalf("%v", r.Beside())
+	if len(r.Linked()) != 2 {
+		t.Fatalf("%v", r.Linked())
 	}
-	candidate, places := r.Beside()[0], r.Beside()[1]
+	candidate, places := r.Linked()[0], r.Linked()[1]
 	if !candidate.IsCandidate() || !candidate.Shadow || !candidate.CountRejected || candidate.Limit != limit {
 		t.Errorf("candidate: %+v", candidate)
 	}
@@ -207,8 +207,8 @@ func TestRulesBesideARuleShareNothingWithIt(t *testing.T) {
 	}
 	// A changed concurrency counts the same requests in flight: a reload changes only the number.
 	more := mustRule(t, core.RuleConfig{Name: "r", Limit: limit, Concurrency: 9})
-	if more.Beside()[0].Identity != places.Identity {
-		t.Errorf("%q is not %q", more.Beside()[0].Identity, places.Identity)
+	if more.Linked()[0].Identity != places.Identity {
+		t.Errorf("%q is not %q", more.Linked()[0].Identity, places.Identity)
 	}
 }
 
@@ -353,7 +353,7 @@ func TestARequestThatWaitsForAnotherRuleTakesNoPlace(t *testing.T) {
 func TestFinishChargesByTheStatus(t *testing.T) {
 	s := newOverflowScene(t, Config{})
 	count := s.open(core.RuleConfig{Name: "count", Limit: perHour(t, rate.FixedWindow, 3), OverflowPolicy: core.OverflowPolicy{Count: mustStatuses(t, "401,5xx")}, Concurrency: 2})
-	places := count.Beside()[0]
+	places := count.Linked()[0]
 	for i, c := range []struct {
 		status  int
 		charged int64

@@ -27,7 +27,7 @@ type Refusal struct {
 	Before, After, Text string
 
 	Rejected *int64           // counts rejections; use functions of sync/atomic; nil: nobody counts
-	Told     func(key string) // is called with the key of a rejection; nil: nobody wants to know
+	Tracked  func(key string) // is called with the key of a rejection; nil: nobody wants to know
 }
 
 // Refuser has what a fast path needs to reject requests. NewRefuser makes it. It is read only afterwards, and safe for concurrent use.
@@ -50,7 +50,7 @@ func NewRefuser(t *QuotaFields, refusal *Refusal) *Refuser {
 	return &Refuser{
 		xRateLimit: t.XRateLimit, ietf: t.IETF, limit: t.Limit, policy: t.Policy, stateText: t.State + "0" + MoreText, member: ", " + t.State, noStore: []string{"no-store"},
 		contentType: []string{refusal.ContentType}, before: refusal.Before, after: refusal.After, text: refusal.Text,
-		notes: refusal.Rejected != nil || refusal.Told != nil, rejected: refusal.Rejected, told: refusal.Told,
+		notes: refusal.Rejected != nil || refusal.Tracked != nil, rejected: refusal.Rejected, told: refusal.Tracked,
 	}
 }
 

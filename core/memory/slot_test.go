@@ -213,7 +213,7 @@ func TestUnitsBesideAreNotCharged(t *testing.T) {
 		m, r, _ := slotRule(t, slotConfig(algorithm))
 		decide := func(cost, beside int64, peek bool) rate.Decision {
 			checks := []core.Check{{Rule: r, Key: "a", Cost: cost}}
-			must.Succeed(t, m.DecideBeside(checks, []int64{beside}, peek))
+			must.Succeed(t, m.DecideWithExtra(checks, []int64{beside}, peek))
 			return checks[0].Decision
 		}
 		if d := decide(3, 4, false); !d.Allowed || d.Remaining != 3 {

@@ -48,8 +48,8 @@ func TestRareOutcomesAreThereFromTheStart(t *testing.T) {
 	g := guard.New(guard.Config{})
 	at := guard.Look(g)
 	AddGuard(p, "g", &at)
-	board := advice.NewBoard(advice.BoardConfig{}, nil)
-	AddAdvice(p, []Advice{{Board: board}}, 0)
+	state := advice.NewState(advice.StateConfig{}, nil)
+	AddAdvice(p, []Advice{{State: state}}, 0)
 	for _, c := range []struct {
 		family *Family
 		series int

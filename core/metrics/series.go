@@ -108,7 +108,7 @@ func AddDemand(p *Page, name, label string, s *guard.RuleState) {
 
 // Advice is the advice of one advisor.
 type Advice struct {
-	Board   *advice.Board
+	State   *advice.State
 	Polls   int64
 	Applies bool // limits change
 }
@@ -123,7 +123,7 @@ func AddAdvice(p *Page, list []Advice, now int64) {
 	refused := NewCounts(AdviceRefused)
 	var oldest, least *advice.Document
 	for _, a := range list {
-		view := a.Board.Look()
+		view := a.State.Look()
 		polls += a.Polls
 		for i, reason := range advice.Reasons {
 			refused[i] += view.Refused[reason]
@@ -152,8 +152,8 @@ func addAdvised(p *Page, list []Advice) {
 	clamped := make(map[string][]int64)
 	var labels []string
 	for _, a := range list {
-		for _, label := range a.Board.Labels() {
-			of, _ := a.Board.LookAt(label)
+		for _, label := range a.State.Labels() {
+			of, _ := a.State.LookAt(label)
 			if clamped[label] == nil {
 				labels = append(labels, label)
 				clamped[label] = NewCounts(AdviceClamped)

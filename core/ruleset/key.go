@@ -128,7 +128,7 @@ func TierFor(r *Rule, value string) string {
 	if r.tier == nil {
 		return value
 	}
-	spelt, err := r.tier.Spell(value)
+	spelt, err := r.tier.Canonicalize(value)
 	if err != nil {
 		return value
 	}
@@ -274,7 +274,7 @@ func spell(rule *Rule, part *Part, value string) (string, error) {
 		}
 		return rule.prefixes.Key(value)
 	}
-	spelt, err := part.Source.Spell(value)
+	spelt, err := part.Source.Canonicalize(value)
 	if err != nil || !part.Masked {
 		return spelt, err
 	}

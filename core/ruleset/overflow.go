@@ -137,7 +137,7 @@ func (c *compiler) refuse(lacking need, why string) {
 	fields := Schema["rule"]
 	for i := range fields {
 		f := &fields[i]
-		if f.Needs < lacking || !says(c.text, f) {
+		if f.Needs < lacking || !hasValue(c.text, f) {
 			continue
 		}
 		value := ""

@@ -168,7 +168,7 @@ func TestOverflowPolicyIsWhatTheFieldsSay(t *testing.T) {
 func TestConcurrencyStandsAloneOrBesideALimit(t *testing.T) {
 	alone := mustCompile(t, written{Limit: " ", Concurrency: "5", Enforcement: "shadow", OnLimit: "reject", CountRejected: "false", OnMissingKey: "reject"})
 	own := alone.Limits.Own()
-	if own == nil || !own.Limit.InFlight || own.Limit.Requests != 5 || len(own.Beside()) != 0 || !alone.Shadow {
+	if own == nil || !own.Limit.InFlight || own.Limit.Requests != 5 || len(own.Linked()) != 0 || !alone.Shadow {
 		t.Errorf("%+v", own)
 	}
 	beside := mustCompile(t, written{Concurrency: "5", Tiers: tiers("path", "/a", "9/1m", "/b", "unlimited", "*", "5/1m")})
@@ -176,8 +176,8 @@ func TestConcurrencyStandsAloneOrBesideALimit(t *testing.T) {
 		t.Fatalf("%v", beside.Limits.Rules())
 	}
 	for _, r := range beside.Limits.Rules() {
-		if len(r.Beside()) != 1 || !r.Beside()[0].Limit.InFlight || r.Beside()[0].Limit.Requests != 5 {
-			t.Errorf("%s: %v", r.Limit, r.Beside())
+		if len(r.Linked()) != 1 || !r.Linked()[0].Limit.InFlight || r.Linked()[0].Limit.Requests != 5 {
+			t.Errorf("%s: %v", r.Limit, r.Linked())
 		}
 	}
 }
@@ -196,7 +196,7 @@ func TestACandidateHasTheRulesAlgorithmUnlessItSaysOne(t *testing.T) {
 		{written{Algorithm: "leaky_bucket", MaxDelay: "2s", Candidate: &candidate{Limit: "50/1m"}}, "50/1m leaky_bucket"},
 		{written{Candidate: &candidate{Limit: "50/1m", Algorithm: "leaky_bucket", Burst: "3"}}, "50/1m leaky_bucket burst 3"},
 	} {
-		beside := mustCompile(t, c.text).Limits.Own().Beside()
+		beside := mustCompile(t, c.text).Limits.Own().Linked()
 		if len(beside) != 1 || !beside[0].IsCandidate() || beside[0].Limit.String() != c.want {
 			t.Errorf("%+v: %v, want %s", c.text, beside, c.want)
 			continue

@@ -58,7 +58,7 @@ func wordsOf(s *Set) string {
 		}
 		for _, one := range r.Limits.Rules() {
 			fmt.Fprintln(&b, one.Identity, one.Limit.String(), one.CountRejected, one.Limit.Delays, one.Limit.MaxDelay)
-			for _, beside := range one.Beside() {
+			for _, beside := range one.Linked() {
 				fmt.Fprintln(&b, beside.Identity, beside.Limit.String(), beside.IsCandidate())
 			}
 		}

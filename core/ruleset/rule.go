@@ -376,7 +376,7 @@ func (c *compiler) setTier() {
 		if tier.Name == AnyTier {
 			continue
 		}
-		_, err := source.Spell(tier.Name)
+		_, err := source.Canonicalize(tier.Name)
 		isAddress := match.ReadAddress(tier.Name).IsValid()
 		_, notNetwork := match.ParseNetwork(tier.Name)
 		if !isAddress && (source.IsAddress() || notNetwork == nil) {
@@ -385,7 +385,7 @@ func (c *compiler) setTier() {
 		if err != nil {
 			c.failIn("tiers", "", words.Of(err), "tiers", "limits", tier.Name)
 		}
-		c.rule.tierOfAddress = c.rule.tierOfAddress || isAddress && !source.Respells()
+		c.rule.tierOfAddress = c.rule.tierOfAddress || isAddress && !source.Rewrites()
 	}
 	c.rule.tier = &source
 	if source.ClientChooses() {

@@ -235,8 +235,8 @@ func CamelCase(name string) string {
 	return strings.Join(words, "")
 }
 
-// says reports whether a rule sets a field; if the field's Needs applies to one value, whether it sets that value.
-func says(t *RuleText, f *Field) bool {
+// hasValue reports whether a rule sets a field; if the field's Needs applies to one value, whether it sets that value.
+func hasValue(t *RuleText, f *Field) bool {
 	switch f.Kind {
 	case ManyTexts:
 		_, said := t.Lists[f.Name]

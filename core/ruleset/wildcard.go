@@ -61,10 +61,10 @@ var forms = map[string]string{"host": Hosts, "header:Host": Hosts, "method": Met
 // FormOf returns the form of a source's values.
 func FormOf(source match.Source) string { return forms[source.String()] }
 
-// Unmet says why no request has a descriptor's value of a form; "": some may have it. spell returns a value from a configuration in the
+// Unreachable says why no request has a descriptor's value of a form; "": some may have it. spell returns a value from a configuration in the
 // spelling of requests, and an error, which begins with the value, if no request can have it. A wildcard passes unless no value has the text
 // beside its *.
-func Unmet(value, form string, spell func(value string) (string, error)) string {
+func Unreachable(value, form string, spell func(value string) (string, error)) string {
 	if !isWildcard(value) {
 		spelled, err := spell(value)
 		if err != nil {

@@ -247,7 +247,7 @@ func TestValuesThatNoRequestHas(t *testing.T) {
 	of := func(kind string) func(string) (string, error) {
 		source, err := match.ParseSource(kind)
 		must.Succeed(t, err)
-		return func(value string) (string, error) { return source.Spell(value) }
+		return func(value string) (string, error) { return source.Canonicalize(value) }
 	}
 	form := func(kind string) string {
 		source, _ := match.ParseSource(kind)
@@ -270,7 +270,7 @@ func TestValuesThatNoRequestHas(t *testing.T) {
 		{"method", "P*T", ""}, {"method", "*T", ""}, {"method", "P T*", `"P T*": must be a method such as POST`},
 		{"header:X-A", "Any", ""}, {"header:X-A", "Any*Thing", ""}, {"query:q", "a*A", ""},
 	} {
-		if got := Unmet(c.value, form(c.source), of(c.source)); got != c.want {
+		if got := Unreachable(c.value, form(c.source), of(c.source)); got != c.want {
 			t.Errorf("%s %q: %s, want %s", c.source, c.value, got, c.want)
 		}
 	}
@@ -328,12 +328,12 @@ func TestAWildcardThatARequestMeetsIsNeverWarnedOf(t *testing.T) {
 			continue
 		}
 		source := sources[i%len(sources)]
-		spell := func(value string) (string, error) { return source.Spell(value) }
+		spell := func(value string) (string, error) { return source.Canonicalize(value) }
 		value := wildcardOf(random, source.Value(r, ""))
 		if value == "" {
 			continue
 		}
-		if why := Unmet(value, FormOf(source), spell); why != "" {
+		if why := Unreachable(value, FormOf(source), spell); why != "" {
 			t.Fatalf("%s %q, which %q meets: %s", source, value, source.Value(r, ""), why)
 		}
 	}

@@ -50,8 +50,8 @@ func (s *scene) rulesOfAllPolicies(v variant) []policed {
 		if err != nil {
 			return // the algorithm cannot have it
 		}
-		if name == "accompanied" {
-			r.Accompany()
+		if name == "tracks" {
+			r.TrackReservations()
 		}
 		list = append(list, policed{name: name, rule: s.opened(r)})
 	}
@@ -60,7 +60,7 @@ func (s *scene) rulesOfAllPolicies(v variant) []policed {
 	add("penal", core.RuleConfig{OverflowPolicy: penalized()})
 	add("soft", core.RuleConfig{OverflowPolicy: core.OverflowPolicy{SoftPercent: 100, SoftFor: time.Minute}})
 	add("counts", core.RuleConfig{OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
-	add("accompanied", core.RuleConfig{})
+	add("tracks", core.RuleConfig{})
 	if v.algorithm.Named() != rate.SlidingWindowCounter {
 		add("delays", core.RuleConfig{Limit: v.delaying(s.t, 3, hour, hour)})
 	}
@@ -383,7 +383,7 @@ func departuresSurviveAReset(s *scene, v variant) {
 // chargesToComeSurviveAReset: a rule beside one that delays charges waiting requests when they depart.
 func chargesToComeSurviveAReset(s *scene, v, w variant) {
 	slow := s.open(core.RuleConfig{Name: "slow", Limit: v.delaying(s.t, 1, 10*second, minute)})
-	wide := s.accompany(core.RuleConfig{Name: "reset", Limit: w.limit(s.t, 3, hour)})
+	wide := s.tracking(core.RuleConfig{Name: "reset", Limit: w.limit(s.t, 3, hour)})
 	s.take(slow, "alice", 1)
 	s.take(wide, "carol", 1)
 	s.request(one(wide, "carol"), one(slow, "alice"))
@@ -403,7 +403,7 @@ func chargesToComeSurviveAReset(s *scene, v, w variant) {
 
 func whoDepartsBeforeABlockEndsIsNotCharged(s *scene, v, w variant) {
 	slow := s.open(core.RuleConfig{Name: "slow", Limit: v.delaying(s.t, 1, 10*second, minute)})
-	wide := s.accompany(core.RuleConfig{Name: "departs", Limit: w.limit(s.t, 3, hour)})
+	wide := s.tracking(core.RuleConfig{Name: "departs", Limit: w.limit(s.t, 3, hour)})
 	s.take(slow, "alice", 1)
 	delay := s.request(one(wide, "carol"), one(slow, "alice"))[1].Decision.Delay
 	s.request(one(wide, "carol"), one(slow, "alice"))

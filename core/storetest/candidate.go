@@ -17,10 +17,10 @@ func testCandidate(t *testing.T, newStore NewStore) {
 func (s *scene) candidate(name string, limit, other *rate.Limit) (r, candidate *core.Rule) {
 	s.t.Helper()
 	r = s.open(core.RuleConfig{Name: name, Limit: limit, Candidate: other})
-	if len(r.Beside()) != 1 || !r.Beside()[0].IsCandidate() || r.IsCandidate() || !r.Beside()[0].Shadow {
-		s.t.Fatalf("the rules beside it are %v", r.Beside())
+	if len(r.Linked()) != 1 || !r.Linked()[0].IsCandidate() || r.IsCandidate() || !r.Linked()[0].Shadow {
+		s.t.Fatalf("the rules beside it are %v", r.Linked())
 	}
-	return r, r.Beside()[0]
+	return r, r.Linked()[0]
 }
 
 // pair asks for a unit of both, in the required order.

@@ -214,7 +214,7 @@ func anotherRulesRejectionTakesNoTurn(s *scene, v, w variant) {
 // otherRulesKeepTheirUnitsReserved from the decision until the departure, when they are charged.
 func otherRulesKeepTheirUnitsReserved(s *scene, v, w variant) {
 	slow := s.open(core.RuleConfig{Name: "slow", Limit: v.delaying(s.t, 1, 10*second, minute)})
-	wide := s.accompany(core.RuleConfig{Name: "wide", Limit: w.limit(s.t, 3, hour)})
+	wide := s.tracking(core.RuleConfig{Name: "wide", Limit: w.limit(s.t, 3, hour)})
 	s.take(slow, "alice", 1)
 	checks := s.request(one(wide, "carol"), one(slow, "alice"))
 	s.is("the rule that delays it", checks[1].Decision, rate.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
@@ -309,7 +309,7 @@ func aPlaceInTheMiddleIsLost(s *scene, v variant) {
 
 func whatIsReservedComesBack(s *scene, v, w variant) {
 	slow := s.open(core.RuleConfig{Name: "gone", Limit: v.delaying(s.t, 1, 10*second, minute)})
-	wide := s.accompany(core.RuleConfig{Name: "reserved", Limit: w.limit(s.t, 5, hour)})
+	wide := s.tracking(core.RuleConfig{Name: "reserved", Limit: w.limit(s.t, 5, hour)})
 	s.take(slow, "alice", 1)
 	before := s.peek(wide, "carol", 1)
 	first := s.request(core.Check{Rule: wide, Key: "carol", Cost: 2}, one(slow, "alice"))
@@ -339,7 +339,7 @@ func whoLeavesAfterTheClockWasSetBackDelaysNobody(s *scene, v variant) {
 
 func whoHasDepartedGivesNothingBack(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "departed", Limit: v.delaying(s.t, 1, 10*second, minute)})
-	wide := s.accompany(core.RuleConfig{Name: "charged", Limit: v.limit(s.t, 5, hour)})
+	wide := s.tracking(core.RuleConfig{Name: "charged", Limit: v.limit(s.t, 5, hour)})
 	s.take(r, "alice", 1)
 	checks := s.request(one(r, "alice"), one(wide, v.name))
 	s.clock.Add(10 * second)
@@ -417,7 +417,7 @@ func departuresKeepToTheLimit(s *scene, v variant) {
 		s.clock.Set(start())
 		name := "random" + strconv.Itoa(i)
 		r := s.open(core.RuleConfig{Name: name, Limit: v.delaying(s.t, size.units, size.period, size.longest)})
-		wide := s.accompany(core.RuleConfig{Name: name + "wide", Limit: variant{algorithm: rate.SlidingWindowLog}.limit(s.t, 2*size.units, 2*size.period)})
+		wide := s.tracking(core.RuleConfig{Name: name + "wide", Limit: variant{algorithm: rate.SlidingWindowLog}.limit(s.t, 2*size.units, 2*size.period)})
 		own := passages{fastest: size.units}
 		var all passages
 		last, passed := int64(0), 0 // when the last of them departs, and how many do

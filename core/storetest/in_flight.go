@@ -113,10 +113,10 @@ func aShadowCountsPlacesAndRejectsNobody(s *scene) {
 // placesBesideALimit: a rule's concurrency is a second rule, decided together with it.
 func placesBesideALimit(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "beside", KeySpec: v.name, Limit: v.limit(s.t, 5, hour), Concurrency: 2})
-	if len(r.Beside()) != 1 || !r.Beside()[0].Limit.InFlight {
-		s.t.Fatalf("the rules beside it are %v", r.Beside())
+	if len(r.Linked()) != 1 || !r.Linked()[0].Limit.InFlight {
+		s.t.Fatalf("the rules beside it are %v", r.Linked())
 	}
-	places := r.Beside()[0]
+	places := r.Linked()[0]
 	quota := r.Limit.Quota
 	var reservations []core.Reservation
 	for i := 0; i < 2; i++ {

@@ -87,11 +87,11 @@ func (s *scene) reset(r *core.Rule, key string) {
 	must.Succeed(s.t, core.NewLimiter(s.store).Reset(r, key))
 }
 
-// accompany opens a rule that rejects, under which requests may come together with a rule that delays.
-func (s *scene) accompany(c core.RuleConfig) *core.Rule {
+// tracking opens a rule that rejects, under which requests may come together with a rule that delays.
+func (s *scene) tracking(c core.RuleConfig) *core.Rule {
 	s.t.Helper()
 	r := s.rule(c)
-	r.Accompany()
+	r.TrackReservations()
 	return s.opened(r)
 }
 

@@ -221,7 +221,7 @@ func toleratedRequestsAreNoOffence(s *scene, v variant) {
 func whereThereIsNoPenaltyAnyMoreNobodyIsBlocked(s *scene, v variant) {
 	before := s.open(core.RuleConfig{Namespace: "gone", Name: "penal", Limit: v.limit(s.t, 3, second), OverflowPolicy: penalized()})
 	after := s.open(core.RuleConfig{Namespace: "gone", Name: "penal", Limit: v.limit(s.t, 3, second)})
-	after.Accompany()
+	after.TrackReservations()
 	s.exhaust(before, "alice", 3)
 	if d := s.take(before, "alice", 1); d.Allowed || d.RetryAfter < 10*second {
 		s.t.Fatalf("%s, past the limit: %+v; want a penalty", v.name, d)

@@ -283,8 +283,8 @@ func whatDepartsAfterToleranceIsOwedBesideTheRest(s *scene, v variant) {
 		return
 	}
 	s.clock.Set(start())
-	soft := s.accompany(core.RuleConfig{Name: "after", Limit: v.limit(s.t, 20, 20*second), OverflowPolicy: tolerant(100, 5*time.Second)})
-	twin := s.accompany(core.RuleConfig{Name: "after", Limit: v.limit(s.t, 20, 20*second)})
+	soft := s.tracking(core.RuleConfig{Name: "after", Limit: v.limit(s.t, 20, 20*second), OverflowPolicy: tolerant(100, 5*time.Second)})
+	twin := s.tracking(core.RuleConfig{Name: "after", Limit: v.limit(s.t, 20, 20*second)})
 	slow := s.slow("slow-after", 10*second, minute)
 	for i, first := range []*core.Rule{soft, twin} {
 		s.clock.Set(start())

@@ -234,7 +234,7 @@ func readPenalties(text string, c *core.OverflowPolicy) error {
 func (p *player) request(key string, cost int64, peek bool, name string) (d, candidate rate.Decision) {
 	p.scene.t.Helper()
 	checks := []core.Check{{Rule: p.rule, Key: key, Cost: cost}}
-	for _, beside := range p.rule.Beside() {
+	for _, beside := range p.rule.Linked() {
 		checks = append(checks, core.Check{Rule: beside, Key: key, Cost: cost})
 	}
 	p.scene.decide(checks, peek)
@@ -325,7 +325,7 @@ func (p *player) ask(words []string) error {
 	if want && d.RetryAfter != 0 || !want && d.Delay != 0 {
 		return fmt.Errorf("got %+v; retry is for a no, and delay for a yes", d)
 	}
-	if fields["candidate"] != "" && (len(p.rule.Beside()) == 0 || candidate.Allowed != (fields["candidate"] == "yes")) {
+	if fields["candidate"] != "" && (len(p.rule.Linked()) == 0 || candidate.Allowed != (fields["candidate"] == "yes")) {
 		return fmt.Errorf("got %+v of the candidate", candidate)
 	}
 	if soft := fields["soft"] == "yes"; d.Soft != soft {

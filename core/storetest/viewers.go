@@ -254,8 +254,8 @@ func whatIsReservedIsChargedWholeByALowerLimit(s *scene, v variant) {
 
 func whatDepartsIsChargedWholeByALowerLimit(s *scene, v variant) {
 	beside := s.open(core.RuleConfig{Name: "beside", Limit: v.delaying(s.t, 1, second, minute)})
-	high := s.accompany(core.RuleConfig{Name: "later", Limit: v.limit(s.t, 100, hour)})
-	low := s.accompany(core.RuleConfig{Name: "later", Limit: v.limit(s.t, 10, hour)})
+	high := s.tracking(core.RuleConfig{Name: "later", Limit: v.limit(s.t, 100, hour)})
+	low := s.tracking(core.RuleConfig{Name: "later", Limit: v.limit(s.t, 10, hour)})
 	s.take(beside, "alice", 1)
 	a, b := s.ask(core.Check{Rule: high, Key: "alice", Cost: 90}, one(beside, "alice"), false)
 	if !a.Decision.Allowed || b.Decision.Delay <= 0 {
@@ -270,9 +270,9 @@ func whatDepartsIsChargedWholeByALowerLimit(s *scene, v variant) {
 // allowed, and long after their departure. Blocks and resets by hand use any of the limits, too.
 func whatIsReservedIsKnownUntilALowerLimitHasDrainedIt(s *scene, v variant) {
 	c := v.config(10, hour)
-	low := s.accompany(core.RuleConfig{Name: "long", Limit: limit(s.t, c)})
+	low := s.tracking(core.RuleConfig{Name: "long", Limit: limit(s.t, c)})
 	c.Burst = 90
-	high := s.accompany(core.RuleConfig{Name: "long", Limit: limit(s.t, c)})
+	high := s.tracking(core.RuleConfig{Name: "long", Limit: limit(s.t, c)})
 	beside := s.slow("beside-long", minute, hour)
 	for _, key := range []string{"alice", "bob, by hand"} {
 		s.clock.Set(start())
@@ -329,9 +329,9 @@ func aLoanThatOthersHaveChargedSinceIsForgotten(s *scene, v variant) {
 // that has begun the tolerance charges it, and what the bucket owes stays owed, whichever rule looks first: this one, or one that
 // shares its counter and has no tolerance or another percentage.
 func whatFallsDueInToleranceIsTheSameWhoeverLooks(s *scene, v variant) {
-	soft := s.accompany(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second), OverflowPolicy: tolerant(100, time.Minute)})
-	plain := s.accompany(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second)})
-	softer := s.accompany(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second), OverflowPolicy: tolerant(500, time.Minute)})
+	soft := s.tracking(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second), OverflowPolicy: tolerant(100, time.Minute)})
+	plain := s.tracking(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second)})
+	softer := s.tracking(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second), OverflowPolicy: tolerant(500, time.Minute)})
 	slow := s.slow("slow-due", 10*second, minute)
 	for i, first := range []*core.Rule{soft, plain, softer} {
 		s.clock.Set(start())

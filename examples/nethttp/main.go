@@ -59,7 +59,7 @@ func NewLimiter(next http.Handler, file, address string) (*Limiter, error) {
 	var list []*front.Rule
 	for _, rule := range rules.Rules {
 		for _, limit := range rule.Limits.Rules() {
-			limit.Accompany() // some rule may make requests wait that others count, too
+			limit.TrackReservations() // some rule may make requests wait that others count, too
 		}
 		if _, err := l.limiter.OpenAll(rule.Limits.Rules()); err != nil {
 			return nil, fmt.Errorf("rule %q: %w", rule.Name, err)
@@ -74,7 +74,7 @@ func NewLimiter(next http.Handler, file, address string) (*Limiter, error) {
 // and a rule has on_error closed.
 func (l *Limiter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	address, _, _ := net.SplitHostPort(r.RemoteAddr)
-	q := front.Inquiries.Get().(*front.Inquiry)
+	q := front.Evaluations.Get().(*front.Evaluation)
 	defer front.Free(q)
 	if err := front.Assemble(l.set, q, r, address); err != nil || len(q.Checks) == 0 {
 		l.Next.ServeHTTP(w, r) // no rule covers it; an error can only come from a proxy's own matchers

@@ -130,8 +130,8 @@ func (h *overflowHistory) begin(server *redistest.Server) {
 	for _, c := range rules {
 		for i := range c.ofRedis {
 			if waits {
-				c.ofRedis[i].Accompany()
-				c.ofStore[i].Accompany()
+				c.ofRedis[i].TrackReservations()
+				c.ofStore[i].TrackReservations()
 			}
 			must.Succeed(h.t, h.redis.Open(c.ofRedis[i]))
 			_ = h.memory.Open(c.ofStore[i])
@@ -165,13 +165,13 @@ func (h *overflowHistory) make(name string, beside *rate.Limit) *policed {
 			continue // some of its parts exclude each other
 		}
 		b, _ := core.NewRule(config)
-		for _, r := range append([]*core.Rule{a}, a.Beside()...) {
+		for _, r := range append([]*core.Rule{a}, a.Linked()...) {
 			h.logs = h.logs || r.Limit.IsLog
 		}
 		c := &policed{
 			name:    config.Name,
-			ofRedis: append([]*core.Rule{a}, a.Beside()...),
-			ofStore: append([]*core.Rule{b}, b.Beside()...),
+			ofRedis: append([]*core.Rule{a}, a.Linked()...),
+			ofStore: append([]*core.Rule{b}, b.Linked()...),
 			limit:   config.Limit,
 			delays:  config.Limit.Delays,
 		}

@@ -183,7 +183,7 @@ func replies(c *conn, l *link) error {
 				f.call.Reply = reply
 				f.done <- struct{}{}
 			} else {
-				tell(f.left, reply, nil)
+				deliver(f.left, reply, nil)
 			}
 		}
 		rest = lines[last]
@@ -251,8 +251,8 @@ func callOf(f *flight) *redis.Call {
 	return f.call
 }
 
-// tell tells whoever has made a call, and has left, what has become of it.
-func tell(call *redis.Call, reply []int64, err error) {
+// deliver tells whoever has made a call, and has left, what has become of it.
+func deliver(call *redis.Call, reply []int64, err error) {
 	if call != nil && call.Late != nil {
 		call.Reply = reply
 		go callLate(call, err)
@@ -368,11 +368,11 @@ func lose(c *conn, l *link, err error) {
 		}
 		switch {
 		case f.call == nil:
-			tell(call, nil, why)
+			deliver(call, nil, why)
 		case f.deadline <= now:
 			land(f, tooLate)
 			if sent > 0 {
-				tell(call, nil, why)
+				deliver(call, nil, why)
 			}
 		default:
 			if sent <= 0 {

@@ -61,7 +61,7 @@ func refuse(c *conn, l *link, f *flight, text string) {
 		f.referral = text
 		land(f, err)
 	} else {
-		tell(f.left, nil, err)
+		deliver(f.left, nil, err)
 	}
 }
 

@@ -69,7 +69,7 @@ func (s *GuardSettings) setPriority(text string, values []string) error {
 	s.Priority = source
 	s.Values = make(map[string]bool)
 	for _, value := range values {
-		if value, err = source.Spell(value); err != nil {
+		if value, err = source.Canonicalize(value); err != nil {
 			return fmt.Errorf("guard: priority %q: %w", text, err)
 		}
 		s.Values[value] = true

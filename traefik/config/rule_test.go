@@ -19,7 +19,7 @@ func TestTheOverflowPolicyIsWrittenAsProvidersHaveIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		own := s.Rules[0].Limits.Own()
-		beside := own.Beside()
+		beside := own.Linked()
 		if len(beside) != 2 || !beside[0].IsCandidate() || beside[0].Limit.String() != "50/1m token_bucket burst 9" || beside[1].Limit.String() != "concurrency 5" {
 			t.Errorf("%+v: %v", r, beside)
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/proxyweir/weir/core/answer"
 )
 
-// Desk is the clients' side of a queue. It is safe for concurrent use.
-type Desk struct {
+// API is the clients' side of a queue. It is safe for concurrent use.
+type API struct {
 	Queue *Queue
 
 	// Known is what the node knows of the queue; its Worker has the same.
@@ -64,7 +64,7 @@ const mostHead = 16 << 10
 const longestOnce = 255
 
 // Wants reports whether a request is to be deferred if it is over its limit, and can be: whether it can be repeated later from what is stored of it.
-func (d *Desk) Wants(r *http.Request) bool {
+func (d *API) Wants(r *http.Request) bool {
 	if !d.Always {
 		if async, _ := preferences(r.Header); !async {
 			return false
@@ -102,9 +102,9 @@ func (d *Desk) Wants(r *http.Request) bool {
 	return head <= mostHead
 }
 
-// Deferrable is a request that the desk wants to defer, while it is decided.
+// Deferrable is a request that the API wants to defer, while it is decided.
 type Deferrable struct {
-	desk *Desk
+	api  *API
 	r    *http.Request
 	key  string // the digest of the client's key
 	once string // the digest of its Idempotency-Key; "": it has none
@@ -113,8 +113,8 @@ type Deferrable struct {
 
 // Ask asks the store about a request of a client with that key. The error is ErrHeld if the key has jobs, as far as is known, and the request cannot be put behind
 // them now: it must not be done. who is what the adapter knows of its identity besides.
-func (d *Desk) Ask(r *http.Request, key string, who ...string) (*Deferrable, error) {
-	a := &Deferrable{desk: d, r: r, key: d.Queue.KeyDigest(key)}
+func (d *API) Ask(r *http.Request, key string, who ...string) (*Deferrable, error) {
+	a := &Deferrable{api: d, r: r, key: d.Queue.KeyDigest(key)}
 	if once := r.Header.Get("Idempotency-Key"); once != "" {
 		a.once = d.Queue.digest("once", append(d.identity(r, key), append(who, once)...)...)
 	}
@@ -136,19 +136,19 @@ func (d *Desk) Ask(r *http.Request, key string, who ...string) (*Deferrable, err
 }
 
 // identity returns what tells the client of a request from others, who may use the same Idempotency-Key: its key and its credentials.
-func (d *Desk) identity(r *http.Request, key string) []string {
+func (d *API) identity(r *http.Request, key string) []string {
 	list := []string{key, r.Header.Get("Authorization")}
 	return append(list, fields(d.stored(r), IsSecret)...)
 }
 
 // proof returns what tells a request from another of the same client with the same Idempotency-Key: all that is stored of it but what is in identity.
-func (d *Desk) proof(r *http.Request, body []byte) []string {
+func (d *API) proof(r *http.Request, body []byte) []string {
 	list := []string{r.Method, r.Host, r.URL.RequestURI(), string(body)}
 	return append(list, fields(d.stored(r), func(name string) bool { return !IsSecret(name) })...)
 }
 
 // stored returns the header fields of a request that are stored, besides its Idempotency-Key.
-func (d *Desk) stored(r *http.Request) http.Header {
+func (d *API) stored(r *http.Request) http.Header {
 	h := make(http.Header)
 	for _, name := range d.Headers {
 		if values := r.Header[name]; len(values) > 0 && !listed(r.Header, "Connection", name) { // which proxies must not pass on
@@ -160,7 +160,7 @@ func (d *Desk) stored(r *http.Request) http.Header {
 
 // Expected returns how long a new job would wait, if its key's next turn comes after a wait.
 func (a *Deferrable) Expected(wait time.Duration) time.Duration {
-	return wait + time.Duration(a.Waiting)*a.desk.Pace()
+	return wait + time.Duration(a.Waiting)*a.api.Pace()
 }
 
 // ErrHeld says that a request would overtake jobs of its key.
@@ -174,7 +174,7 @@ var (
 	// ErrReused says that the Idempotency-Key belongs to a job with another request.
 	ErrReused = errors.New("the Idempotency-Key belongs to another request")
 
-	// ErrClosing says that the desk is closing, and that another one has taken over.
+	// ErrClosing says that the API is closing, and that another one has taken over.
 	ErrClosing = errors.New("the configuration was replaced while the request came")
 
 	// ErrTooLate says that the job would have to wait too long.
@@ -184,7 +184,7 @@ var (
 // Accept stores the request as a job whose first turn comes after a wait, and answers 202. If the Idempotency-Key has a job, it answers with that. The error is one of
 // Queue.Enter, or of those above; then nothing is answered, and nothing is stored, if the store answers at all.
 func (a *Deferrable) Accept(w http.ResponseWriter, checks []Check, extra json.RawMessage, wait time.Duration) error {
-	d, r := a.desk, a.r
+	d, r := a.api, a.r
 	if a.ID == "" && a.Full != "" {
 		return &FullError{a.Full}
 	}
@@ -274,7 +274,7 @@ func (a *Deferrable) read() ([]byte, error) {
 
 // same answers a request whose Idempotency-Key has a job.
 func (a *Deferrable) same(w http.ResponseWriter, id string, fingerprint []byte, proof []string) error {
-	d := a.desk
+	d := a.api
 	if !d.Queue.proves(fingerprint, "fingerprint", proof...) {
 		return ErrReused
 	}
@@ -287,7 +287,7 @@ func (a *Deferrable) same(w http.ResponseWriter, id string, fingerprint []byte, 
 }
 
 // settle tries to put a job into the line until it is known whether it is there, or ctx ends: then the error is ErrUnconfirmed.
-func (d *Desk) settle(ctx context.Context, e *Entry, promised bool) (Entered, error) {
+func (d *API) settle(ctx context.Context, e *Entry, promised bool) (Entered, error) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		got, err := d.Queue.Confirm(context.WithoutCancel(ctx), e, promised)
 		if !errors.Is(err, ErrUnconfirmed) || d.given.Load() {
@@ -302,7 +302,7 @@ func (d *Desk) settle(ctx context.Context, e *Entry, promised bool) (Entered, er
 }
 
 // keep puts a job into the line that its client was promised, however long Redis does not answer.
-func (d *Desk) keep(e *Entry) {
+func (d *API) keep(e *Entry) {
 	defer d.unsettled.Add(-1)
 	defer d.Known.doubt(e.Key, -1)
 	if _, err := d.settle(context.Background(), e, true); err != nil {
@@ -314,7 +314,7 @@ func (d *Desk) keep(e *Entry) {
 
 // Settle has no more jobs stored. It waits until it is known of all jobs whether they are in the line, but no longer than grace. Then nobody tries any
 // more to put them there, and the queue's connections may be closed.
-func (d *Desk) Settle(grace time.Duration) {
+func (d *API) Settle(grace time.Duration) {
 	d.closing.Store(true)
 	for end := time.Now().Add(grace); d.unsettled.Load() > 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 	}
@@ -322,7 +322,7 @@ func (d *Desk) Settle(grace time.Duration) {
 }
 
 // withdraw removes a job for which nobody was promised anything; if it cannot, the job is swept a day later. It tries for as long as the lease of a job lasts.
-func (d *Desk) withdraw(id string) {
+func (d *API) withdraw(id string) {
 	for end := time.Now().Add(d.Queue.Lease); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		err := d.Queue.Withdraw(context.Background(), id)
 		if err == nil || errors.Is(err, ErrUnknown) || errors.Is(err, ErrRuns) {

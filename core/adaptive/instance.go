@@ -9,8 +9,8 @@ import (
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
-// Place is where an adaptable rule decides on requests: in one handler, middleware, or set of rule files. A rule may have several.
-type Place struct {
+// Instance is where an adaptable rule decides on requests: in one handler, middleware, or set of rule files. A rule may have several.
+type Instance struct {
 	Rule    *ruleset.Rule // with Adapt
 	Limiter *core.Limiter // which has opened its limits
 	Applies bool          // advice is carried out, and not only shown
@@ -21,7 +21,7 @@ type Place struct {
 }
 
 // Settings returns what advice has to know of the rule. label is its name in metrics; gates and warmUp are the advisor's.
-func (p *Place) Settings(label, gates string, warmUp int64) advice.Settings {
+func (p *Instance) Settings(label, gates string, warmUp int64) advice.Settings {
 	a := p.Rule.Adapt
 	own := p.Rule.Limits.Own().Limit
 	s := advice.Settings{Step: a.StepPercent, Every: a.StepEvery, Gates: gates, WarmUp: warmUp, OneKey: ruleset.OneKey(p.Rule)}
@@ -42,7 +42,7 @@ func (p *Place) Settings(label, gates string, warmUp int64) advice.Settings {
 }
 
 // Put puts the limit of an outcome in force. It does nothing if that is in force already, or after Close.
-func (p *Place) Put(o *advice.Outcome) error {
+func (p *Instance) Put(o *advice.Outcome) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.put.Requests == o.Requests && p.put.Burst == o.Burst && p.put.Algorithm == o.Algorithm {
@@ -74,9 +74,9 @@ func (p *Place) Put(o *advice.Outcome) error {
 	return nil
 }
 
-// GoOn puts in force what is in force in the place of the same rule before a reload, so that no request meets the configured limit until advice is
+// GoOn puts in force what is in force in the instance of the same rule before a reload, so that no request meets the configured limit until advice is
 // carried out again. It does nothing after Put, or if the reload has changed what advice may do. Either may be nil.
-func (p *Place) GoOn(before *Place) error {
+func (p *Instance) GoOn(before *Instance) error {
 	if p == nil || before == nil || !p.Applies {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (p *Place) GoOn(before *Place) error {
 }
 
 // Close ends Put. It is for a caller that is about to release the rule's own limits. p may be nil.
-func (p *Place) Close() {
+func (p *Instance) Close() {
 	if p == nil {
 		return
 	}
@@ -111,13 +111,13 @@ func (p *Place) Close() {
 }
 
 // isConfigured reports whether an outcome is the configured limit.
-func (p *Place) isConfigured(o *advice.Outcome) bool {
+func (p *Instance) isConfigured(o *advice.Outcome) bool {
 	own := p.Rule.Limits.Own().Limit
 	return o.Requests == own.Requests && o.Algorithm == own.Algorithm.String() && (!own.IsBucket || o.Burst == own.Quota)
 }
 
 // open opens limits that are not the configured ones; on an error, none of their rules.
-func (p *Place) open(limits *core.Limits) error {
+func (p *Instance) open(limits *core.Limits) error {
 	rules := limits.Rules()
 	for i, r := range rules {
 		if err := p.Limiter.Open(r); err != nil {
@@ -131,7 +131,7 @@ func (p *Place) open(limits *core.Limits) error {
 }
 
 // release releases limits, unless they are the configured ones, which belong to someone else.
-func (p *Place) release(limits *core.Limits) {
+func (p *Instance) release(limits *core.Limits) {
 	if limits == p.Rule.Limits {
 		return
 	}

@@ -17,8 +17,8 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-func newDesk(q *Queue) *Desk {
-	return &Desk{Queue: q, Known: new(Known), Path: "/.deferred", MaxBody: 64 << 10, Headers: DefaultHeaders, MaxWait: time.Hour, Pace: func() time.Duration { return time.Second }, Report: func(Event) {}}
+func newAPI(q *Queue) *API {
+	return &API{Queue: q, Known: new(Known), Path: "/.deferred", MaxBody: 64 << 10, Headers: DefaultHeaders, MaxWait: time.Hour, Pace: func() time.Duration { return time.Second }, Report: func(Event) {}}
 }
 
 // asking returns a request that asks to be deferred, with header fields in pairs.
@@ -32,7 +32,7 @@ func asking(method, body string, fields ...string) *http.Request {
 }
 
 // accept defers a request of a key.
-func (d *Desk) accept(t testing.TB, r *http.Request, key string) (*httptest.ResponseRecorder, error) {
+func (d *API) accept(t testing.TB, r *http.Request, key string) (*httptest.ResponseRecorder, error) {
 	t.Helper()
 	a, err := d.Ask(r, key)
 	must(t, err)
@@ -41,7 +41,7 @@ func (d *Desk) accept(t testing.TB, r *http.Request, key string) (*httptest.Resp
 }
 
 // ask makes a request about a job.
-func (d *Desk) ask(r *http.Request) *httptest.ResponseRecorder {
+func (d *API) ask(r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	d.ServeHTTP(w, r)
 	return w
@@ -70,7 +70,7 @@ func wantStatus(t testing.TB, w *httptest.ResponseRecorder, want int) status {
 
 func TestARequestIsAcceptedFollowedAndAnswered(t *testing.T) {
 	b := newBench(t, nil)
-	d := newDesk(b.Queue)
+	d := newAPI(b.Queue)
 	w, err := d.accept(t, asking("POST", "one"), "k")
 	must(t, err)
 	first := wantStatus(t, w, http.StatusAccepted)
@@ -118,7 +118,7 @@ func TestARequestIsAcceptedFollowedAndAnswered(t *testing.T) {
 }
 
 func TestWhatCannotBeDeferred(t *testing.T) {
-	d := newDesk(nil)
+	d := newAPI(nil)
 	if !d.Wants(asking("POST", "x")) || !d.Wants(asking("GET", "")) || !d.Wants(asking("HEAD", "")) {
 		t.Fatal("a plain request is not deferred")
 	}
@@ -198,14 +198,14 @@ func TestPreferences(t *testing.T) {
 func TestTheSameIdempotencyKeyGivesTheSameLocation(t *testing.T) {
 	b := newBench(t, nil)
 	other := queueOn(t, b.server.Addr(), nil)
-	desks := []*Desk{newDesk(b.Queue), newDesk(other)}
+	apis := []*API{newAPI(b.Queue), newAPI(other)}
 	var group sync.WaitGroup
 	locations := make([]string, 200)
 	for i := range locations {
 		group.Add(1)
 		go func() {
 			defer group.Done()
-			w, err := desks[i%2].accept(t, asking("POST", "x", "Idempotency-Key", "order 1"), "k")
+			w, err := apis[i%2].accept(t, asking("POST", "x", "Idempotency-Key", "order 1"), "k")
 			if err != nil {
 				t.Error(err)
 				return
@@ -223,13 +223,13 @@ func TestTheSameIdempotencyKeyGivesTheSameLocation(t *testing.T) {
 	if err != nil || sums.Accepted != 1 {
 		t.Errorf("%+v %v", sums, err)
 	}
-	w, err := desks[1].accept(t, asking("POST", "x", "Idempotency-Key", "order 1"), "k") // afterwards
+	w, err := apis[1].accept(t, asking("POST", "x", "Idempotency-Key", "order 1"), "k") // afterwards
 	if err != nil || w.Header().Get("Location") != locations[0] {
 		t.Errorf("%v %v", w.Header(), err)
 	}
-	_, err = desks[0].accept(t, asking("POST", "another body", "Idempotency-Key", "order 1"), "k")
+	_, err = apis[0].accept(t, asking("POST", "another body", "Idempotency-Key", "order 1"), "k")
 	wantErr(t, err, ErrReused)
-	_, err = desks[0].accept(t, asking("POST", "x", "Idempotency-Key", "order 1", "Content-Type", "text/csv"), "k")
+	_, err = apis[0].accept(t, asking("POST", "x", "Idempotency-Key", "order 1", "Content-Type", "text/csv"), "k")
 	wantErr(t, err, ErrReused)
 	for name, of := range map[string]*http.Request{
 		"another key":         asking("POST", "x", "Idempotency-Key", "order 1"),
@@ -240,7 +240,7 @@ func TestTheSameIdempotencyKeyGivesTheSameLocation(t *testing.T) {
 		if name == "another key" {
 			key = "l"
 		}
-		w, err := desks[0].accept(t, of, key)
+		w, err := apis[0].accept(t, of, key)
 		if err != nil || w.Header().Get("Location") == locations[0] {
 			t.Errorf("%s: %v %v, want another job", name, w.Header(), err)
 		}
@@ -256,7 +256,7 @@ func TestAnUncertain202SaysSoAndIsKept(t *testing.T) {
 	q := queueOn(t, b.server.Addr(), nil)
 	q.Client.AddHook(&losses{errors.New("lost"), func(s *goredis.Script, executed bool) bool { return s == confirmScript && !executed && broken.Load() }})
 	for _, missing := range []bool{false, true} {
-		d := newDesk(q)
+		d := newAPI(q)
 		var events atomic.Value
 		d.Report = func(e Event) { events.Store(e) }
 		broken.Store(true)
@@ -288,7 +288,7 @@ func TestAnUncertain202SaysSoAndIsKept(t *testing.T) {
 		}
 		// Defect found: a request that came while a configuration was replaced got a 202 for a job that nobody put into the line.
 		if _, err := d.accept(t, asking("POST", "y"), "k"); !errors.Is(err, ErrClosing) {
-			t.Errorf("a desk that has settled accepts a job: %v", err)
+			t.Errorf("an API that has settled accepts a job: %v", err)
 		}
 		if s := wantStatus(t, d.ask(about("GET", location)), http.StatusOK); s.Status != Waiting || s.Position != 1 {
 			t.Errorf("%+v", s)
@@ -303,7 +303,7 @@ func TestAnUncertainAnswerWaitsForRedis(t *testing.T) {
 	var tries atomic.Int64
 	q := queueOn(t, b.server.Addr(), nil)
 	q.Client.AddHook(&losses{errors.New("lost"), func(s *goredis.Script, executed bool) bool { return s == confirmScript && executed && tries.Add(1) < 3 }})
-	d := newDesk(q)
+	d := newAPI(q)
 	d.Doubt = patience
 	w, err := d.accept(t, asking("POST", "x"), "k")
 	must(t, err)
@@ -316,19 +316,19 @@ func TestAnUncertainAnswerWaitsForRedis(t *testing.T) {
 // Which of two requests with one Idempotency-Key are the same, by the stored fields.
 func TestStoredFieldsTellRequestsApart(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.Keys, _ = ParseKeys([]string{strings.Repeat("00", 32)}) })
-	desks := []*Desk{newDesk(b.Queue), newDesk(b.Queue)}
-	desks[0].Headers = []string{"Cookie", "X-Tenant", "X-Api-Key", "Accept"}
-	desks[1].Headers = []string{"Accept", "X-Api-Key", "X-Tenant", "Cookie"} // of another node, whose configuration has another order
+	apis := []*API{newAPI(b.Queue), newAPI(b.Queue)}
+	apis[0].Headers = []string{"Cookie", "X-Tenant", "X-Api-Key", "Accept"}
+	apis[1].Headers = []string{"Accept", "X-Api-Key", "X-Tenant", "Cookie"} // of another node, whose configuration has another order
 	first := []string{"Cookie", "session=ann", "X-Tenant", "a", "Accept", "text/html", "Accept", "text/csv"}
-	send := func(desk *Desk, fields []string, who ...string) (string, error) {
+	send := func(api *API, fields []string, who ...string) (string, error) {
 		t.Helper()
-		a, err := desk.Ask(asking("POST", "x", append([]string{"Idempotency-Key", "1001"}, fields...)...), "k", who...)
+		a, err := api.Ask(asking("POST", "x", append([]string{"Idempotency-Key", "1001"}, fields...)...), "k", who...)
 		must(t, err)
 		w := httptest.NewRecorder()
 		err = a.Accept(w, nil, nil, 0)
 		return w.Header().Get("Location"), err
 	}
-	location, err := send(desks[0], first, "ann")
+	location, err := send(apis[0], first, "ann")
 	must(t, err)
 	for name, c := range map[string]struct {
 		fields []string
@@ -349,16 +349,16 @@ func TestStoredFieldsTellRequestsApart(t *testing.T) {
 		"another order of values":       {[]string{"Cookie", "session=ann", "X-Tenant", "a", "Accept", "text/csv", "Accept", "text/html"}, "ann", "reused"},
 		"a field that Connection names": {append([]string{"Connection", "X-Tenant"}, first...), "ann", "reused"},
 	} {
-		for i, desk := range desks {
-			got, err := send(desk, c.fields, c.who)
+		for i, api := range apis {
+			got, err := send(api, c.fields, c.who)
 			switch c.want {
 			case "same":
 				if err != nil || got != location {
-					t.Errorf("%s, desk %d: %q %v, want the same job", name, i, got, err)
+					t.Errorf("%s, api %d: %q %v, want the same job", name, i, got, err)
 				}
 			case "other":
 				if err != nil || got == location {
-					t.Errorf("%s, desk %d: %q %v, want another job", name, i, got, err)
+					t.Errorf("%s, api %d: %q %v, want another job", name, i, got, err)
 				}
 			default:
 				wantErr(t, err, ErrReused)
@@ -374,7 +374,7 @@ func TestOtherCredentialsSeeNothing(t *testing.T) {
 				c.Keys, _ = ParseKeys([]string{strings.Repeat("ab", 32)})
 			}
 		})
-		d := newDesk(b.Queue)
+		d := newAPI(b.Queue)
 		w, err := d.accept(t, asking("POST", "x", "Authorization", "Bearer mine"), "k")
 		must(t, err)
 		location := w.Header().Get("Location")
@@ -394,7 +394,7 @@ func TestOtherCredentialsSeeNothing(t *testing.T) {
 
 func TestUnknownJobsAndMethods(t *testing.T) {
 	b := newBench(t, nil)
-	d := newDesk(b.Queue)
+	d := newAPI(b.Queue)
 	for _, path := range []string{"/.deferred", "/.deferred/", "/.deferred/x", "/.deferred/" + NewID(), "/.deferred/" + NewID() + "/", "/.deferred/" + NewID() + "/request",
 		"/.deferred/" + NewID() + "/result/", "/.deferred/" + NewID() + "/result/..", "/.deferred/{defer:", "/.deferred//result", "/.deferred/" + NewID() + "=="} {
 		wantStatus(t, d.ask(about("GET", path)), http.StatusNotFound)
@@ -405,7 +405,7 @@ func TestUnknownJobsAndMethods(t *testing.T) {
 	wantStatus(t, d.ask(about("POST", location)), http.StatusMethodNotAllowed)
 	wantStatus(t, d.ask(about("DELETE", location+"/result")), http.StatusMethodNotAllowed)
 	if d.Serves(about("GET", "/.deferredx")) || d.Serves(about("GET", "/orders")) || !d.Serves(about("GET", location)) {
-		t.Error("the desk serves other paths than its own")
+		t.Error("the API serves other paths than its own")
 	}
 	b.server.Stop()
 	wantStatus(t, d.ask(about("GET", location)), http.StatusServiceUnavailable)
@@ -413,7 +413,7 @@ func TestUnknownJobsAndMethods(t *testing.T) {
 
 func TestNothingIsStoredOfWhatIsRefused(t *testing.T) {
 	b := newBench(t, nil)
-	d := newDesk(b.Queue)
+	d := newAPI(b.Queue)
 	for name, c := range map[string]struct {
 		length int64
 		fields []string
@@ -444,7 +444,7 @@ func TestNothingIsStoredOfWhatIsRefused(t *testing.T) {
 // While a client polls, it gets the answer when the job has ended, or when its time is over.
 func TestLongPolling(t *testing.T) {
 	b := newBench(t, nil)
-	d := newDesk(b.Queue)
+	d := newAPI(b.Queue)
 	stopping := make(chan struct{})
 	d.Stopping = stopping
 	w, err := d.accept(t, asking("POST", "x"), "k")
@@ -473,7 +473,7 @@ func TestLongPolling(t *testing.T) {
 // Under encrypt, what Redis has shows nothing of requests and results; without, Authorization is not stored.
 func TestSecretsAreNotReadableInRedis(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.Keys, _ = ParseKeys([]string{strings.Repeat("ab", 32)}) })
-	d := newDesk(b.Queue)
+	d := newAPI(b.Queue)
 	d.Headers = []string{"Authorization", "Cookie", "Content-Type"}
 	w, err := d.accept(t, asking("POST", "secret-body", "Authorization", "Bearer secret-token", "Cookie", "secret-cookie", "Idempotency-Key", "secret-once"), "secret-key")
 	must(t, err)

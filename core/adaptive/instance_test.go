@@ -10,8 +10,8 @@ import (
 	"github.com/proxyweir/weir/tools/must"
 )
 
-// placeOf returns a place of a rule with that limit, open in a memory of its own.
-func placeOf(t *testing.T, limit, ceiling string) *Place {
+// instanceOf returns an instance of a rule with that limit, open in a memory of its own.
+func instanceOf(t *testing.T, limit, ceiling string) *Instance {
 	t.Helper()
 	text := &ruleset.RuleText{Name: "api"}
 	ruleset.SetText(&text.Object, "limit", limit)
@@ -22,41 +22,41 @@ func placeOf(t *testing.T, limit, ceiling string) *Place {
 	if len(problems) > 0 {
 		t.Fatal(problems[0])
 	}
-	p := &Place{Rule: r, Limiter: core.NewLimiter(memory.New(memory.Config{})), Applies: true}
+	p := &Instance{Rule: r, Limiter: core.NewLimiter(memory.New(memory.Config{})), Applies: true}
 	for _, one := range r.Limits.Rules() {
 		must.Succeed(t, p.Limiter.Open(one))
 	}
 	return p
 }
 
-func inForce(p *Place) int64 { return p.Rule.Limits.InForce().Own().Limit.Requests }
+func inForce(p *Instance) int64 { return p.Rule.Limits.InForce().Own().Limit.Requests }
 
 func TestAPlaceGoesOnWithWhatWasInForceBeforeAReload(t *testing.T) {
 	advised := func(requests int64) *advice.Outcome {
 		return &advice.Outcome{Requests: requests, Algorithm: "sliding_window_counter"}
 	}
-	before := placeOf(t, "100/1m", "200/1m")
+	before := instanceOf(t, "100/1m", "200/1m")
 	must.Succeed(t, before.Put(advised(150)))
-	untouched := placeOf(t, "100/1m", "200/1m")
-	observing := placeOf(t, "100/1m", "200/1m")
+	untouched := instanceOf(t, "100/1m", "200/1m")
+	observing := instanceOf(t, "100/1m", "200/1m")
 	observing.Applies = false
-	decided := placeOf(t, "100/1m", "200/1m")
+	decided := instanceOf(t, "100/1m", "200/1m")
 	must.Succeed(t, decided.Put(advised(100)))
 	for _, test := range []struct {
-		name         string
-		place, after *Place
-		want         int64
+		name            string
+		instance, after *Instance
+		want            int64
 	}{
-		{"the same rule", placeOf(t, "100/1m", "200/1m"), before, 150},
-		{"another limit", placeOf(t, "120/1m", "200/1m"), before, 120},
-		{"another ceiling", placeOf(t, "100/1m", "140/1m"), before, 100},
+		{"the same rule", instanceOf(t, "100/1m", "200/1m"), before, 150},
+		{"another limit", instanceOf(t, "120/1m", "200/1m"), before, 120},
+		{"another ceiling", instanceOf(t, "100/1m", "140/1m"), before, 100},
 		{"advice is only shown", observing, before, 100},
 		{"advice was carried out already", decided, before, 100},
-		{"nothing was advised before", placeOf(t, "100/1m", "200/1m"), untouched, 100},
-		{"a new rule", placeOf(t, "100/1m", "200/1m"), nil, 100},
+		{"nothing was advised before", instanceOf(t, "100/1m", "200/1m"), untouched, 100},
+		{"a new rule", instanceOf(t, "100/1m", "200/1m"), nil, 100},
 	} {
-		must.Succeed(t, test.place.GoOn(test.after))
-		if got := inForce(test.place); got != test.want {
+		must.Succeed(t, test.instance.GoOn(test.after))
+		if got := inForce(test.instance); got != test.want {
 			t.Errorf("%s: the limit is %d, want %d", test.name, got, test.want)
 		}
 	}

@@ -20,50 +20,50 @@ func (g *registry) takeAdvisor(e *engine) {
 		return
 	}
 	s, name := e.advisor, e.name
-	a := &advising{of: e.fingerprint}
-	a.advised = &adaptive.Proxy{Controller: &adaptive.Controller{Tell: func(c adaptive.Change) { g.tellAdapted(s, name, c) }}, Clock: g.unixNow}
+	a := &adaptation{of: e.fingerprint}
+	a.proxy = &adaptive.Proxy{Controller: &adaptive.Controller{Notify: func(c adaptive.Change) { g.logAdapted(s, name, c) }}, Clock: g.unixNow}
 	if e.shared != nil {
-		a.advised.Agree = redis.Agreeing(e.shared.store, s.Source.Fleet, s.Source.URL)
+		a.proxy.Agree = redis.Agreeing(e.shared.store, s.Source.Fleet, s.Source.URL)
 	}
-	a.later = func() { g.adviceTick(a) }
-	e.advising = a
+	a.later = func() { g.adaptationTick(a) }
+	e.adaptation = a
 	for _, r := range e.own {
 		if r.Ruled.Adapt != nil {
-			e.places = append(e.places, placeOf(e, r))
+			e.instances = append(e.instances, instanceOf(e, r))
 		}
 	}
-	g.place(e, e.inForce())
-	if len(e.places) == 0 && e.files == nil {
-		g.say(e.name, "advisor: has no effect, since no rule has adapt; write adapt into the rules that advice may change")
+	g.addInstances(e, e.inForce())
+	if len(e.instances) == 0 && e.files == nil {
+		g.log(e.name, "advisor: has no effect, since no rule has adapt; write adapt into the rules that advice may change")
 	}
 	if s.Gates == advice.Bounds {
-		g.say(e.name, "advisor: gates bounds lets advice lower limits, and raise them under overload; gates full checks it by what Traefik itself sees")
+		g.log(e.name, "advisor: gates bounds lets advice lower limits, and raise them under overload; gates full checks it by what Traefik itself sees")
 	}
 }
 
-// place gives the adaptable rules in a set's files their places.
-func (g *registry) place(e *engine, s *ruleSet) {
+// addInstances adds the instances of the adaptable rules in a set's files.
+func (g *registry) addInstances(e *engine, s *ruleSet) {
 	if e.advisor == nil {
 		return
 	}
 	for _, r := range s.rules[s.own:] {
 		if r.Ruled.Adapt != nil {
-			s.places = append(s.places, placeOf(e, r))
+			s.instances = append(s.instances, instanceOf(e, r))
 		}
 	}
 }
 
-func placeOf(e *engine, r *front.Rule) *adaptive.Place {
-	return &adaptive.Place{Rule: r.Ruled, Limiter: e.limiter, Applies: e.advisor.Apply}
+func instanceOf(e *engine, r *front.Rule) *adaptive.Instance {
+	return &adaptive.Instance{Rule: r.Ruled, Limiter: e.limiter, Applies: e.advisor.Apply}
 }
 
 // goOnAdvised has the adaptable rules of a set go on with what advice has put in force in those of the set before that have the same names.
 func goOnAdvised(e *engine, s, before *ruleSet) {
-	old := make(map[string]*adaptive.Place, len(before.places))
-	for _, p := range before.places {
+	old := make(map[string]*adaptive.Instance, len(before.instances))
+	for _, p := range before.instances {
 		old[p.Rule.Name] = p
 	}
-	for _, p := range s.places {
+	for _, p := range s.instances {
 		if err := p.GoOn(old[p.Rule.Name]); err != nil {
 			e.reportFailure(err)
 		}
@@ -72,7 +72,7 @@ func goOnAdvised(e *engine, s, before *ruleSet) {
 
 // advise has the rules of an engine follow advice from now on, if it has an advisor. It goes on with what the middleware's engine before had in force.
 func (g *registry) advise(e *engine) {
-	a := e.advising
+	a := e.adaptation
 	if a == nil {
 		return
 	}
@@ -82,26 +82,26 @@ func (g *registry) advise(e *engine) {
 		return
 	}
 	g.mu.Lock()
-	before := e.advisedBefore
-	e.advisedBefore = nil
+	before := e.adaptationBefore
+	e.adaptationBefore = nil
 	g.mu.Unlock()
-	last := a.board
+	last := a.state
 	if before != nil {
 		before.turn.Lock()
 		before.ended = true
 		before.turn.Unlock()
-		stopAdvice(before)
+		stopAdaptation(before)
 		a.polls = before.polls
-		last = before.board
+		last = before.state
 	}
 	a.turn.Lock()
 	a.ended = false
 	a.turn.Unlock()
-	a.board = g.adviceBoard(e, last)
+	a.state = g.adviceState(e, last)
 	a.running = true
 	poller, err := advice.NewPoller(advice.PollerConfig{
-		Source: e.advisor.Source, Interval: e.advisor.Interval, Digest: a.advised.Digest, Take: a.advised.Take, Refuse: a.advised.Refuse,
-		May: a.advised.MayPoll, Now: g.unixNow, Wait: g.waitFor,
+		Source: e.advisor.Source, Interval: e.advisor.Interval, Digest: a.proxy.Digest, Take: a.proxy.Take, Refuse: a.proxy.Refuse,
+		May: a.proxy.MayPoll, Now: g.unixNow, Wait: g.waitFor,
 	})
 	if err != nil { // the settings were checked
 		warn(e.name, "advisor: "+err.Error())
@@ -117,21 +117,21 @@ func (g *registry) advise(e *engine) {
 
 // readvise has advice go on with the rules of an engine whose files have changed.
 func (g *registry) readvise(e *engine) {
-	a := e.advising
+	a := e.adaptation
 	if a == nil {
 		return
 	}
 	g.advices.Lock()
 	defer g.advices.Unlock()
 	if a.running {
-		a.board = g.adviceBoard(e, a.board)
+		a.state = g.adviceState(e, a.state)
 	}
 }
 
-// stopAdvice ends polling, and has no further second come.
-func stopAdvice(a *advising) {
+// stopAdaptation ends polling, and has no further second come.
+func stopAdaptation(a *adaptation) {
 	a.running = false
-	a.advised.End()
+	a.proxy.End()
 	if a.poller != nil {
 		a.poller.Stop()
 		a.polls += a.poller.Health().Polls
@@ -139,49 +139,49 @@ func stopAdvice(a *advising) {
 	}
 }
 
-// adviceTick carries advice out, each second while handlers with a living context use the engine.
-func (g *registry) adviceTick(a *advising) {
+// adaptationTick carries advice out, each second while handlers with a living context use the engine.
+func (g *registry) adaptationTick(a *adaptation) {
 	defer contain()
-	if !g.stillAdvises(a) {
+	if !g.stillAdapts(a) {
 		return
 	}
 	defer g.tickAgain(a)
 	a.turn.Lock()
 	defer a.turn.Unlock()
 	if !a.ended {
-		a.advised.Tick(g.unixNow(), guardNow(g.host))
+		a.proxy.Tick(g.unixNow(), guardNow(g.host))
 	}
 }
 
 // tickAgain sets the timer of the next whole second of the clock: nodes whose clocks agree change a limit together.
-func (g *registry) tickAgain(a *advising) {
+func (g *registry) tickAgain(a *adaptation) {
 	g.after(adviceEvery-time.Duration(g.unixNow()%1_000_000)*time.Microsecond, a.later)
 }
 
-// stillAdvises reports whether advice goes on; if not, it ends it.
-func (g *registry) stillAdvises(a *advising) bool {
+// stillAdapts reports whether advice goes on; if not, it ends it.
+func (g *registry) stillAdapts(a *adaptation) bool {
 	g.advices.Lock()
 	defer g.advices.Unlock()
 	g.mu.Lock()
 	e := g.engines[a.of]
-	lives := e != nil && e.advising == a && e.living > 0
+	lives := e != nil && e.adaptation == a && e.living > 0
 	g.mu.Unlock()
 	if lives && a.running {
 		return true
 	}
-	stopAdvice(a)
+	stopAdaptation(a)
 	a.ticking = false
 	return false
 }
 
-// adviceBoard returns the board of an engine's adaptable rules, and puts in force what it goes on with.
-func (g *registry) adviceBoard(e *engine, before *advice.Board) *advice.Board {
+// adviceState returns the state of an engine's adaptable rules, and puts in force what it goes on with.
+func (g *registry) adviceState(e *engine, before *advice.State) *advice.State {
 	rules := g.adaptedRules(e)
-	c := advice.BoardConfig{PublicKey: e.advisor.Key, Advisor: e.advisor.Source.URL + " " + e.advisor.Source.Fleet, Applies: e.advisor.Apply}
+	c := advice.StateConfig{PublicKey: e.advisor.Key, Advisor: e.advisor.Source.URL + " " + e.advisor.Source.Fleet, Applies: e.advisor.Apply}
 	c.Rules = adaptive.SettingsOf(rules, e.advisor.Gates, e.advisor.WarmUp, func(label string, err error) {
 		warn(e.name, fmt.Sprintf("advice cannot change the rule %q: %s", label, err))
 	})
-	return e.advising.advised.Renew(c, rules, before, g.unixNow(), guardNow(g.host))
+	return e.adaptation.proxy.Renew(c, rules, before, g.unixNow(), guardNow(g.host))
 }
 
 // adaptedRules returns the adaptable rules of an engine by label, with the guard of its middleware.
@@ -190,9 +190,9 @@ func (g *registry) adaptedRules(e *engine) map[string]*adaptive.Rule {
 	defer g.mu.Unlock()
 	rules := make(map[string]*adaptive.Rule)
 	set := e.inForce()
-	var all []*adaptive.Place
-	all = append(all, e.places...)
-	all = append(all, set.places...)
+	var all []*adaptive.Instance
+	all = append(all, e.instances...)
+	all = append(all, set.instances...)
 	for _, p := range all {
 		label := labelOf(p.Rule.Limits.Own())
 		r := rules[label]
@@ -200,7 +200,7 @@ func (g *registry) adaptedRules(e *engine) map[string]*adaptive.Rule {
 			r = &adaptive.Rule{}
 			rules[label] = r
 		}
-		r.Places = append(r.Places, p)
+		r.Instances = append(r.Instances, p)
 		if of := set.tracked[p.Rule.Name]; of != nil {
 			r.Guards = append(r.Guards, adaptive.Watched{Guard: e.guard, Rule: of})
 		}
@@ -208,8 +208,8 @@ func (g *registry) adaptedRules(e *engine) map[string]*adaptive.Rule {
 	return rules
 }
 
-// tellAdapted logs a change of a limit, and writes it to the audit file.
-func (g *registry) tellAdapted(s *config.AdvisorSettings, middleware string, c adaptive.Change) {
+// logAdapted logs a change of a limit, and writes it to the audit file.
+func (g *registry) logAdapted(s *config.AdvisorSettings, middleware string, c adaptive.Change) {
 	if c.Abstains {
 		inform(middleware, fmt.Sprintf("the advisor has nothing for rule %q (serial %d): %s", c.Label, c.After.Serial, advice.Explain(&c.After)))
 		return
@@ -226,6 +226,6 @@ func (g *registry) tellAdapted(s *config.AdvisorSettings, middleware string, c a
 		return
 	}
 	if err := adaptive.WriteAudit(s.Audit, adaptive.AuditOf(c, time.UnixMicro(g.unixNow()))); err != nil {
-		g.say(middleware, "advisor: the audit file cannot be written: "+err.Error())
+		g.log(middleware, "advisor: the audit file cannot be written: "+err.Error())
 	}
 }

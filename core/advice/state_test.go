@@ -9,14 +9,14 @@ import (
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
-// someBoard returns a board of one rule, which someRule describes.
-func someBoard(t testing.TB, gates string) *Board {
+// someState returns a state of one rule, which someRule describes.
+func someState(t testing.TB, gates string) *State {
 	t.Helper()
-	return NewBoard(BoardConfig{Rules: []Settings{*someRule(t, gates)}}, nil)
+	return NewState(StateConfig{Rules: []Settings{*someRule(t, gates)}}, nil)
 }
 
-// bodyOf writes a document for a board with one rule, or with none if that is nil.
-func bodyOf(t testing.TB, b *Board, serial, issued int64, r *Rule) []byte {
+// bodyOf writes a document for a state with one rule, or with none if that is nil.
+func bodyOf(t testing.TB, b *State, serial, issued int64, r *Rule) []byte {
 	t.Helper()
 	d := plain()
 	d.Serial = serial
@@ -45,7 +45,7 @@ var healthy = Conditions{Known: true, Learnt: 86400 * seconds}
 func always(c Conditions) func(string) Conditions { return func(label string) Conditions { return c } }
 
 func TestABoardTakesADocumentOnce(t *testing.T) {
-	b := someBoard(t, Full)
+	b := someState(t, Full)
 	body := bodyOf(t, b, 5, begins, loosening(150))
 	if d, refusal := b.Take(body, "", begins); d == nil || refusal != nil {
 		t.Fatalf("%v %v", d, refusal)
@@ -66,7 +66,7 @@ func TestABoardTakesADocumentOnce(t *testing.T) {
 }
 
 func TestABoardSaysWhyTheAdvisorAbstains(t *testing.T) {
-	b := someBoard(t, Bounds)
+	b := someState(t, Bounds)
 	take := func(serial int64, abstained string) Outcome {
 		t.Helper()
 		body := string(bodyOf(t, b, serial, begins, nil))
@@ -93,7 +93,7 @@ func TestABoardSaysWhyTheAdvisorAbstains(t *testing.T) {
 
 // A defect: one document with the highest serial silenced its advisor until the proxy was started again.
 func TestASerialCountsUntilItsAdviceIsOver(t *testing.T) {
-	b := someBoard(t, Bounds)
+	b := someState(t, Bounds)
 	take := func(serial, at int64) *Refusal {
 		_, refusal := b.Take(bodyOf(t, b, serial, at, loosening(100+serial%100)), "", at)
 		return refusal
@@ -106,7 +106,7 @@ func TestASerialCountsUntilItsAdviceIsOver(t *testing.T) {
 	if refusal := take(50, before); refusal == nil || refusal.Reason != OldSerial {
 		t.Errorf("%v", refusal)
 	}
-	b = NewBoard(BoardConfig{Rules: []Settings{*someRule(t, Bounds)}}, b)
+	b = NewState(StateConfig{Rules: []Settings{*someRule(t, Bounds)}}, b)
 	if refusal := take(50, before+1); refusal != nil {
 		t.Fatal(refusal)
 	}
@@ -128,7 +128,7 @@ func TestASerialCountsUntilItsAdviceIsOver(t *testing.T) {
 }
 
 func TestABoardSaysWhatHasChanged(t *testing.T) {
-	b := someBoard(t, Full)
+	b := someState(t, Full)
 	if c := b.Turn(begins, always(healthy)); len(c) != 1 || c[0].Changed || c[0].Label != "api" || c[0].After.Requests != 100 {
 		t.Errorf("%+v", c)
 	}
@@ -155,13 +155,13 @@ func TestABoardSaysWhatHasChanged(t *testing.T) {
 }
 
 func TestWhatIsInForceGoesOnOverAReload(t *testing.T) {
-	b := someBoard(t, Full)
+	b := someState(t, Full)
 	body := bodyOf(t, b, 5, begins, loosening(150))
 	b.Take(body, "", begins)
 	b.Refuse(refuse(Unavailable, "gone"), begins)
 	b.Turn(begins, always(healthy))
 	b.Freeze("api", begins+100*seconds)
-	next := NewBoard(BoardConfig{Rules: []Settings{*someRule(t, Full)}}, b)
+	next := NewState(StateConfig{Rules: []Settings{*someRule(t, Full)}}, b)
 	if c := next.Turn(begins+seconds, always(healthy)); c[0].Changed || c[0].Before.Requests != 125 || c[0].After.Requests != 125 || c[0].After.Why != Frozen {
 		t.Errorf("%+v", c)
 	}
@@ -177,7 +177,7 @@ func TestWhatIsInForceGoesOnOverAReload(t *testing.T) {
 	// One with other rules begins as configured.
 	other := *someRule(t, Full)
 	other.Ceiling = 300
-	last := NewBoard(BoardConfig{Rules: []Settings{other}}, next)
+	last := NewState(StateConfig{Rules: []Settings{other}}, next)
 	if c := last.Turn(begins+2*seconds, always(healthy)); c[0].Changed || c[0].After.Requests != 100 || c[0].After.Why != Frozen {
 		t.Errorf("%+v", c)
 	}
@@ -190,7 +190,7 @@ func TestWhatIsInForceGoesOnOverAReload(t *testing.T) {
 func TestABoardSaysWhatAReloadHasChanged(t *testing.T) {
 	publicText, _ := keys(t, 1)
 	key, _ := ParsePublicKey(publicText)
-	same := BoardConfig{Rules: []Settings{*someRule(t, Full)}, Advisor: "a", Applies: true}
+	same := StateConfig{Rules: []Settings{*someRule(t, Full)}, Advisor: "a", Applies: true}
 	observed := same
 	observed.Applies = false
 	another := same
@@ -205,7 +205,7 @@ func TestABoardSaysWhatAReloadHasChanged(t *testing.T) {
 	lower.Rules = []Settings{larger}
 	for _, c := range []struct {
 		title         string
-		before, after BoardConfig
+		before, after StateConfig
 		from, to      int64 // 0: nothing changes
 		next          int64 // the limit with the next turn, when a step is due
 	}{
@@ -217,10 +217,10 @@ func TestABoardSaysWhatAReloadHasChanged(t *testing.T) {
 		{"another configured limit", same, other, 125, 110, 110},
 		{"another configured limit of an observed rule", observed, lower, 100, 110, 110},
 	} {
-		b := NewBoard(c.before, nil)
+		b := NewState(c.before, nil)
 		b.Take(bodyOf(t, b, 5, begins, loosening(150)), "", begins)
 		b.Turn(begins, always(healthy))
-		b = NewBoard(c.after, b)
+		b = NewState(c.after, b)
 		changes := b.Reloaded()
 		if c.from == 0 && len(changes) != 0 || c.from > 0 && (len(changes) != 1 || changes[0].Before.Requests != c.from || changes[0].After.Requests != c.to || changes[0].After.Why != Reloaded) {
 			t.Errorf("%s: %+v", c.title, changes)
@@ -236,11 +236,11 @@ func TestABoardSaysWhatAReloadHasChanged(t *testing.T) {
 
 // By hand is by hand, whoever advises.
 func TestAFreezeHoldsWithAnotherAdvisor(t *testing.T) {
-	c := BoardConfig{Rules: []Settings{*someRule(t, Full)}, Advisor: "a", Applies: true}
-	b := NewBoard(c, nil)
+	c := StateConfig{Rules: []Settings{*someRule(t, Full)}, Advisor: "a", Applies: true}
+	b := NewState(c, nil)
 	b.Freeze("api", begins+100*seconds)
 	c.Advisor = "b"
-	b = NewBoard(c, b)
+	b = NewState(c, b)
 	b.Take(bodyOf(t, b, 5, begins, loosening(150)), "", begins)
 	if after := b.Turn(begins+99*seconds, always(healthy))[0].After; after.Why != Frozen || after.Requests != 100 {
 		t.Errorf("%+v", after)
@@ -248,7 +248,7 @@ func TestAFreezeHoldsWithAnotherAdvisor(t *testing.T) {
 }
 
 func TestAThresholdThatBeginsOrEndsIsAChange(t *testing.T) {
-	b := someBoard(t, Bounds)
+	b := someState(t, Bounds)
 	b.Take(bodyOf(t, b, 5, begins, &Rule{Rule: "api", Reason: "abuse", Above: &Above{RequestsPerSecond: 1, Limit: "60/1m", For: "10s"}}), "", begins)
 	for second := int64(0); second < 20; second++ {
 		c := b.Turn(begins+second*seconds, always(Conditions{Known: true, Learnt: 86400 * seconds}))[0]
@@ -259,7 +259,7 @@ func TestAThresholdThatBeginsOrEndsIsAChange(t *testing.T) {
 }
 
 func TestToCheckADocumentTakesNothing(t *testing.T) {
-	b := someBoard(t, Full)
+	b := someState(t, Full)
 	body := bodyOf(t, b, 5, begins, loosening(150))
 	if d, refusal := b.Check(body, "", begins); d == nil || refusal != nil || b.Look().Document != nil {
 		t.Errorf("%v %v", d, refusal)
@@ -278,13 +278,13 @@ func TestToCheckADocumentTakesNothing(t *testing.T) {
 
 // A reload is no way around a gate: not that of overload, and not the time between two steps.
 func TestAReloadOpensNoGate(t *testing.T) {
-	b := someBoard(t, Full)
+	b := someState(t, Full)
 	b.Take(bodyOf(t, b, 1, begins, loosening(150)), "", begins)
 	b.Turn(begins, always(healthy))
 	b.Turn(begins+10*seconds, always(Conditions{Known: true, Learnt: 86400 * seconds, Overloaded: true}))
 	other := *someRule(t, Full)
 	other.Ceiling = 300
-	b = NewBoard(BoardConfig{Rules: []Settings{other}}, b)
+	b = NewState(StateConfig{Rules: []Settings{other}}, b)
 	b.Take(bodyOf(t, b, 2, begins+11*seconds, loosening(150)), "", begins+11*seconds)
 	if c := b.Turn(begins+39*seconds, always(healthy)); c[0].After.Why != GateOverload || c[0].After.Requests != 100 {
 		t.Errorf("%+v", c)
@@ -293,7 +293,7 @@ func TestAReloadOpensNoGate(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	other.Ceiling = 400
-	b = NewBoard(BoardConfig{Rules: []Settings{other}}, b)
+	b = NewState(StateConfig{Rules: []Settings{other}}, b)
 	b.Take(bodyOf(t, b, 3, begins+41*seconds, loosening(150)), "", begins+41*seconds)
 	if c := b.Turn(begins+41*seconds, always(healthy)); c[0].After.Why != HeldByStep || c[0].After.Requests != 100 {
 		t.Errorf("%+v", c)
@@ -307,7 +307,7 @@ func TestABoardWithAKeyWantsSignatures(t *testing.T) {
 	publicText, privateText := keys(t, 1)
 	public, _ := ParsePublicKey(publicText)
 	private, _ := ParsePrivateKey(privateText)
-	b := NewBoard(BoardConfig{Rules: []Settings{*someRule(t, Full)}, PublicKey: public}, nil)
+	b := NewState(StateConfig{Rules: []Settings{*someRule(t, Full)}, PublicKey: public}, nil)
 	body := bodyOf(t, b, 5, begins, nil)
 	if _, refusal := b.Take(body, "", begins); refusal == nil || refusal.Reason != BadSignature {
 		t.Errorf("%v", refusal)
@@ -321,9 +321,9 @@ func TestABoardWithAKeyWantsSignatures(t *testing.T) {
 }
 
 // hostile is an advisor that does harm as far as it can: it returns the body for a time, in seconds.
-type hostile func(t *testing.T, b *Board, second int64) []byte
+type hostile func(t *testing.T, b *State, second int64) []byte
 
-func changed(t *testing.T, b *Board, second int64, from, to string) []byte {
+func changed(t *testing.T, b *State, second int64, from, to string) []byte {
 	t.Helper()
 	body := bodyOf(t, b, second+1, begins+second*seconds, loosening(150))
 	if !strings.Contains(string(body), from) {
@@ -333,7 +333,7 @@ func changed(t *testing.T, b *Board, second int64, from, to string) []byte {
 }
 
 func limitOf(requests func(second int64) int64) hostile {
-	return func(t *testing.T, b *Board, second int64) []byte {
+	return func(t *testing.T, b *State, second int64) []byte {
 		t.Helper()
 		return bodyOf(t, b, second+1, begins+second*seconds, loosening(requests(second)))
 	}
@@ -348,23 +348,23 @@ var hostiles = map[string]hostile{
 		}
 		return 1
 	}),
-	"not a number": func(t *testing.T, b *Board, second int64) []byte {
+	"not a number": func(t *testing.T, b *State, second int64) []byte {
 		t.Helper()
 		return changed(t, b, second, `"requests":150`, `"requests":NaN`)
 	},
-	"old serials": func(t *testing.T, b *Board, second int64) []byte {
+	"old serials": func(t *testing.T, b *State, second int64) []byte {
 		t.Helper()
 		return bodyOf(t, b, 1_000_000-second, begins+second*seconds, loosening(1+second%200))
 	},
-	"another digest": func(t *testing.T, b *Board, second int64) []byte {
+	"another digest": func(t *testing.T, b *State, second int64) []byte {
 		t.Helper()
 		return changed(t, b, second, b.Digest(), Digest(nil))
 	},
-	"too long": func(t *testing.T, b *Board, second int64) []byte {
+	"too long": func(t *testing.T, b *State, second int64) []byte {
 		t.Helper()
 		return make([]byte, MaxBytes+1)
 	},
-	"garbage": func(t *testing.T, b *Board, second int64) []byte {
+	"garbage": func(t *testing.T, b *State, second int64) []byte {
 		t.Helper()
 		return []byte("garbage")
 	},
@@ -376,7 +376,7 @@ type played struct{ asked, good float64 }
 // play plays an hour in which an advisor is asked each 10 s. 100 clients ask for 54 to 96 requests a minute, which the limit of 100 a minute allows, and
 // abusers for 3,000 each. The service answers 160 requests a second; of more it answers
 // the fewer in time, the more there are.
-func play(t *testing.T, b *Board, advise hostile, abusers float64) played {
+func play(t *testing.T, b *State, advise hostile, abusers float64) played {
 	t.Helper()
 	var p played
 	limit := 100.0
@@ -419,21 +419,21 @@ func TestAHostileAdvisorCostsNextToNothing(t *testing.T) {
 	share := func(p played) float64 { return 100 * p.good / p.asked }
 	for name, advise := range hostiles {
 		for _, abusers := range []float64{0, 18} {
-			without := share(play(t, someBoard(t, Full), nil, abusers))
-			lost := without - share(play(t, someBoard(t, Full), advise, abusers))
+			without := share(play(t, someState(t, Full), nil, abusers))
+			lost := without - share(play(t, someState(t, Full), advise, abusers))
 			if lost > 0.25 {
 				t.Errorf("%s, %v abusers: %.2f points of %.2f lost", name, abusers, lost, without)
 			}
 		}
 	}
 	// With the bounds alone it costs much: so this measures something.
-	if lost := 100 - share(play(t, someBoard(t, Bounds), hostiles["floor"], 0)); lost < 15 {
+	if lost := 100 - share(play(t, someState(t, Bounds), hostiles["floor"], 0)); lost < 15 {
 		t.Errorf("with the gates bounds %.2f points are lost", lost)
 	}
 }
 
 func TestViewsCanBeWrittenAsJSON(t *testing.T) {
-	b := someBoard(t, Full)
+	b := someState(t, Full)
 	view, _ := b.LookAt("api")
 	if text, err := json.Marshal(view.Outcome); err != nil || !strings.Contains(string(text), `"Requests":100`) {
 		t.Errorf("%s %v", text, err)

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// BoardConfig is what a Board is made of.
-type BoardConfig struct {
+// StateConfig is what a State is made of.
+type StateConfig struct {
 	Rules []Settings // CheckSettings has checked them; each label once
 
 	Advisor string // who advises: another's advice does not outlive a reload
@@ -19,9 +19,9 @@ type BoardConfig struct {
 	PublicKey ed25519.PublicKey
 }
 
-// Board has the adaptable rules of a proxy. It takes documents, from a poller or from elsewhere, and says each second what is in force. NewBoard
+// State has the adaptable rules of a proxy. It takes documents, from a poller or from elsewhere, and says each second what is in force. NewBoard
 // makes it. It is safe for concurrent use, and on no request's way.
-type Board struct {
+type State struct {
 	digest  string
 	advisor string
 	applies bool
@@ -29,7 +29,7 @@ type Board struct {
 	labels  []string // in order
 
 	mu       sync.Mutex
-	rules    map[string]*boardRule
+	rules    map[string]*advisedRule
 	known    map[string]bool // the labels
 	document *Document       // the last one that was taken; nil: none
 	newest   newest          // its serial
@@ -41,25 +41,25 @@ type Board struct {
 	reloaded []Change
 }
 
-type boardRule struct {
+type advisedRule struct {
 	settings *Settings
-	state    State
+	state    RuleState
 	outcome  Outcome
 	clamped  map[string]int64 // documents, by kind
 }
 
-// NewBoard makes a board. before is that of the configuration before a reload, whose limits in force, freezes, serials and counts go on; nil: there is
+// NewState makes a state. before is that of the configuration before a reload, whose limits in force, freezes, serials and counts go on; nil: there is
 // none, and every rule begins as configured. So do all rules where what is said comes into force only now, or no longer; and of another advisor, or one
 // with another key, nothing goes on but freezes. before may still be asked, but is not to be turned any more.
-func NewBoard(c BoardConfig, before *Board) *Board {
-	b := &Board{key: c.PublicKey, advisor: c.Advisor, applies: c.Applies, rules: make(map[string]*boardRule), known: make(map[string]bool), refused: make(map[string]int64)}
+func NewState(c StateConfig, before *State) *State {
+	b := &State{key: c.PublicKey, advisor: c.Advisor, applies: c.Applies, rules: make(map[string]*advisedRule), known: make(map[string]bool), refused: make(map[string]int64)}
 	rules := make([]Adaptable, 0, len(c.Rules))
 	for i := range c.Rules {
 		s := c.Rules[i]
 		rules = append(rules, s.Adaptable)
 		b.labels = append(b.labels, s.Label)
 		b.known[s.Label] = true
-		r := &boardRule{settings: &s, state: Start(&s), clamped: make(map[string]int64)}
+		r := &advisedRule{settings: &s, state: Start(&s), clamped: make(map[string]int64)}
 		r.outcome = configured(&s)
 		b.rules[s.Label] = r
 	}
@@ -80,7 +80,7 @@ func configured(s *Settings) Outcome {
 	return o
 }
 
-func (b *Board) resume(before *Board) {
+func (b *State) resume(before *State) {
 	before.mu.Lock()
 	defer before.mu.Unlock()
 	same := b.advisor == before.advisor && bytes.Equal(b.key, before.key)
@@ -116,7 +116,7 @@ func (b *Board) resume(before *Board) {
 }
 
 // resume has a rule go on from the former one.
-func (r *boardRule) resume(former *boardRule, sameMode bool) {
+func (r *advisedRule) resume(former *advisedRule, sameMode bool) {
 	r.state = Resume(r.settings, former.state)
 	if !sameMode {
 		r.state.goHome(r.settings)
@@ -131,7 +131,7 @@ func (r *boardRule) resume(former *boardRule, sameMode bool) {
 }
 
 // inForce returns what is in force of a rule.
-func (r *boardRule) inForce(applies bool) Outcome {
+func (r *advisedRule) inForce(applies bool) Outcome {
 	if !applies {
 		return configured(r.settings)
 	}
@@ -144,10 +144,10 @@ func differs(a, b *Outcome) bool {
 }
 
 // Applies reports whether the proxy puts in force what Turn says.
-func (b *Board) Applies() bool { return b.applies }
+func (b *State) Applies() bool { return b.applies }
 
-// Reloaded returns, once, what the reload for which the board was made has changed of what is in force.
-func (b *Board) Reloaded() []Change {
+// Reloaded returns, once, what the reload for which the state was made has changed of what is in force.
+func (b *State) Reloaded() []Change {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	changes := b.reloaded
@@ -155,20 +155,20 @@ func (b *Board) Reloaded() []Change {
 	return changes
 }
 
-// Digest returns the digest of the board's rules.
-func (b *Board) Digest() string { return b.digest }
+// Digest returns the digest of the state's rules.
+func (b *State) Digest() string { return b.digest }
 
 // Labels returns the labels of its rules, in order.
-func (b *Board) Labels() []string { return b.labels }
+func (b *State) Labels() []string { return b.labels }
 
 // Take takes a document: the body of an answer, and its SignatureHeader. It returns the document, and nothing where it is the last one again. Or it
 // returns why it is refused, and counts that.
-func (b *Board) Take(body []byte, signature string, now int64) (*Document, *Refusal) {
+func (b *State) Take(body []byte, signature string, now int64) (*Document, *Refusal) {
 	return b.TakeAt(body, signature, now, 0)
 }
 
 // TakeAt is Take for a document that is followed from a time on that the nodes of a fleet have agreed on, if that is later than it says itself.
-func (b *Board) TakeAt(body []byte, signature string, now, effective int64) (*Document, *Refusal) {
+func (b *State) TakeAt(body []byte, signature string, now, effective int64) (*Document, *Refusal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	d, refusal := b.read(body, signature, now)
@@ -207,7 +207,7 @@ func (b *Board) TakeAt(body []byte, signature string, now, effective int64) (*Do
 }
 
 // Check returns what Take would, but takes nothing.
-func (b *Board) Check(body []byte, signature string, now int64) (*Document, *Refusal) {
+func (b *State) Check(body []byte, signature string, now int64) (*Document, *Refusal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	d, refusal := b.read(body, signature, now)
@@ -218,7 +218,7 @@ func (b *Board) Check(body []byte, signature string, now int64) (*Document, *Ref
 }
 
 // read reads a document and checks it.
-func (b *Board) read(body []byte, signature string, now int64) (*Document, *Refusal) {
+func (b *State) read(body []byte, signature string, now int64) (*Document, *Refusal) {
 	if len(body) > MaxBytes {
 		return nil, refuse(TooLarge, "over %d bytes", MaxBytes)
 	}
@@ -235,13 +235,13 @@ func (b *Board) read(body []byte, signature string, now int64) (*Document, *Refu
 }
 
 // Refuse counts that no document came, or none that could be read.
-func (b *Board) Refuse(refusal *Refusal, now int64) {
+func (b *State) Refuse(refusal *Refusal, now int64) {
 	b.mu.Lock()
 	b.note(refusal, now)
 	b.mu.Unlock()
 }
 
-func (b *Board) note(refusal *Refusal, now int64) {
+func (b *State) note(refusal *Refusal, now int64) {
 	b.refused[refusal.Reason]++
 	b.last = refusal
 	b.lastAt = now
@@ -260,7 +260,7 @@ type Change struct {
 // Turn draws the consequences of a second for all rules. of returns what the proxy sees of one, by its label. It returns what is in force for each
 // rule, in the order of Labels, and what was. A proxy whose configuration is new has configured limits in force, whatever was before: so after a
 // reload it calls Turn at once, and puts what that says in force whether it has Changed or not.
-func (b *Board) Turn(now int64, of func(label string) Conditions) []Change {
+func (b *State) Turn(now int64, of func(label string) Conditions) []Change {
 	seen := make([]Conditions, len(b.labels))
 	for i, label := range b.labels {
 		seen[i] = of(label) // without the lock
@@ -282,7 +282,7 @@ func (b *Board) Turn(now int64, of func(label string) Conditions) []Change {
 }
 
 // Freeze keeps a rule as it is until a time; 0 ends that. It reports whether there is such a rule.
-func (b *Board) Freeze(label string, until int64) bool {
+func (b *State) Freeze(label string, until int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.rules[label]
@@ -294,7 +294,7 @@ func (b *Board) Freeze(label string, until int64) bool {
 }
 
 // Revert puts the configured limit of a rule in force with the next Turn, and has all advice so far ignored. It reports whether there is such a rule.
-func (b *Board) Revert(label string, now int64) bool {
+func (b *State) Revert(label string, now int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.rules[label]
@@ -315,7 +315,7 @@ type RuleView struct {
 }
 
 // LookAt returns a view of a rule. It reports whether there is such a rule.
-func (b *Board) LookAt(label string) (view RuleView, ok bool) {
+func (b *State) LookAt(label string) (view RuleView, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.rules[label]
@@ -345,8 +345,8 @@ type View struct {
 	RefusedAt   int64
 }
 
-// Look returns a view of the board.
-func (b *Board) Look() View {
+// Look returns a view of the state.
+func (b *State) Look() View {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return View{Document: b.document, TakenAt: b.takenAt, Refused: copyCounts(b.refused), LastRefusal: b.last, RefusedAt: b.lastAt}

@@ -14,16 +14,16 @@ import (
 	"github.com/proxyweir/weir/core/words"
 )
 
-// Spelling normalizes a placeholder that a client can write in several ways: a host, a method or a path. So another spelling does
+// CanonicalForm normalizes a placeholder that a client can write in several ways: a host, a method or a path. So another spelling does
 // not reach another counter. The sources of package match do the same.
-type Spelling struct {
-	of      func(r *http.Request) string       // the normalized value of a request
-	Written func(value string) (string, error) // normalizes a value that a person has written; the error says why no request has it
-	Form    string                             // the form of its values; see ruleset.Unmet
+type CanonicalForm struct {
+	of           func(r *http.Request) string       // the normalized value of a request
+	Canonicalize func(value string) (string, error) // normalizes a value that a person has written; the error says why no request has it
+	Form         string                             // the form of its values; see ruleset.Unreachable
 }
 
-// spellings has the placeholders of http.request by their names.
-var spellings = map[string]*Spelling{
+// canonicalForms has the placeholders of http.request by their names.
+var canonicalForms = map[string]*CanonicalForm{
 	"hostport":         {func(r *http.Request) string { return cleanHostPort(r.Host) }, writtenHostPort, ruleset.Pieces},
 	"tls.server_name":  {serverName, match.SpellHost, ruleset.Hosts},
 	"orig_method":      {func(r *http.Request) string { return match.MethodOf(original(r)) }, match.SpellMethod, ruleset.Methods},
@@ -33,34 +33,34 @@ var spellings = map[string]*Spelling{
 	"uri.path_escaped": {func(r *http.Request) string { return url.QueryEscape(match.CleanPath(r.URL.Path)) }, escaped(rawPath), ""},
 }
 
-// spellingOf returns the spelling of a placeholder. It is nil for a placeholder that has only one spelling, or whose parts Weir
+// canonicalFormOf returns the spelling of a placeholder. It is nil for a placeholder that has only one spelling, or whose parts Weir
 // does not know, since Caddy or another module makes it.
-func spellingOf(placeholder string) *Spelling {
+func canonicalFormOf(placeholder string) *CanonicalForm {
 	name, found := strings.CutPrefix(placeholder, "http.request.")
 	if !found {
 		return nil
 	}
-	if s := spellings[name]; s != nil {
+	if s := canonicalForms[name]; s != nil {
 		return s
 	}
 	if label, found := strings.CutPrefix(name, "host.labels."); found {
 		if n, err := strconv.Atoi(label); err == nil && n >= 0 {
-			return &Spelling{func(r *http.Request) string { return hostLabel(match.CleanHost(r.Host), n) }, writtenLabel, ruleset.Pieces}
+			return &CanonicalForm{func(r *http.Request) string { return hostLabel(match.CleanHost(r.Host), n) }, writtenLabel, ruleset.Pieces}
 		}
 	}
 	if piece, found := strings.CutPrefix(name, "uri.path"); found {
-		return spellingOfPath(piece, func(r *http.Request) *url.URL { return r.URL })
+		return canonicalFormOfPath(piece, func(r *http.Request) *url.URL { return r.URL })
 	}
 	if piece, found := strings.CutPrefix(name, "orig_uri.path"); found && piece != ".file.base" && piece != ".file.ext" { // Caddy has no such placeholder
-		return spellingOfPath(piece, func(r *http.Request) *url.URL { return original(r).URL })
+		return canonicalFormOfPath(piece, func(r *http.Request) *url.URL { return original(r).URL })
 	}
 	return nil
 }
 
-// spellingOfPath returns the spelling of a path, or of the piece of it that Caddy gives that name.
-func spellingOfPath(name string, of func(r *http.Request) *url.URL) *Spelling {
+// canonicalFormOfPath returns the spelling of a path, or of the piece of it that Caddy gives that name.
+func canonicalFormOfPath(name string, of func(r *http.Request) *url.URL) *CanonicalForm {
 	if name == "" {
-		return &Spelling{func(r *http.Request) string { return pathOf(of(r)) }, match.SpellPath, ruleset.Paths}
+		return &CanonicalForm{func(r *http.Request) string { return pathOf(of(r)) }, match.CanonicalizePath, ruleset.Paths}
 	}
 	var piece func(path string) string
 	written := writtenPiece
@@ -83,7 +83,7 @@ func spellingOfPath(name string, of func(r *http.Request) *url.URL) *Spelling {
 		}
 		piece = func(p string) string { return segment(p, n) }
 	}
-	return &Spelling{func(r *http.Request) string { return piece(pathOf(of(r))) }, written, ruleset.Pieces}
+	return &CanonicalForm{func(r *http.Request) string { return piece(pathOf(of(r))) }, written, ruleset.Pieces}
 }
 
 // escaped returns a spelling of values that are escaped as a whole.
@@ -235,7 +235,7 @@ func writtenDir(value string) (string, error) {
 	if !strings.HasPrefix(value, "/") || !strings.HasSuffix(value, "/") {
 		return "", words.Wrong("", strconv.Quote(value), "must be a directory of a path, which begins and ends with /")
 	}
-	return match.SpellPath(value)
+	return match.CanonicalizePath(value)
 }
 
 // decoded accepts a value that is normalized if it is in lower case and not escaped.
@@ -249,7 +249,7 @@ func decoded(value string) (string, error) {
 // rawPath normalizes a path that has been decoded: what looks escaped in it was escaped twice.
 func rawPath(value string) (string, error) {
 	if !strings.HasPrefix(value, "/") && value != "*" {
-		return match.SpellPath(value) // its error says what is wrong
+		return match.CanonicalizePath(value) // its error says what is wrong
 	}
 	return match.CleanPath(value), nil
 }

@@ -2,19 +2,19 @@ package front
 
 import "github.com/proxyweir/weir/core/ruleset"
 
-// mostUnmet is the most values of a descriptor that are reported.
-const mostUnmet = 10
+// mostUnreachable is the most values of a descriptor that are reported.
+const mostUnreachable = 10
 
-// Unmet is a value in rule files that no request has, since hosts, methods and paths are looked up in their canonical spelling.
-type Unmet struct {
+// Unreachable is a value in rule files that no request has, since hosts, methods and paths are looked up in their canonical spelling.
+type Unreachable struct {
 	Key string // of the entry whose value it is
 	Why string
 }
 
-// UnmetValues returns the values of a domain that descriptors look up and no request has. unmet says why an entry of a
+// UnreachableValues returns the values of a domain that descriptors look up and no request has. unreachable says why an entry of a
 // descriptor, both given by their places, cannot have a value; "": it may have it.
-func UnmetValues(domain *ruleset.Domain, descriptors []Descriptor, unmet func(line, entry int, value string) string) []Unmet {
-	var list []Unmet
+func UnreachableValues(domain *ruleset.Domain, descriptors []Descriptor, unreachable func(line, entry int, value string) string) []Unreachable {
+	var list []Unreachable
 	for line, one := range descriptors {
 		keys := make([]string, 0, len(one))
 		for i := range one {
@@ -22,17 +22,17 @@ func UnmetValues(domain *ruleset.Domain, descriptors []Descriptor, unmet func(li
 		}
 		told := 0
 		for i := range one {
-			if !one[i].Source.Respells() {
+			if !one[i].Source.Rewrites() {
 				continue
 			}
 			for _, value := range domain.Values(keys, i) {
-				if told == mostUnmet {
+				if told == mostUnreachable {
 					break
 				}
-				why := unmet(line, i, value)
-				if why != "" && !hasAnother(descriptors, line, i, value, unmet) {
+				why := unreachable(line, i, value)
+				if why != "" && !hasAnother(descriptors, line, i, value, unreachable) {
 					told++
-					list = append(list, Unmet{Key: keys[i], Why: why})
+					list = append(list, Unreachable{Key: keys[i], Why: why})
 				}
 			}
 		}
@@ -42,12 +42,12 @@ func UnmetValues(domain *ruleset.Domain, descriptors []Descriptor, unmet func(li
 
 // hasAnother reports whether a descriptor other than that of a line has the same keys up to one, and may have the value there, or whether an
 // earlier one has, which is reported already.
-func hasAnother(descriptors []Descriptor, line, last int, value string, unmet func(line, entry int, value string) string) bool {
+func hasAnother(descriptors []Descriptor, line, last int, value string, unreachable func(line, entry int, value string) string) bool {
 	for j := range descriptors {
 		if j == line || !sameKeys(descriptors[line], descriptors[j], last) {
 			continue
 		}
-		if j < line || !descriptors[j][last].Source.Respells() || unmet(j, last, value) == "" {
+		if j < line || !descriptors[j][last].Source.Rewrites() || unreachable(j, last, value) == "" {
 			return true
 		}
 	}

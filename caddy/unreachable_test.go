@@ -21,12 +21,12 @@ import (
 	"github.com/proxyweir/weir/tools/must"
 )
 
-func unmetIn(t *testing.T, template, value string) string {
+func unreachableIn(t *testing.T, template, value string) string {
 	t.Helper()
 	k, err := syntax.NewTemplate(template)
 	must.Succeed(t, err)
-	tries := mostUnmetTries
-	return k.Unmet(value, &tries)
+	tries := mostUnreachableTries
+	return k.Unreachable(value, &tries)
 }
 
 // Defects found: warnings said that no request has certain values, although some have, and recommended spellings that no request
@@ -53,7 +53,7 @@ func TestAWildcardIsWarnedOfWhereItIsSureThatNobodyMeetsIt(t *testing.T) {
 		{"{http.request.host}{http.request.method}", "a*.c*T", ""},
 		{"{http.request.uri} {http.request.method}", "/search*Token=1 GET", ""},
 	} {
-		if got := unmetIn(t, c.template, c.value); got != c.want {
+		if got := unreachableIn(t, c.template, c.value); got != c.want {
 			t.Errorf("%s %q: %s, want %s", c.template, c.value, got, c.want)
 		}
 	}
@@ -105,8 +105,8 @@ func TestAValueThatARequestHasIsNeverWarnedOf(t *testing.T) {
 			value = append(append(append([]rune{}, value[:from]...), '*'), value[to:]...)
 		}
 		met++
-		tries := mostUnmetTries
-		if why := makers[j].Unmet(string(value), &tries); why != "" {
+		tries := mostUnreachableTries
+		if why := makers[j].Unreachable(string(value), &tries); why != "" {
 			t.Errorf("%s %q, which %q meets: %s", templates[j], string(value), text, why)
 		}
 	}
@@ -144,15 +144,15 @@ func TestWhatALoadTriesToFindUnmetValuesIsBounded(t *testing.T) {
 		for i, source := range k.Sources {
 			written := func(value string) (string, error) {
 				spelt++
-				return source.Spell(value)
+				return source.Canonicalize(value)
 			}
-			k.Sources[i] = match.NewSource(&syntax.Placeholder{Spell: &syntax.Spelling{Written: written, Form: syntax.FormOf(source)}})
+			k.Sources[i] = match.NewSource(&syntax.Placeholder{Canonical: &syntax.CanonicalForm{Canonicalize: written, Form: syntax.FormOf(source)}})
 		}
 		h.descriptors = append(h.descriptors, []*syntax.Template{k})
 		h.described = append(h.described, front.Descriptor{{Key: "k", Source: k.Source()}})
 	}
 	h.adviseDescriptors(domain)
-	if spelt == 0 || spelt > 2*mostUnmetTries {
+	if spelt == 0 || spelt > 2*mostUnreachableTries {
 		t.Errorf("%d texts were spelt", spelt)
 	}
 	if n := logs.Len(); n != 0 {

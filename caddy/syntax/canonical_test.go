@@ -50,7 +50,7 @@ func TestAValueIsSpeltAsRequestsHaveItHoweverItIsWritten(t *testing.T) {
 		{"orig_uri.path.dir", "/old/", []string{"/Old/"}},
 	} {
 		s := sourceOf("http.request." + c.placeholder)
-		if !s.Respells() {
+		if !s.Rewrites() {
 			t.Errorf("%s: has no spelling", c.placeholder)
 			continue
 		}
@@ -61,7 +61,7 @@ func TestAValueIsSpeltAsRequestsHaveItHoweverItIsWritten(t *testing.T) {
 			if written == "" { // an empty value is missing, and is not looked up
 				continue
 			}
-			if got, err := s.Spell(written); err != nil || got != c.want {
+			if got, err := s.Canonicalize(written); err != nil || got != c.want {
 				t.Errorf("%s, written as %q: %q, %v; want %q", c.placeholder, written, got, err, c.want)
 			}
 		}
@@ -71,7 +71,7 @@ func TestAValueIsSpeltAsRequestsHaveItHoweverItIsWritten(t *testing.T) {
 		"http.request.uri.path.x", "http.request.uri.path.-1", "http.request.uri.paths", "http.request.orig_uri.path.file.base", "http.request.host.labels.x",
 		"http.vars.host", "http.auth.user.id",
 	} {
-		if spellingOf(placeholder) != nil {
+		if canonicalFormOf(placeholder) != nil {
 			t.Errorf("%s: has a spelling of Weir's", placeholder)
 		}
 	}
@@ -116,7 +116,7 @@ func TestATextRoundPlaceholdersIsSpeltWhereThePlaceholdersStand(t *testing.T) {
 		k, err := NewTemplate(c.template)
 		must.Succeed(t, err)
 		for _, written := range []string{c.written, c.want} {
-			if got, err := k.Written(written); err != nil || got != c.want {
+			if got, err := k.Canonicalize(written); err != nil || got != c.want {
 				t.Errorf("%s, written as %q: %q, %v; want %q", c.template, written, got, err, c.want)
 			}
 		}
@@ -128,13 +128,13 @@ func TestATextRoundPlaceholdersIsSpeltWhereThePlaceholdersStand(t *testing.T) {
 	} {
 		k, err := NewTemplate(c.template)
 		must.Succeed(t, err)
-		if got, err := k.Written(c.written); err == nil || !strings.Contains(err.Error(), c.why) {
+		if got, err := k.Canonicalize(c.written); err == nil || !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: %q is taken for %q, with the error %v; want one with %q", c.template, c.written, got, err, c.why)
 		}
 	}
 	k, err := NewTemplate(strings.Repeat("{http.request.host}", 20))
 	must.Succeed(t, err)
-	if got, err := k.Written(strings.Repeat("A", 200)); err != nil || got != strings.Repeat("a", 200) { // there are more ways than there is time for
+	if got, err := k.Canonicalize(strings.Repeat("A", 200)); err != nil || got != strings.Repeat("a", 200) { // there are more ways than there is time for
 		t.Errorf("%q, %v", got, err)
 	}
 }
