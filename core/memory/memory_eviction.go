@@ -151,11 +151,11 @@ func cheaper(a, b *standing) bool {
 	return a.reset > b.reset
 }
 
-// levelBelow returns how far a zone's population is below the largest: 0 down to an eighth of it, 1 down to an eighth of that,
-// and so on.
+// levelBelow returns how far a zone's population, or its excess of logs, is below the largest: 0 down to an eighth of it, 1 down to an eighth of that,
+// and so on. An excess may be negative.
 func levelBelow(population, most int64) int {
 	level := 0
-	for most/8 > population {
+	for most > 0 && most/8 > population {
 		most /= 8
 		level++
 	}

@@ -110,3 +110,23 @@ func TestFloodOnAShortPeriodDoesNotResetVictimsOfALongOne(t *testing.T) {
 		}
 	}
 }
+
+// For a defect: among many rules, none of which has many large logs, the search for one never ended at a log of a rule with few large ones.
+func TestALargeLogOfARuleWithManySmallOnesEndsNoSearch(t *testing.T) {
+	m := newMemory(memory.Config{MaxKeys: 2000})
+	mixed := m.open(t, "mixed", rate.LimitConfig{Algorithm: rate.SlidingWindowLog}, rate.MaxLogRequests, time.Hour)
+	for i := 0; i < 100; i++ {
+		m.take(mixed, "small "+strconv.Itoa(i), 1)
+	}
+	m.take(mixed, "costly", 3000)
+	for i := 0; i < 40; i++ {
+		bulk := m.open(t, "bulk."+strconv.Itoa(i), rate.LimitConfig{Algorithm: rate.SlidingWindowLog}, rate.MaxLogRequests, time.Hour)
+		m.take(bulk, "costly", rate.MaxLogRequests/3)
+	}
+	if n := m.Stats().LogBytes; n > 4*10*rate.MaxLogRequests {
+		t.Errorf("the logs hold %d bytes; want at most %d", n, 4*10*rate.MaxLogRequests)
+	}
+	if d := m.take(mixed, "costly", 1); d.Remaining != rate.MaxLogRequests-3001 {
+		t.Errorf("the log of a rule that holds less than its share was forgotten: %+v", d)
+	}
+}
