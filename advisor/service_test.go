@@ -89,14 +89,10 @@ func TestAnswersAreAsTheVectorsSay(t *testing.T) {
 				if want == "{seconds}" && len(got) > 0 && strings.Trim(got, "0123456789") == "" && got != "0" {
 					continue
 				}
-				if got != filled.Replace(want) {
-					t.Errorf("%s is %q, not %q", name, got, filled.Replace(want))
-				}
+				must.Equal(t, got, filled.Replace(want), "%s", name)
 			}
 			for _, name := range c.Want.Absent {
-				if answer.Header.Get(name) != "" {
-					t.Errorf("%s is %q", name, answer.Header.Get(name))
-				}
+				must.Equal(t, answer.Header.Get(name), "", "%s", name)
 			}
 			var said map[string]any
 			if strings.Contains(answer.Header.Get("Content-Type"), "json") && json.Unmarshal(body, &said) != nil {
@@ -194,9 +190,7 @@ func TestAFailingSourceLeavesTheLastDocumentUntilItExpires(t *testing.T) {
 			t.Fatal("computes of nothing")
 		}
 		at = noon.Add(step.after)
-		if a.latest.document.Serial != first {
-			t.Error("there is another document")
-		}
+		must.Equal(t, a.latest.document.Serial, first, "there is another document")
 		w := httptest.NewRecorder()
 		a.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/healthz", nil))
 		if w.Code != step.status || !strings.Contains(w.Body.String(), `"status":"`+step.health) || !strings.Contains(w.Body.String(), step.mentions) {
@@ -204,9 +198,7 @@ func TestAFailingSourceLeavesTheLastDocumentUntilItExpires(t *testing.T) {
 		}
 		w = httptest.NewRecorder()
 		a.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/v1/advice?fleet=shop", nil))
-		if w.Code != step.advice {
-			t.Errorf("after %s: %d %s", step.after, w.Code, w.Body)
-		}
+		must.Equal(t, w.Code, step.advice, "after %s: %d %s", step.after, w.Code, w.Body)
 		w = httptest.NewRecorder()
 		a.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		if !strings.Contains(w.Body.String(), `weir_advisor_abstains{reason="`+step.word+`",rule="api"} 1`) || !strings.Contains(w.Body.String(), `weir_advisor_requests_total{status="`) {
@@ -228,9 +220,7 @@ func TestAfterAnErrorItComputesAgainSoon(t *testing.T) {
 	} {
 		a := newTestAdvisor(t, new(steady))
 		a.config.Interval = c.interval
-		if got := a.pause(c.err); got != c.want {
-			t.Errorf("every %s, with the error %v: after %s, not %s", c.interval, c.err, got, c.want)
-		}
+		must.Equal(t, a.pause(c.err), c.want, "every %s, with the error %v: after", c.interval, c.err)
 	}
 }
 

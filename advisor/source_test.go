@@ -6,6 +6,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // partial is a Source that knows nothing before a time, and counts the values that it is asked for.
@@ -40,14 +42,10 @@ func TestGapsAreAskedForAgain(t *testing.T) {
 		}
 		return len(s.Values) - len(known(s.Values))
 	}
-	if got := gaps(noon); got != 100 {
-		t.Errorf("%d gaps", got)
-	}
+	must.Equal(t, gaps(noon), 100, "gaps")
 	source.since = time.Time{}
 	for minute := 1; minute < 60; minute++ {
-		if got := gaps(noon.Add(time.Duration(minute) * time.Minute)); got != 100-minute {
-			t.Errorf("after %d minutes %d gaps", minute, got)
-		}
+		must.Equal(t, gaps(noon.Add(time.Duration(minute)*time.Minute)), 100-minute, "after %d minutes gaps", minute)
 	}
 	source.err = errors.New("it is down")
 	if _, err := r.Series(t.Context(), Quantity{}, noon.Add(-39*time.Minute), noon.Add(time.Hour), time.Minute); err == nil {

@@ -183,9 +183,7 @@ func TestDialectsZoneWithoutKeyHasOneCounterForAll(t *testing.T) {
 	if err != nil || other != nil {
 		t.Fatal(err, other)
 	}
-	if len(dialect.Rule.Parts) != 0 {
-		t.Errorf("the dialect's key has %v", dialect.Rule.Parts)
-	}
+	must.Equal(t, len(dialect.Rule.Parts), 0, "the dialect's key has %v", dialect.Rule.Parts)
 	if len(own.Rule.Parts) != 1 || own.Rule.Parts[0].Source.String() != "client_ip" {
 		t.Errorf("the other key has %v", own.Rule.Parts)
 	}
@@ -202,8 +200,6 @@ func TestDialectsPrefixesAreOffByDefault(t *testing.T) {
 			r.RemoteAddr = "192.0.2.1:80"
 		}
 		key, _ := ruleset.KeyOf(h.written["z"].Rule, r, "", nil)
-		if got := strings.Contains(key, "/"); got != masked {
-			t.Errorf("%q: addresses are masked: %v", text, got)
-		}
+		must.Equal(t, strings.Contains(key, "/"), masked, "%q: addresses are masked", text)
 	}
 }

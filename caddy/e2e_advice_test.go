@@ -185,9 +185,7 @@ func TestAdviceMovesALimitByStepsAndWalksBack(t *testing.T) {
 	used := s.do("/").header.Get("X-RateLimit-Remaining")
 	s.site("mode apply\ngates bounds\naudit "+audit, adaptable+"headers x_ratelimit\n")
 	left, _ := strconv.Atoi(used)
-	if got := s.do("/").header.Get("X-RateLimit-Remaining"); got != strconv.Itoa(left-1) {
-		t.Errorf("after a reload %s requests remain, before there were %s", got, used)
-	}
+	must.Equal(t, s.do("/").header.Get("X-RateLimit-Remaining"), strconv.Itoa(left-1), "after a reload requests remain, before there were %s", used)
 	s.limit(180, "advice")
 
 	// The advisor is gone: the limit holds until the advice expires, and then walks back.
@@ -227,9 +225,7 @@ func TestAnObservedAdvisorChangesNothing(t *testing.T) {
 	if would := s.rule("api")["would_be"].(map[string]any)["requests"]; would != 180.0 {
 		t.Errorf("the limit would be %v", would)
 	}
-	if n := len(s.logs("advice would change the limit; mode apply lets it")); n != 3 {
-		t.Errorf("%d lines say what would change", n)
-	}
+	must.Equal(t, len(s.logs("advice would change the limit; mode apply lets it")), 3, "lines say what would change")
 }
 
 func TestOperatorsFreezeAndRevertALimit(t *testing.T) {
@@ -344,9 +340,7 @@ func TestRulesInFilesFollowAdviceToo(t *testing.T) {
 	// No second passes here: what brings the limit back is that the new rules go on with it, from their first request on.
 	eventually(t, "the file has been read", func() bool {
 		read := s.do("/other").header.Get("X-RateLimit-Limit") == "5"
-		if got := s.do("/").header.Get("X-RateLimit-Limit"); got != "180" {
-			t.Errorf("while the file is read, the limit is %s", got)
-		}
+		must.Equal(t, s.do("/").header.Get("X-RateLimit-Limit"), "180", "while the file is read, the limit")
 		return read
 	})
 	s.limit(180, "advice")
@@ -460,9 +454,7 @@ zone other {
 	wantAt(t, s.ask("key?rule=api&key=192.0.2.7", ""), moved, "rules", 0, "limit_text")
 	differs(at(t, s.ask("rules", ""), "rules", 1), false)
 	differs(explain(`,"headers":{"X-Plan":"gold"}`), false) // advice moves the rule's own limit alone
-	if got := s.do("/", "X-Plan", "gold").header.Get("X-RateLimit-Limit"); got != "1000" {
-		t.Errorf("clients with a tier are told a limit of %s, want 1000", got)
-	}
+	must.Equal(t, s.do("/", "X-Plan", "gold").header.Get("X-RateLimit-Limit"), "1000", "clients with a tier are told a limit of")
 
 	s.ask("revert", `{"rule":"api"}`)
 	s.limit(100, "reverted")

@@ -35,13 +35,9 @@ func TestAConnectionIsKeptThroughRejections(t *testing.T) {
 		must.Succeed(t, err)
 		_, _ = io.Copy(io.Discard, answer.Body)
 		answer.Body.Close()
-		if (answer.StatusCode == http.StatusOK) != (i == 0) {
-			t.Errorf("request %d: status %d", i+1, answer.StatusCode)
-		}
+		must.Equal(t, (answer.StatusCode == http.StatusOK), i == 0, "request %d: status %d", i+1, answer.StatusCode)
 	}
-	if connections != 1 {
-		t.Errorf("%d connections, want 1", connections)
-	}
+	must.Equal(t, connections, 1, "%d connections, want 1", connections)
 }
 
 // The peer of a Unix socket has no address. All such clients share one counter, unless a trusted proxy states their addresses.
@@ -210,9 +206,7 @@ func TestQueuedRequestsAreReleased(t *testing.T) {
 			awaitOne(t, "a decision", decided)
 			end(s)
 			r := awaitOne(t, "the answer to the queued request", answers)
-			if r.status != http.StatusServiceUnavailable {
-				t.Errorf("status %d, want 503", r.status)
-			}
+			must.Equal(t, r.status, http.StatusServiceUnavailable, "status %d, want 503", r.status)
 			r.seconds(t, "Retry-After", 3500, 3600)
 			r.want(t, "Cache-Control", "no-store")
 			select {

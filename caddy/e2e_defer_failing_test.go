@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // An order that its service does not answer holds those of its customer until the time is over in which it is tried, and those of no other customer. Then it is
@@ -69,16 +70,10 @@ func TestWhileRedisIsAwayNobodyOvertakesWhatWaits(t *testing.T) {
 		time.Sleep(100 * time.Millisecond) // in which it may look, by Redis
 		return false
 	})
-	if got := order("bob-1", "bob"); got != http.StatusCreated {
-		t.Errorf("bob, who has no orders: %d", got)
-	}
+	must.Equal(t, order("bob-1", "bob"), http.StatusCreated, "bob, who has no orders")
 	s.reload(here("max_wait 2h"))
-	if got := order("overtakes", "ann"); got != http.StatusServiceUnavailable {
-		t.Errorf("ann after a reload: %d", got)
-	}
-	if got := order("carl-1", "carl"); got != http.StatusCreated {
-		t.Errorf("carl, who has no orders: %d", got)
-	}
+	must.Equal(t, order("overtakes", "ann"), http.StatusServiceUnavailable, "ann after a reload")
+	must.Equal(t, order("carl-1", "carl"), http.StatusCreated, "carl, who has no orders")
 	proxy.Pass()
 	eventually(t, "the order is accepted again", func() bool { return order("ann-2", "ann") == http.StatusAccepted })
 	up.open()

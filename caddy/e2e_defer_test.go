@@ -269,9 +269,7 @@ func TestAnOrderOverTheLimitIsAcceptedAndDoneLater(t *testing.T) {
 		t.Errorf("%+v", last)
 	}
 	for field, want := range map[string]string{"Authorization": "Bearer of-ann", "Content-Type": "text/x-book", "X-Other": "", "Prefer": "", "Idempotency-Key": first.job(t).ID, "X-Forwarded-For": "127.0.0.1"} {
-		if got := last.header.Get(field); got != want {
-			t.Errorf("%s: %q, want %q", field, got, want)
-		}
+		must.Equal(t, last.header.Get(field), want, "%s", field)
 	}
 }
 
@@ -441,9 +439,7 @@ func TestADeferredRequestKeepsItsIdentity(t *testing.T) {
 		t.Errorf("%+v", last)
 	}
 	for field, want := range map[string]string{"X-User": "ann", "X-Plan": "gold", "X-Kind": "good", "X-Asked": "/orders?kind=book", "X-Client": "192.0.2.7", "X-Forwarded-For": "192.0.2.7, 127.0.0.1", "Authorization": ""} {
-		if got := last.header.Get(field); got != want {
-			t.Errorf("%s: %q, want %q", field, got, want)
-		}
+		must.Equal(t, last.header.Get(field), want, "%s", field)
 	}
 }
 
@@ -468,9 +464,7 @@ func TestWhatAServiceAnswersIsTheResult(t *testing.T) {
 				return r.status == http.StatusAccepted
 			})
 			first = s.awaitJob(location, want)
-			if first.Attempts != 1 {
-				t.Errorf("%+v", first)
-			}
+			must.Equal(t, first.Attempts, 1, "%+v", first)
 			if r := s.must("GET", location+"/result", ""); r.status != status || r.body != "said so" {
 				t.Errorf("%d %q", r.status, r.body)
 			}
@@ -515,9 +509,7 @@ func TestDeferralIsOffUntilRedisIsSafe(t *testing.T) {
 			if counted != rejected {
 				t.Errorf("%d rejections are counted, want %d", counted, rejected)
 			}
-			if got := a.metric(`weir_deferred_accepting{rule="orders"}`); got != "0" {
-				t.Errorf("the metric is %s", got)
-			}
+			must.Equal(t, a.metric(`weir_deferred_accepting{rule="orders"}`), "0", "the metric")
 			if lines := a.logs(saysDeferralIsOff); len(lines) != 1 || lines[0]["level"] != "error" || lines[0]["error"] != c.why || lines[0]["zone"] != "orders" {
 				t.Errorf("the log has %v", lines)
 			}

@@ -155,9 +155,7 @@ func TestTheGuardTurnsAwayWhatIsTooMuch(t *testing.T) {
 	if n := g.metric(`weir_guard_rejected_total`); n != 2 { // the first is that with the reason full
 		t.Errorf("%v were counted as rejected, want 2", n)
 	}
-	if len(g.begun) != 0 {
-		t.Error("the service has seen what was turned away")
-	}
+	must.Equal(t, len(g.begun), 0, "the service has seen what was turned away")
 	g.release()
 	clients.Wait()
 	g.underWay(0)
@@ -299,9 +297,7 @@ func TestTheAdminAPITellsOfGuards(t *testing.T) {
 		t.Errorf("explain: %v", answer)
 	}
 	a.do("/svc/quick")
-	if rejected := fmt.Sprint(guards()["rejected"]); rejected != "map[full:1 tightened:0 unfair:0]" {
-		t.Errorf("rejected: %s", rejected)
-	}
+	must.Equal(t, fmt.Sprint(guards()["rejected"]), "map[full:1 tightened:0 unfair:0]", "rejected")
 	service.release()
 	clients.Wait()
 	if answer = a.ask("explain", question); strings.Contains(fmt.Sprint(answer["notes"]), "503") {
@@ -372,15 +368,11 @@ func TestAPlaceEndsWithTheFirstByte(t *testing.T) {
 		t.Errorf("beside an upload that has come: status %d, want 503", r.status)
 	}
 	g.release()
-	if got := status(upload); got != http.StatusOK {
-		t.Errorf("the upload: status %d", got)
-	}
+	must.Equal(t, status(upload), http.StatusOK, "the upload: status")
 	g.underWay(0)
 
 	early := open("POST /svc/answers%20before%20it%20has%20read HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\na")
-	if got := status(early); got != http.StatusTeapot {
-		t.Errorf("who is answered before its body has come: status %d", got)
-	}
+	must.Equal(t, status(early), http.StatusTeapot, "who is answered before its body has come: status")
 	early.Close()
 	for _, c := range []net.Conn{stream, socket, upload} {
 		c.Close()

@@ -87,9 +87,7 @@ func TestARequestWithoutAnyFields(t *testing.T) {
 		}
 		respond ok`)
 	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests, http.StatusTooManyRequests} {
-		if got := raw(t, s, "GET / HTTP/1.0\r\n\r\n"); got != want {
-			t.Errorf("status %d, want %d", got, want)
-		}
+		must.Equal(t, raw(t, s, "GET / HTTP/1.0\r\n\r\n"), want, "status")
 	}
 }
 
@@ -184,9 +182,7 @@ func TestMillionsOfKeysStayWithinTheBoundAndDoNotResetAVictim(t *testing.T) {
 	began := time.Now()
 	admitted := flood(t, handler, total)
 	t.Logf("%d keys in %s", total, time.Since(began).Round(time.Millisecond))
-	if admitted != int64(total) {
-		t.Errorf("%d clients' first requests were admitted, want %d", admitted, total)
-	}
+	must.Equal(t, admitted, int64(total), "%d clients' first requests were admitted, want %d", admitted, total)
 	stats, err := ratelimit.MemoryInUse()
 	must.Succeed(t, err)
 	if stats.Keys > int64(bound)+100 || stats.Keys < int64(bound)*9/10 {

@@ -221,14 +221,10 @@ func TestCountsGoOnOverAReloadAndEndWithTheRule(t *testing.T) {
 		`weir_requests_total{outcome="allowed",rule="goes"}`:  "",
 		`weir_limit{rule="goes"}`:                             "",
 	} {
-		if got := s.metric(series); got != want {
-			t.Errorf("%s: %q, want %q", series, got, want)
-		}
+		must.Equal(t, s.metric(series), want, "%s", series)
 	}
 	s.reload(zones("comes", "goes")) // a series that comes back begins at 0
-	if got := s.metric(`weir_requests_total{outcome="allowed",rule="goes"}`); got != "0" {
-		t.Errorf("a rule that has come back: %q, want 0", got)
-	}
+	must.Equal(t, s.metric(`weir_requests_total{outcome="allowed",rule="goes"}`), "0", "a rule that has come back")
 }
 
 // Metrics and the admin API tell what a node holds, and what leases save.
@@ -278,8 +274,6 @@ func TestOnlyTheRuleThatRejectsWithoutItsStoreCountsIt(t *testing.T) {
 		t.Fatalf("status %d, want 503", r.status)
 	}
 	for rule, want := range map[string]string{"closes": "1", "counts": "0", "opens": "0"} {
-		if got := s.metric(`weir_requests_total{outcome="error_closed",rule="` + rule + `"}`); got != want {
-			t.Errorf("%s: %q, want %q", rule, got, want)
-		}
+		must.Equal(t, s.metric(`weir_requests_total{outcome="error_closed",rule="`+rule+`"}`), want, "%s", rule)
 	}
 }

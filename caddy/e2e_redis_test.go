@@ -94,9 +94,7 @@ func (s *server) said(times int, messages ...string) {
 		for deadline := time.Now().Add(patience); len(lines) < times && time.Now().Before(deadline); lines = s.logs(message) {
 			time.Sleep(2 * time.Millisecond)
 		}
-		if len(lines) != times {
-			s.t.Errorf("the log has %d lines %q, want %d: %v", len(lines), message, times, lines)
-		}
+		must.Equal(s.t, len(lines), times, "the log has %d lines %q, want %d: %v", len(lines), message, times, lines)
 	}
 }
 
@@ -169,9 +167,7 @@ func TestOneClientServesAllHandlersWithTheSameSettings(t *testing.T) {
 	// Without the store nothing remains of it.
 	s.reload("respond ok")
 	eventually(t, "Redis has no connections any more", func() bool { return len(connections(t, redis)) == 0 })
-	if n := ratelimit.RedisStoresInUse(); n != 0 {
-		t.Errorf("%d stores are left", n)
-	}
+	must.Equal(t, ratelimit.RedisStoresInUse(), 0, "stores are left")
 	eventually(t, "no goroutine of it is left", func() bool { return !strings.Contains(stacks(), "goredis") })
 }
 
@@ -207,9 +203,7 @@ func TestReloadsUnderLoadLoseNoRequestAndNoCountInRedis(t *testing.T) {
 		s.reload(site(2 * i))
 		counted += int64(1_000_000 + 2*i - s.do("/").remaining(t))
 	}
-	if counted != admitted {
-		t.Errorf("%d requests were admitted and %d counted", admitted, counted)
-	}
+	must.Equal(t, counted, admitted, "%d requests were admitted and %d counted", admitted, counted)
 	s.said(0, saysOfRequest, saysDown, saysNotYet)
 }
 
@@ -316,9 +310,7 @@ func TestOnErrorRulesWhileRedisIsDown(t *testing.T) {
 			redis.Kill()
 			for i, want := range test.want {
 				r := s.do("/")
-				if r.status != want {
-					t.Errorf("request %d: status %d, want %d", i, r.status, want)
-				}
+				must.Equal(t, r.status, want, "request %d: status", i)
 				switch r.status {
 				case 503:
 					r.seconds(t, "Retry-After", 1, 1)
@@ -584,7 +576,5 @@ func TestLocalGoesOnFromWhatWasKnownAfterAReload(t *testing.T) {
 			admitted++
 		}
 	}
-	if admitted != 4 {
-		t.Errorf("%d requests were admitted without Redis, want 4", admitted)
-	}
+	must.Equal(t, admitted, 4, "%d requests were admitted without Redis, want 4", admitted)
 }

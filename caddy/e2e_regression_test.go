@@ -15,6 +15,7 @@ import (
 
 	ratelimit "github.com/proxyweir/weir/caddy"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // Defect found: if the error routes of an enclosing subroute do not answer, Caddy goes on behind the subroute, so the rejected
@@ -157,9 +158,7 @@ func TestAValueThatNobodyProvidesIsToldForEverySetting(t *testing.T) {
 		"the zone's key has a placeholder that was empty for the first 1000 requests; is its name spelt as they have it?":  "f header:X-Kye",
 		"the zone's key has a placeholder that nothing provides, so it is empty for every request":                         "",
 	} {
-		if got := told(message); got != want {
-			t.Errorf("%s: told of %q, want %q", message, got, want)
-		}
+		must.Equal(t, told(message), want, "%s: told of", message)
 	}
 	notes := func(answer any) string {
 		list, _ := at(t, answer, "notes").([]any)
@@ -290,9 +289,7 @@ func TestOnErrorSaysWhatHappensWhenAStoreFails(t *testing.T) {
 			s := startJSON(t, handlerWithStore("weir_test_failing", onError))
 			for i, status := range want {
 				r := s.do("/")
-				if r.status != status {
-					t.Errorf("request %d: status %d; want %d", i, r.status, status)
-				}
+				must.Equal(t, r.status, status, "request %d: status", i)
 				if status == 503 && r.header.Get("Retry-After") != "1" {
 					t.Errorf("Retry-After %q; want 1", r.header.Get("Retry-After"))
 				}

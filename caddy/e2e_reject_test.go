@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestARejectionInText(t *testing.T) {
@@ -85,9 +87,7 @@ func TestAGRPCCallGetsAGRPCStatus(t *testing.T) {
 		}
 		r.want(t, "Grpc-Status", "8", "Grpc-Message", "rate limit exceeded", "Content-Type", "application/grpc")
 		r.seconds(t, "Retry-After", 1, 366*86400)
-		if r.body != "" {
-			t.Errorf("body %q, want none", r.body)
-		}
+		must.Equal(t, r.body, "", "body %q, want none", r.body)
 	}
 	s.reject("/") // a client that does not speak gRPC gets an HTTP status
 }
@@ -145,9 +145,7 @@ func TestTheErrorRoutesOfOneSiteAreNotTheOthers(t *testing.T) {
 	s.reject("http://a.test/").want(t, "X-Handled", "yes")
 	r := s.reject("http://b.test/")
 	r.want(t, "X-Handled", "-")
-	if r.body != "no\n" {
-		t.Errorf("body %q, want that of a direct answer", r.body)
-	}
+	must.Equal(t, r.body, "no\n", "body %q, want that of a direct answer", r.body)
 }
 
 // The error routes of two sites form one list, in which those of each site are behind its matcher.
@@ -314,9 +312,7 @@ func TestRejectionsAreLoggedAtTheConfiguredLevel(t *testing.T) {
 			s.reload("respond ok")
 			lines := s.logs("rate limit exceeded")
 			if level == "debug" || level == "off" { // the default log omits debug lines
-				if len(lines) != 0 {
-					t.Errorf("the log has %v", lines)
-				}
+				must.Equal(t, len(lines), 0, "the log has %v", lines)
 			} else if len(lines) != 1 || lines[0]["level"] != level {
 				t.Errorf("the log has %v, want one line at %s", lines, level)
 			}

@@ -188,9 +188,7 @@ const good = "{name: shared, match: {paths: [/]}, limit: 3/366d}"
 // A broken edit changes nothing. It is logged once, with the place and what would be accepted, and so is its repair.
 func TestABrokenFileLeavesWhatIsInForce(t *testing.T) {
 	s := startFiles(t, byFiles(""), "a.yaml", rulesOf(versionOf(1), good))
-	if value := s.metric("weir_rules_last_reload_successful"); value != "1" {
-		t.Errorf("successful at start: %q, want 1", value)
-	}
+	must.Equal(t, s.metric("weir_rules_last_reload_successful"), "1", "successful at start")
 	refused, taken := s.metric(`weir_rules_reloads_total{outcome="refused"}`), s.metric(`weir_rules_reloads_total{outcome="taken"}`)
 	if refused == "" || taken == "" {
 		t.Errorf("the counters are not there at start: %q, %q", refused, taken)
@@ -201,9 +199,7 @@ func TestABrokenFileLeavesWhatIsInForce(t *testing.T) {
 	if line["line"] != 3.0 || line["column"] != 12.0 || !strings.Contains(fmt.Sprint(line["problem"]), "the period must be from 1ms to 366d") || !strings.HasSuffix(fmt.Sprint(line["file"]), "/rules/a.yaml") {
 		t.Errorf("log: %v, want line 3, column 12", line)
 	}
-	if value := s.metric("weir_rules_last_reload_successful"); value != "0" {
-		t.Errorf("successful: %q, want 0", value)
-	}
+	must.Equal(t, s.metric("weir_rules_last_reload_successful"), "0", "successful")
 	if value := s.metric(`weir_rules_reloads_total{outcome="refused"}`); value != next(refused) {
 		t.Errorf("refused: %q, want one more than %s", value, refused)
 	}
@@ -216,9 +212,7 @@ func TestABrokenFileLeavesWhatIsInForce(t *testing.T) {
 	s.awaitLog(2, saysRefused)
 	s.overwrite("a.yaml", rulesOf(versionOf(1), good))
 	s.awaitLog(1, saysRestored)
-	if value := s.metric("weir_rules_last_reload_successful"); value != "1" {
-		t.Errorf("successful: %q, want 1", value)
-	}
+	must.Equal(t, s.metric("weir_rules_last_reload_successful"), "1", "successful")
 	s.reject("/")
 	s.put("a.yaml", rulesOf(versionOf(2), strings.Replace(good, "3/", "4/", 1)))
 	s.awaitVersion(2)
@@ -246,9 +240,7 @@ func TestAFileThatBreaksWhileCaddyStartsAndIsMended(t *testing.T) {
 	s.awaitLog(1, saysRefused)
 	s.put("a.yaml", file)
 	s.awaitLog(1, saysRestored)
-	if value := s.metric("weir_rules_last_reload_successful"); value != "1" {
-		t.Errorf("successful: %q, want 1", value)
-	}
+	must.Equal(t, s.metric("weir_rules_last_reload_successful"), "1", "successful")
 }
 
 func TestABrokenFileAmongSeveralKeepsAllAsTheyWere(t *testing.T) {

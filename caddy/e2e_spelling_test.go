@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // letters replaces the characters of a subtest's name that are special in the name of a file.
@@ -60,9 +62,7 @@ func TestARequestWithoutAPathIsOneForTheRoot(t *testing.T) {
 				"d.yaml", "domain: d\ndescriptors:\n  - {key: path, value: /, rate_limit: {unit: year, requests_per_unit: 5}}\n")
 			for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
 				for _, line := range []string{"GET / HTTP/1.1", "GET http://a.test HTTP/1.1", "GET http://a.test?q HTTP/1.1", "GET foo: HTTP/1.1", "GET foo:? HTTP/1.1"} {
-					if got := raw(t, s, line+"\r\nHost: a.test\r\n\r\n"); got != want {
-						t.Errorf("%s: status %d, want %d", line, got, want)
-					}
+					must.Equal(t, raw(t, s, line+"\r\nHost: a.test\r\n\r\n"), want, "%s: status", line)
 				}
 			}
 		})
@@ -118,9 +118,7 @@ func TestAnotherSpellingOfAMethodOrHostIsNoWayRoundAZonesMatchers(t *testing.T) 
 				if !strings.HasPrefix(url, "/") {
 					host = strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/")
 				}
-				if r.body != sent+" "+host {
-					t.Errorf("%s: the response was made for %q", request, r.body)
-				}
+				must.Equal(t, r.body, sent+" "+host, "%s: the response was made for", request)
 			}
 			for _, request := range c.covered {
 				s.reject(request)

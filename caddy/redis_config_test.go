@@ -120,9 +120,7 @@ func TestStoreRedisIsRefusedWhenItLoads(t *testing.T) {
 			}
 		})
 	}
-	if held := RedisStoresInUse(); held != 0 {
-		t.Errorf("%d stores are in use by configurations that were refused", held)
-	}
+	must.Equal(t, RedisStoresInUse(), 0, "stores are in use by configurations that were refused")
 }
 
 // RedisStoresInUse returns how many Redis stores exist.
@@ -251,9 +249,7 @@ func TestPlaceholdersOfStoreRedisGetTheirValues(t *testing.T) {
 		{"key_secret", settings.Store.KeySecret, "p\x00\xff"},
 		{"tls server_name", settings.Client.TLS.ServerName, "hunter2"},
 	} {
-		if c.got != c.want {
-			t.Errorf("%s: %q, want %q", c.name, c.got, c.want)
-		}
+		must.Equal(t, c.got, c.want, "%s", c.name)
 	}
 	if settings.Client.TLS.RootCAs == nil {
 		t.Error("the CA's file was not read")
@@ -292,9 +288,7 @@ func TestStoresWithEqualSettingsAreOne(t *testing.T) {
 		nobody + `, "password": "{env.WEIR_TEST_REDIS_PASSWORD}"`,
 		nobody + `, "password": "hunter2", "nodes": 4`, // it only affects what happens without Redis
 	} {
-		if keyOf(same) != one {
-			t.Errorf("%s: is another store", same)
-		}
+		must.Equal(t, keyOf(same), one, "%s: is another store", same)
 	}
 	for _, other := range []string{
 		nobody,
@@ -331,9 +325,7 @@ func TestARenewedCertificateMakesAnotherStore(t *testing.T) {
 		return settings.Key
 	}
 	first := keyWith("testdata/redis/ca.pem")
-	if keyWith("testdata/redis/ca.pem") != first {
-		t.Error("the same certificate makes another store")
-	}
+	must.Equal(t, keyWith("testdata/redis/ca.pem"), first, "the same certificate makes another store")
 	if keyWith("testdata/redis/client.pem") == first {
 		t.Error("another certificate makes the same store")
 	}

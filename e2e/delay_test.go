@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // These tests are about waiting requests in a real Traefik. The tests of the stores check when each reservation is due.
@@ -156,9 +157,7 @@ func TestMaxDelayAndMaxWaitingBoundTheQueue(t *testing.T) {
 				s.eventuallyWaiting(1)
 				leave()
 				s.eventuallyWaiting(0)
-				if n := upstream.reached(s.host(), "/queued"); n != 0 {
-					t.Errorf("%d requests have reached the backend whose clients have left", n)
-				}
+				must.Equal(t, upstream.reached(s.host(), "/queued"), 0, "requests have reached the backend whose clients have left")
 			})
 		}
 	})
@@ -179,9 +178,7 @@ func TestAClientThatLeavesTheQueueCancelsItsReservation(t *testing.T) {
 					leave()
 					s.eventuallyWaiting(0)
 				}
-				if n := upstream.reached(s.host(), "/queued"); n != 0 {
-					t.Errorf("%d requests have reached the backend whose clients have left", n)
-				}
+				must.Equal(t, upstream.reached(s.host(), "/queued"), 0, "requests have reached the backend whose clients have left")
 			})
 		}
 	})
@@ -329,9 +326,7 @@ func TestTraefikServesWaitingRequestsBeforeItEnds(t *testing.T) {
 		}
 		l.wait().want(t, clients)
 		eventually(t, "Traefik has ended", func() bool { return !tr.running() })
-		if code := tr.program.ProcessState.ExitCode(); code != 0 {
-			t.Errorf("exit code %d", code)
-		}
+		must.Equal(t, tr.program.ProcessState.ExitCode(), 0, "exit code")
 	})
 }
 

@@ -143,9 +143,7 @@ func TestEveryAlertSaysWhatToDo(t *testing.T) {
 			t.Errorf("%s has the annotations %v", rule.Alert, rule.Annotations)
 		}
 		want := "https://github.com/proxyweir/weir/blob/main/docs/grafana/README.md#" + strings.ToLower(rule.Alert)
-		if rule.Annotations["runbook_url"] != want {
-			t.Errorf("%s has the runbook %s", rule.Alert, rule.Annotations["runbook_url"])
-		}
+		must.Equal(t, rule.Annotations["runbook_url"], want, "%s has the runbook", rule.Alert)
 	}
 	var sections []string
 	for _, section := range described {
@@ -319,9 +317,7 @@ func TestThePanelsOfTheDashboardFillTheGrid(t *testing.T) {
 	for at := range taken {
 		last = max(last, at.y)
 	}
-	if len(taken) != 24*(last+1) {
-		t.Errorf("of %d places in the grid %d are taken", 24*(last+1), len(taken))
-	}
+	must.Equal(t, len(taken), 24*(last+1), "of %d places in the grid %d are taken", 24*(last+1), len(taken))
 }
 
 func TestEveryPanelOfTheDashboardCanBeUnderstood(t *testing.T) {
@@ -350,9 +346,7 @@ func TestEveryPanelOfTheDashboardCanBeUnderstood(t *testing.T) {
 		checkSource(t, p.Title, p.Datasource)
 		for i, target := range p.Targets {
 			checkSource(t, p.Title, target.Datasource)
-			if target.RefID != string(rune('A'+i)) {
-				t.Errorf("%q has an expression with the refId %q", p.Title, target.RefID)
-			}
+			must.Equal(t, target.RefID, string(rune('A'+i)), "%q has an expression with the refId", p.Title)
 			if target.Instant == target.Range || (p.Type == "table") != (target.Format == "table") || (p.Type == "heatmap") != (target.Format == "heatmap") {
 				t.Errorf("%q, %s: instant %v, range %v, format %q", p.Title, target.RefID, target.Instant, target.Range, target.Format)
 			}

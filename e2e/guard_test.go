@@ -200,9 +200,7 @@ func TestAPlaceEndsWithTheFirstByte(t *testing.T) {
 	}
 	g.underWay(0)
 	writeFrame(t, socket, "hello")
-	if got := readFrame(t, frames); got != "hello" {
-		t.Errorf("%q came back", got)
-	}
+	must.Equal(t, readFrame(t, frames), "hello", "came back")
 
 	upload, answers := g.open("POST", "/reads", "Content-Length: 2\r\n")
 	fmt.Fprint(upload, "a")
@@ -215,9 +213,7 @@ func TestAPlaceEndsWithTheFirstByte(t *testing.T) {
 		t.Errorf("beside an upload that has come: status %d, want 503", r.status)
 	}
 	g.release()
-	if got := g.status(answers); got != http.StatusOK {
-		t.Errorf("the upload: status %d", got)
-	}
+	must.Equal(t, g.status(answers), http.StatusOK, "the upload: status")
 	g.underWay(0)
 	for _, c := range []net.Conn{stream, socket, upload} {
 		c.Close()
@@ -257,9 +253,7 @@ func TestAnInformationalAnswerEndsNoPlace(t *testing.T) {
 	}
 	g.underWay(1)
 	g.release()
-	if got := g.status(answers); got != http.StatusOK {
-		t.Errorf("after that: status %d", got)
-	}
+	must.Equal(t, g.status(answers), http.StatusOK, "after that: status")
 	g.underWay(0)
 }
 

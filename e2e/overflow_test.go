@@ -74,9 +74,7 @@ func TestShadowsAndCandidatesAreReportedInTheLog(t *testing.T) {
 	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline) && got != want; time.Sleep(time.Second) {
 		got = s.said("shadow", "laxer", "stricter")
 	}
-	if got != want {
-		t.Errorf("the log says %s, want %s", got, want)
-	}
+	must.Equal(t, got, want, "the log says")
 	for _, e := range s.log() {
 		if candidateLine.MatchString(e.Message) && e.Level != "debug" || shadowLine.MatchString(e.Message) && e.Level != "error" {
 			t.Errorf("level %s: %s", e.Level, e.Message)
@@ -279,9 +277,7 @@ func TestAWebSocketIsUnderWayUntilItIsClosed(t *testing.T) {
 			}
 			b.has(t)
 			writeFrame(t, conn, "hello")
-			if got := readFrame(t, in); got != "hello" {
-				t.Errorf("%q came back", got)
-			}
+			must.Equal(t, readFrame(t, in), "hello", "came back")
 			conns, last = append(conns, conn), in
 		}
 		if _, _, status := s.upgrade(); status != http.StatusTooManyRequests {
@@ -330,15 +326,11 @@ func TestAFleetSharesThePlaces(t *testing.T) {
 	}
 	b.begin(s, "/ends")
 	b.begin(twin, "/ends")
-	if got := statuses(); got != "200 200 200 " {
-		t.Errorf("%s with two under way", got)
-	}
+	must.Equal(t, statuses(), "200 200 200 ", "with two under way")
 	go func() { _, _ = c.try("/ends") }()
 	b.has(t)
 	for range 3 {
-		if got := statuses(); got != "429 429 429 " {
-			t.Errorf("%s with three under way", got)
-		}
+		must.Equal(t, statuses(), "429 429 429 ", "with three under way")
 		b.end <- struct{}{} // whichever it belongs to
 		eventually(t, "there is room for all", func() bool { return statuses() == "200 200 200 " })
 		b.begin(twin, "/ends")

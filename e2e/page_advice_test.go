@@ -12,6 +12,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // advisorServer is an advisor that says what a test has it say.
@@ -109,9 +111,7 @@ func TestThePageShowsAdviceAndOperatorsFreezeAndRevertIt(t *testing.T) {
 	b.says(api, "advice holds until")
 	b.says(row("api")+" .chip", "moved by advice; configured: 100/1h sliding_window_counter")
 	b.fits("advice")
-	if got := c.limit(t, "/api"); got != "180" {
-		t.Errorf("clients are told a limit of %s, want 180", got)
-	}
+	must.Equal(t, c.limit(t, "/api"), "180", "clients are told a limit of")
 
 	// It says why the advisor's answers are refused, and that it is gone.
 	advisor.garbles("garbage")
@@ -142,9 +142,7 @@ func TestThePageShowsAdviceAndOperatorsFreezeAndRevertIt(t *testing.T) {
 	b.says(api, ", in ")
 	advisor.says(`{"rule":"api","limit":{"requests":999},"reason":"growth"}`)
 	b.says("#advice-state .good", fmt.Sprint("Document ", advisor.serial))
-	if got := c.limit(t, "/api"); got != "180" {
-		t.Errorf("while it is frozen clients are told a limit of %s, want 180", got)
-	}
+	must.Equal(t, c.limit(t, "/api"), "180", "while it is frozen clients are told a limit of")
 	b.says(api+" .freeze", "Unfreeze …")
 	b.click(api + " .freeze")
 	b.says("#advice-text", "Unfreeze the limit of api?")
@@ -161,9 +159,7 @@ func TestThePageShowsAdviceAndOperatorsFreezeAndRevertIt(t *testing.T) {
 	b.click("#advice-close")
 	b.says(api, "reverted by hand")
 	b.says(api, "in force100/1h")
-	if got := c.limit(t, "/api"); got != "100" {
-		t.Errorf("after it was reverted clients are told a limit of %s, want 100", got)
-	}
+	must.Equal(t, c.limit(t, "/api"), "100", "after it was reverted clients are told a limit of")
 	advisor.Close()
 	b.says("#advice-state .bad", "The advisor does not answer")
 }
@@ -177,9 +173,7 @@ func TestThePageSaysWhatAnObservedAdvisorWouldChange(t *testing.T) {
 	advisor.says(`{"rule":"api","limit":{"requests":180},"reason":"growth"}`)
 	b.says(advised("api"), "would be in force180/1h")
 	b.says(advised("api"), "in force100/1h")
-	if got := c.limit(t, "/api"); got != "100" {
-		t.Errorf("clients are told a limit of %s, want 100", got)
-	}
+	must.Equal(t, c.limit(t, "/api"), "100", "clients are told a limit of")
 	if text := b.text(row("api")); strings.Contains(text, "moved by advice") {
 		t.Errorf("the rule's row says: %s", text)
 	}
@@ -265,9 +259,7 @@ func TestThePageShowsOddAdviceAndErrorsAndIsUsedByKeyboard(t *testing.T) {
 			if names := js[[]string](b, "[...document.querySelectorAll('#advised button')].map((e) => e.textContent)"); names[2] != "Freeze … tenant/00" || names[3] != "Revert … tenant/00" {
 				t.Errorf("the buttons are named %q", names[:4])
 			}
-			if hacked := js[string](b, "String(window.hacked)"); hacked != "undefined" {
-				t.Errorf("what an advisor sent was run: %s", hacked)
-			}
+			must.Equal(t, js[string](b, "String(window.hacked)"), "undefined", "what an advisor sent was run")
 			a.is(func() { delete(a.advice, "poll") })
 			b.says("#advice-state .good", "The advisor is part of this Caddy")
 			// Caddy has another configuration since its health was asked for.

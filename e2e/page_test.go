@@ -652,9 +652,7 @@ func TestWhatClientsSendAsKeysIsShownAndHasNoEffect(t *testing.T) {
 			if n := js[int](b, "document.querySelectorAll('img, iframe, body script:not(:last-of-type), object, embed').length"); n > 0 {
 				t.Errorf("there are %d unexpected elements", n)
 			}
-			if hacked := js[string](b, "String(window.hacked)"); hacked != "undefined" {
-				t.Errorf("what a client sent was run: %s", hacked)
-			}
+			must.Equal(t, js[string](b, "String(window.hacked)"), "undefined", "what a client sent was run")
 			if found := js[string](b, `(document.body.innerText.match(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu) || []).filter((c) => c !== "\n" && c !== "\t").map((c) => c.codePointAt(0).toString(16)).join(" ")`); found != "" {
 				t.Errorf("characters that cannot be seen are shown as they are: %s", found)
 			}
@@ -801,9 +799,7 @@ func TestTheHistorySurvivesAReloadOfThePage(t *testing.T) {
 		}
 		reload()
 		b.polled(a, 2)
-		if peak := b.text("#all-peak"); peak != "" {
-			t.Errorf("%s: the plot has %q", name, peak)
-		}
+		must.Equal(t, b.text("#all-peak"), "", "%s: the plot has", name)
 	}
 }
 
@@ -848,9 +844,7 @@ func TestThePageDrawsTheBusiestOfThousandsOfRules(t *testing.T) {
 	})
 	b.until("document.querySelector('#rules > li').dataset.rule === " + quoted(busiest[0].id) + " && document.querySelector('#rules .num.rejected .value').textContent !== '–'")
 	for i, id := range b.order()[:20] {
-		if id != busiest[i].id {
-			t.Errorf("the rule at place %d is %s, want %s", i, id, busiest[i].id)
-		}
+		must.Equal(t, id, busiest[i].id, "the rule at place %d", i)
 	}
 	b.click("#show-more")
 	b.until("document.querySelectorAll('#rules > li').length === 100")
@@ -930,9 +924,7 @@ func TestThePagesPolicyIsInForce(t *testing.T) {
 	} {
 		js[bool](b, "(window.refusals = [], (() => { try { "+test.try+" } catch (err) {} })(), true)")
 		b.until("window.refusals.some((r) => /^(" + test.directive + ")/.test(r))")
-		if ran := js[string](b, "String(window.ran)"); ran != "undefined" {
-			t.Errorf("%s has run: %s", test.name, ran)
-		}
+		must.Equal(t, js[string](b, "String(window.ran)"), "undefined", "%s has run", test.name)
 	}
 	if other.pollsSoFar() > 0 {
 		t.Error("another place was asked")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // sideBySide returns a site with the same configuration for Traefik's rateLimit at /native and for the plugin at /plugin.
@@ -57,9 +58,7 @@ func TestTheWordsOfRateLimitMeanWhatTheyMeanInTraefik(t *testing.T) {
 			admitted := 0
 			for i, fields := range c.requests {
 				native, plugin := s.do("/native", fields...), s.do("/plugin", fields...)
-				if native.status != plugin.status {
-					t.Errorf("request %d, %q: status %d, from rateLimit %d", i+1, fields, plugin.status, native.status)
-				}
+				must.Equal(t, native.status, plugin.status, "request %d, %q: status %d, from rateLimit", i+1, fields, plugin.status)
 				if native.status == http.StatusOK {
 					admitted++
 				}
@@ -88,9 +87,7 @@ func TestWhatRateLimitRefusesIsRefused(t *testing.T) {
 	} {
 		t.Run(config, func(t *testing.T) {
 			s := sideBySide(t, config)
-			if native := s.do("/native").status; native != http.StatusNotFound {
-				t.Errorf("rateLimit does not refuse it: %d", native)
-			}
+			must.Equal(t, s.do("/native").status, http.StatusNotFound, "rateLimit does not refuse it")
 			if plugin := s.do("/plugin").status; plugin != http.StatusNotFound {
 				t.Errorf("status %d, want 404", plugin)
 			}

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // On a first request, the fields of a bucket, and of a log with a period below 35 minutes, are exact.
@@ -82,9 +84,7 @@ func TestARejectionInProblemDetails(t *testing.T) {
 		"detail":            "Slow down.",
 		"violated-policies": "[z y]",
 	} {
-		if got := fmt.Sprint(problem[field]); got != want {
-			t.Errorf("%s is %s, want %s", field, got, want)
-		}
+		must.Equal(t, fmt.Sprint(problem[field]), want, "%s", field)
 	}
 	if r = s.reject("/"); r.body != "Slow down.\n" {
 		t.Errorf("body %q, want the message", r.body)
@@ -118,9 +118,7 @@ func TestAGRPCCallGetsAGRPCStatus(t *testing.T) {
 		}
 		r.want(t, "Grpc-Status", "8", "Content-Type", "application/grpc")
 		r.number(t, "Retry-After", 1, 366*86400)
-		if r.body != "" {
-			t.Errorf("body %q, want none", r.body)
-		}
+		must.Equal(t, r.body, "", "body %q, want none", r.body)
 	}
 	s.reject("/") // a client that does not speak gRPC gets an HTTP status
 }

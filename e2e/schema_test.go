@@ -56,9 +56,7 @@ type object struct {
 
 func TestTheSchemaHasTheFieldsThatThereAre(t *testing.T) {
 	_, root := readSchema(t)
-	if root.Schema != "https://json-schema.org/draft/2020-12/schema" {
-		t.Errorf("it is of %s", root.Schema)
-	}
+	must.Equal(t, root.Schema, "https://json-schema.org/draft/2020-12/schema", "it is of")
 	for kind, fields := range ruleset.Fields() {
 		of := &root
 		if kind != "file" {
@@ -99,9 +97,7 @@ func TestTheSchemaSaysWhatTheTableOfFieldsSays(t *testing.T) {
 		var needed []string
 		for _, f := range fields {
 			property := root.Defs[kind].Properties[f.Name]
-			if property.Description != f.Doc {
-				t.Errorf("%s: %s is described as %q, want %q", kind, f.Name, property.Description, f.Doc)
-			}
+			must.Equal(t, property.Description, f.Doc, "%s: %s is described as", kind, f.Name)
 			if f.Kind == ruleset.OneWord && !slices.Equal(property.Enum, f.Words) {
 				t.Errorf("%s: %s: the schema has %q, not %q", kind, f.Name, property.Enum, f.Words)
 			}
@@ -147,25 +143,19 @@ func TestTheSchemaHasTheWordsThatThereAre(t *testing.T) {
 			if field == "refill" || word == "delay" {
 				more = "algorithm: token_bucket, "
 			}
-			if problems := loadRules("rules.yaml", fmt.Sprintf("rules: [{name: a, limit: 5/1m, %s%s: %s}]", more, field, word)); problems != "" {
-				t.Errorf("%s: %s is in the schema: %s", field, word, problems)
-			}
+			must.Equal(t, loadRules("rules.yaml", fmt.Sprintf("rules: [{name: a, limit: 5/1m, %s%s: %s}]", more, field, word)), "", "%s: %s is in the schema", field, word)
 		}
 	}
 	for _, of := range root.Defs["source"].AnyOf {
 		for _, word := range of.Enum {
 			words++
-			if problems := loadRules("rules.yaml", fmt.Sprintf("rules: [{name: a, limit: 5/1m, key: %s}]", word)); problems != "" {
-				t.Errorf("key: %s is in the schema: %s", word, problems)
-			}
+			must.Equal(t, loadRules("rules.yaml", fmt.Sprintf("rules: [{name: a, limit: 5/1m, key: %s}]", word)), "", "key: %s is in the schema", word)
 		}
 	}
 	for _, of := range root.Defs["rate_limit"].Properties["unit"].AnyOf {
 		for _, word := range of.Enum {
 			words++
-			if problems := loadRules("rules.yaml", fmt.Sprintf("{domain: d, descriptors: [{key: a, rate_limit: {unit: %s, requests_per_unit: 5}}]}", word)); problems != "" {
-				t.Errorf("unit: %s is in the schema: %s", word, problems)
-			}
+			must.Equal(t, loadRules("rules.yaml", fmt.Sprintf("{domain: d, descriptors: [{key: a, rate_limit: {unit: %s, requests_per_unit: 5}}]}", word)), "", "unit: %s is in the schema", word)
 		}
 	}
 	if words < 29 {
@@ -330,12 +320,8 @@ func TestTheSchemaTakesWhatWeirTakes(t *testing.T) {
 		inDescriptor("key: a, metadata: {name: x, of: {any: [1, null, {kind: true}]}}"), inDescriptor("key: a, metadata: {}"),
 		inDescriptor("key: a, descriptors: [{key: b, value: c, descriptors: [{key: d}]}]"),
 	} {
-		if said := loadRules("rules.yaml", file); said != "" {
-			t.Errorf("Weir refuses %s: %s", file, said)
-		}
-		if said := validate(t, schema, file); said != "" {
-			t.Errorf("the schema refuses %s: %s", file, said)
-		}
+		must.Equal(t, loadRules("rules.yaml", file), "", "Weir refuses %s", file)
+		must.Equal(t, validate(t, schema, file), "", "the schema refuses %s", file)
 	}
 }
 

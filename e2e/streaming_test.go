@@ -54,17 +54,13 @@ func TestAWebSocketPassesUntouched(t *testing.T) {
 	r := s.reject("/ws", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", key)
 	r.want(t, "X-RateLimit-Remaining", "0")
 	writeFrame(t, conn, "still here")
-	if got := readFrame(t, answers); got != "still here" {
-		t.Errorf("%q came back", got)
-	}
+	must.Equal(t, readFrame(t, answers), "still here", "came back")
 
 	// The first survives a change of the configuration.
 	s.limit("limit", "limit: 2/366d")
 	s.apply()
 	writeFrame(t, conn, "and here")
-	if got := readFrame(t, answers); got != "and here" {
-		t.Errorf("%q came back", got)
-	}
+	must.Equal(t, readFrame(t, answers), "and here", "came back")
 }
 
 // echoFrames accepts a WebSocket and echoes each frame.
@@ -172,9 +168,7 @@ func TestAStreamIsFlushedPieceByPiece(t *testing.T) {
 			answer, err := s.client.Do(r)
 			must.Succeed(t, err)
 			defer answer.Body.Close()
-			if answer.Header.Get("X-RateLimit-Remaining") != "99" {
-				t.Errorf("the stream was not counted: %v", answer.Header)
-			}
+			must.Equal(t, answer.Header.Get("X-RateLimit-Remaining"), "99", "the stream was not counted: %v", answer.Header)
 			lines := bufio.NewReader(answer.Body)
 			for i := range 5 {
 				line, err := lines.ReadString('\n')
@@ -216,9 +210,7 @@ func TestLargeBodiesPassWhole(t *testing.T) {
 			t.Errorf("%s: status %d, %d bytes came back of %d, %v", name, answer.status, len(answer.body), len(body), err)
 		}
 		sum := sha256.Sum256(body)
-		if got := answer.trailer.Get("X-Sum"); got != hex.EncodeToString(sum[:]) {
-			t.Errorf("%s: the trailer is %q", name, got)
-		}
+		must.Equal(t, answer.trailer.Get("X-Sum"), hex.EncodeToString(sum[:]), "%s: the trailer", name)
 	}
 }
 

@@ -154,13 +154,9 @@ func TestRoundsKeepTheShortestInterval(t *testing.T) {
 		defer s.eventually.mu.Unlock()
 		return s.eventually.interval()
 	}
-	if got := interval(); got != time.Second {
-		t.Errorf("%s with both", got)
-	}
+	must.Equal(t, interval(), time.Second, "with both")
 	s.Release(short)
-	if got := interval(); got != time.Minute {
-		t.Errorf("%s with the long one", got)
-	}
+	must.Equal(t, interval(), time.Minute, "with the long one")
 	s.Release(long)
 	if stats := s.SyncStats(); !stats.Used { // its counters stay
 		t.Errorf("%+v", stats)
@@ -227,9 +223,7 @@ func TestNodesHearOfEachOther(t *testing.T) {
 			}
 			checks := []core.Check{{Rule: rules[i], Key: "k"}}
 			_ = s.eventually.of.Memory().Decide(checks, true)
-			if left := checks[0].Decision.Remaining; left != 1000-30*round {
-				t.Errorf("round %d, node %d: %d are left", round, i, left)
-			}
+			must.Equal(t, checks[0].Decision.Remaining, 1000-30*round, "round %d, node %d: are left", round, i)
 		}
 	}
 	must.Succeed(t, stores[0].Block(rules[0], "k", time.Hour.Microseconds()))

@@ -80,9 +80,7 @@ func TestDifferentKeysHaveDifferentNames(t *testing.T) {
 					break
 				}
 			}
-			if again := c.naming.key(key, suffix); again != name {
-				t.Errorf("%s: %.40q is called %q, and then %q", c.name, key, name, again)
-			}
+			must.Equal(t, c.naming.key(key, suffix), name, "%s: %.40q is called %q, and then", c.name, key, name)
 		}
 	}
 }
@@ -100,9 +98,7 @@ func TestKeysAreTheFirst128BitsOfAHash(t *testing.T) {
 		{mustNaming(t, "", "secret", false), "weir:{" + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:16]) + "}:r"},
 		{mustNaming(t, "", "", true), "weir:{192.0.2.1}:r"},
 	} {
-		if got := c.naming.key("192.0.2.1", "}:r"); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
-		}
+		must.Equal(t, c.naming.key("192.0.2.1", "}:r"), c.want)
 	}
 	if mustNaming(t, "", "a", false).key("k", "}:r") == mustNaming(t, "", "b", false).key("k", "}:r") {
 		t.Error("two secrets make the same name")
@@ -119,13 +115,9 @@ func TestPlainKeysAreEscapedSoThatTheyPrint(t *testing.T) {
 		{"\x00\n\x7f\xff", "%00%0a%7f%ff"},
 		{"ä", "%c3%a4"},
 	} {
-		if got := plainKey(c.key); got != c.want {
-			t.Errorf("%q is %q, want %q", c.key, got, c.want)
-		}
+		must.Equal(t, plainKey(c.key), c.want, "%q", c.key)
 	}
-	if got := plainKey(strings.Repeat("a", 256)); got != strings.Repeat("a", 256) {
-		t.Errorf("256 bytes are %q", got)
-	}
+	must.Equal(t, plainKey(strings.Repeat("a", 256)), strings.Repeat("a", 256), "256 bytes")
 	if got := plainKey(strings.Repeat("a", 257)); len(got) != 24 || got[:2] != "%%" {
 		t.Errorf("257 bytes are %q, want a hash", got)
 	}
@@ -137,9 +129,7 @@ func TestTheNameOfARuleStandsForItsIdentity(t *testing.T) {
 		ruleSuffix(mustRule(t, core.RuleConfig{Name: "r"}, rate.LimitConfig{})),
 		ruleSuffix(mustRule(t, core.RuleConfig{Name: "r", Shadow: true, CountRejected: true, OnError: core.RejectAll}, rate.LimitConfig{Requests: 20})),
 	}
-	if same[0] != same[1] {
-		t.Errorf("%q is %q after its numbers have changed", same[0], same[1])
-	}
+	must.Equal(t, same[0], same[1], "%q is %q after its numbers have changed", same[0], same[1])
 	seen := make(map[string]int)
 	for i, r := range []*core.Rule{
 		mustRule(t, core.RuleConfig{Name: "r"}, rate.LimitConfig{}),

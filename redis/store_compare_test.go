@@ -52,9 +52,7 @@ func TestOtherPrefixesAreReportedOnceForEachRule(t *testing.T) {
 	open("descriptions", "{http.request.header.Description} header:X-Zip static:ip") // once taken for an address
 	s.Compare()
 	s.Compare()
-	if len(client.calls) != 6 {
-		t.Errorf("%d calls for three rules with an address, compared twice", len(client.calls))
-	}
+	must.Equal(t, len(client.calls), 6, "%d calls for three rules with an address, compared twice", len(client.calls))
 	all := strings.Join(reported, ", ")
 	if len(reported) != 2 || !strings.Contains(all, "n/other 32 64 24 64") || !strings.Contains(all, "n/whole 32 128 24 64") {
 		t.Errorf("reported %s", all)
@@ -82,8 +80,6 @@ func TestAKeySpecIsSplitIntoSourcesAndPrefixes(t *testing.T) {
 		"header:X-Very-Long / /24 /64x": "header:X-Very-Long / /24 /64x|32 128",
 	} {
 		of, p := splitSpec(spec)
-		if got := fmt.Sprint(of, "|", p.IPv4, " ", p.IPv6); got != want {
-			t.Errorf("%q: %s, want %s", spec, got, want)
-		}
+		must.Equal(t, fmt.Sprint(of, "|", p.IPv4, " ", p.IPv6), want, "%q", spec)
 	}
 }

@@ -133,9 +133,7 @@ func (c *fakeConn) Run(call *Call) error {
 		argument = argument[length:]
 		sent.parts = append(sent.parts, p)
 	}
-	if argument != "" {
-		c.fake.t.Errorf("the argument has %d bytes too many", len(argument))
-	}
+	must.Equal(c.fake.t, argument, "", "the argument has %d bytes too many", len(argument))
 	c.fake.mu.Lock()
 	c.fake.calls = append(c.fake.calls, sent)
 	answer := c.fake.answer
@@ -373,9 +371,7 @@ func TestAServerThatIsDownGetsNoCallsUntilAProbeSucceeds(t *testing.T) {
 	}
 	s.forget()
 	s.store.probe(server, &server.breaker, key) // by a late timer
-	if len(s.calls) != 0 {
-		t.Error("a server that is in use is probed")
-	}
+	must.Equal(t, len(s.calls), 0, "a server that is in use is probed")
 }
 
 func TestAnAnswerBetweenFailuresKeepsAServerInUse(t *testing.T) {
@@ -507,9 +503,7 @@ func TestInAClusterAClientsRulesAreOneCall(t *testing.T) {
 		t.Errorf("%+v, %+v", s.calls[0], s.calls[1])
 	}
 	for i, want := range []int64{7, 9, 8} {
-		if checks[i].Decision.Remaining != want {
-			t.Errorf("check %d has the decision %+v, want %d remaining", i, checks[i].Decision, want)
-		}
+		must.Equal(t, checks[i].Decision.Remaining, want, "check %d has the decision %+v, want %d remaining", i, checks[i].Decision, want)
 	}
 }
 
@@ -766,11 +760,7 @@ func TestAnErrorHasAKind(t *testing.T) {
 		{fmt.Errorf("%w: refused", ErrUnavailable), "connection"},
 		{errDown, "connection"},
 	} {
-		if got := ErrorKind(c.err); got != c.want {
-			t.Errorf("%v: got %q, want %q", c.err, got, c.want)
-		}
+		must.Equal(t, ErrorKind(c.err), c.want, "%v", c.err)
 	}
-	if got := errReply.Error(); got != "redis: the reply is not that of the script" {
-		t.Errorf("the text of an error with a mark is %q", got)
-	}
+	must.Equal(t, errReply.Error(), "redis: the reply is not that of the script", "the text of an error with a mark")
 }

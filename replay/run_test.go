@@ -146,9 +146,7 @@ func TestEveryOverflowPolicyIsReplayed(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, verdicts := run(t, Config{Rules: filesOf(t, rulesOf(test.rule)), Logs: []string{logIn(t, "a.log", linesOf(test.hits...))}})
-			if verdicts != test.want {
-				t.Errorf("%s, want %s", verdicts, test.want)
-			}
+			must.Equal(t, verdicts, test.want)
 			if notes := r.Rules[0].notes(); !strings.Contains(notes, test.notes) {
 				t.Errorf("notes %q, want %q", notes, test.notes)
 			}
@@ -199,9 +197,7 @@ func TestARequestWithoutAPathIsReplayedAsOneForTheRoot(t *testing.T) {
 	hits[3].path = "OPTIONS *" // which is no path
 	rules := rulesOf("{name: root, match: {paths: [/]}, limit: 1/1h}", "{name: each, limit: 3/1h, key: [path]}")
 	r, verdicts := run(t, Config{Rules: filesOf(t, rules), Logs: []string{logIn(t, "log", linesOf(hits...))}})
-	if verdicts != "ARRA" {
-		t.Errorf("%s, want ARRA: %+v", verdicts, r)
-	}
+	must.Equal(t, verdicts, "ARRA", "%s, want ARRA: %+v", verdicts, r)
 }
 
 func TestARulesOwnCandidateIsCompared(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // What Traefik 3.7 takes for the client's address, worked out from its documentation and its code.
@@ -89,12 +91,8 @@ func TestIPStrategyMeansWhatTraefikMeansByIt(t *testing.T) {
 		if test.forwarded != nil {
 			r.Header[forwardedFor] = test.forwarded
 		}
-		if got := clientGetter(&a, nil)(r); got != test.want {
-			t.Errorf("%v of %s with X-Forwarded-For %q, by the getter: got %q, want %q", test.strategy, test.remote, test.forwarded, got, test.want)
-		}
-		if got := clientAddress(&a, r); got != test.want {
-			t.Errorf("%v of %s with X-Forwarded-For %q: got %q, want %q", test.strategy, test.remote, test.forwarded, got, test.want)
-		}
+		must.Equal(t, clientGetter(&a, nil)(r), test.want, "%v of %s with X-Forwarded-For %q, by the getter", test.strategy, test.remote, test.forwarded)
+		must.Equal(t, clientAddress(&a, r), test.want, "%v of %s with X-Forwarded-For %q", test.strategy, test.remote, test.forwarded)
 	}
 }
 
@@ -145,9 +143,7 @@ func TestForwardedRequestsWithoutAStrategyAreWarnedOfOnce(t *testing.T) {
 func TestExcludedIPsBesideADepthAreWarnedOf(t *testing.T) {
 	s := newStage(t)
 	s.handler(context.Background(), &Config{Rule: Rule{Limit: "9/1m"}, IPStrategy: object{"depth": 1, "excludedIPs": "10.0.0.1"}}, "m@file")
-	if got := s.log.count("middleware m@file: ipStrategy: excludedIPs has no effect beside depth"); got != 1 {
-		t.Errorf("the log: %s", s.log)
-	}
+	must.Equal(t, s.log.count("middleware m@file: ipStrategy: excludedIPs has no effect beside depth"), 1, "the log: %s", s.log)
 }
 
 // Behind a load balancer such a rule limits nobody: all requests have its address, which is private.
@@ -191,9 +187,7 @@ func TestForwardedRequestsAreWarnedOfWhenOneIsRejectedAtTheLatest(t *testing.T) 
 	for i := 0; i < 3; i++ {
 		get(h, "192.0.2.1", func(r *http.Request) { r.Header.Set("X-Forwarded-For", "198.51.100.1") })
 	}
-	if got := s.log.count("requests come with X-Forwarded-For"); got != 1 {
-		t.Errorf("%d warnings", got)
-	}
+	must.Equal(t, s.log.count("requests come with X-Forwarded-For"), 1, "warnings")
 }
 
 func TestAStrategyThatFindsNoAddressIsWarnedOfOnce(t *testing.T) {
@@ -201,14 +195,10 @@ func TestAStrategyThatFindsNoAddressIsWarnedOfOnce(t *testing.T) {
 		s := newStage(t)
 		h := s.handler(context.Background(), &Config{Rule: rule, IPStrategy: object{"depth": 2}}, "m@file")
 		get(h, "192.0.2.1", func(r *http.Request) { r.Header.Set(forwardedFor, "198.51.100.1, 198.51.100.2") })
-		if s.log.count("finds no address") != 0 {
-			t.Error("warned of though there is one")
-		}
+		must.Equal(t, s.log.count("finds no address"), 0, "warned of though there is one")
 		for i := 0; i < 3; i++ {
 			get(h, "192.0.2.1", func(r *http.Request) { r.Header.Set(forwardedFor, "198.51.100.1") })
 		}
-		if got := s.log.count("finds no address"); got != 1 {
-			t.Errorf("%d warnings", got)
-		}
+		must.Equal(t, s.log.count("finds no address"), 1, "warnings")
 	}
 }

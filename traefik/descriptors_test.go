@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // known has the examples that everybody knows.
@@ -66,9 +68,7 @@ func TestDescriptorsLimitRequests(t *testing.T) {
 
 func TestTheExampleThatEverybodyKnows(t *testing.T) {
 	f := newFiled(t, known, &Config{Descriptors: []interface{}{object{"entries": []interface{}{object{"key": "message_type", "source": "header:X-Type"}}}}})
-	if got := admitted(f.h, "192.0.2.1", 9, header("X-Type", "marketing")); got != 5 {
-		t.Errorf("marketing: %d were admitted", got)
-	}
+	must.Equal(t, admitted(f.h, "192.0.2.1", 9, header("X-Type", "marketing")), 5, "marketing: were admitted")
 	if got := admitted(f.h, "192.0.2.2", 9, header("X-Type", "marketing")); got != 0 { // of a value all have one counter
 		t.Errorf("marketing, from elsewhere: %d were admitted", got)
 	}
@@ -77,13 +77,9 @@ func TestTheExampleThatEverybodyKnows(t *testing.T) {
 		t.Errorf("what has no limit: %s %v", response.Status, response.Header)
 	}
 	response = get(f.h, "192.0.2.1", header("X-Type", "marketing"))
-	if got := response.Header.Get("Ratelimit-Policy"); got != `"messaging.message_type_marketing";q=5;w=86400` {
-		t.Errorf("the policy is %s", got)
-	}
+	must.Equal(t, response.Header.Get("Ratelimit-Policy"), `"messaging.message_type_marketing";q=5;w=86400`, "the policy")
 	f.edit(strings.Replace(known, `"requests_per_unit": 5`, `"requests_per_unit": 7`, 1))
-	if got := admitted(f.h, "192.0.2.1", 9, header("X-Type", "marketing")); got != 2 {
-		t.Errorf("7 after 5: %d were admitted", got)
-	}
+	must.Equal(t, admitted(f.h, "192.0.2.1", 9, header("X-Type", "marketing")), 2, "7 after 5: were admitted")
 }
 
 func TestADomainThatIsNotInTheFilesIsRefused(t *testing.T) {
@@ -102,9 +98,7 @@ func TestADomainThatIsNotInTheFilesIsRefused(t *testing.T) {
 	// An edit that takes the domain away is refused too.
 	f := newFiled(t, known, &Config{Descriptors: descriptors})
 	f.edit(oneRule("a", "1/1h"))
-	if f.log.count("the rule files have no domain with descriptors") != 1 {
-		t.Errorf("the log: %s", f.log)
-	}
+	must.Equal(t, f.log.count("the rule files have no domain with descriptors"), 1, "the log: %s", f.log)
 }
 
 func TestRulesAndDescriptorsOfOneFileAreDecidedTogether(t *testing.T) {
@@ -113,9 +107,7 @@ func TestRulesAndDescriptorsOfOneFileAreDecidedTogether(t *testing.T) {
 	path := writeFile(t, t.TempDir()+"/rules.json", text)
 	c := &Config{RulesFile: []string{path}, Descriptors: []interface{}{object{"entries": []interface{}{object{"key": "address", "source": "client_ip"}}}}}
 	h := s.handler(context.Background(), c, "m@file")
-	if got := statuses(h, "192.0.2.1", 4); got != "200 200 200 429" {
-		t.Error(got)
-	}
+	must.Equal(t, statuses(h, "192.0.2.1", 4), "200 200 200 429")
 	if got := get(h, "192.0.2.1", nil).Header.Get("Ratelimit"); !strings.HasPrefix(got, `"a";r=1`) || !strings.Contains(got, `"messaging.address";r=0;`) {
 		t.Errorf("RateLimit %s", got)
 	}
@@ -143,9 +135,7 @@ func TestDescriptorsWithAStarAnywhereLimitRequests(t *testing.T) {
 		}
 	}
 	for _, field := range []string{"metadata", "quota_mode", "value_to_metric"} {
-		if n := f.log.count(field + ": has no effect: "); n != 1 {
-			t.Errorf("the log speaks of %s %d times: %s", field, n, f.log)
-		}
+		must.Equal(t, f.log.count(field+": has no effect: "), 1, "the log speaks of %s times: %s", field, f.log)
 	}
 }
 
@@ -169,13 +159,9 @@ func TestAValueThatNoRequestHasIsWarnedOf(t *testing.T) {
 		`domain "d": descriptor "path": a value is met by no request: "/API/*/action": requests have "/api/*/action"`,
 		`domain "d": descriptor "method": a value is met by no request: "post": requests have "POST"`,
 	} {
-		if f.log.count(want) != 1 {
-			t.Errorf("the log lacks %s: %s", want, f.log)
-		}
+		must.Equal(t, f.log.count(want), 1, "the log lacks %s: %s", want, f.log)
 	}
-	if n := f.log.count("met by no request"); n != 3 {
-		t.Errorf("the log speaks of %d values: %s", n, f.log)
-	}
+	must.Equal(t, f.log.count("met by no request"), 3, "the log speaks of values: %s", f.log)
 }
 
 // Defect found: the log warned of a value, though requests have it by another line for the same key; and not of wildcards that none has.
@@ -192,7 +178,5 @@ func TestAValueIsWarnedOfWhereNoLineForItsKeysMeetsIt(t *testing.T) {
 	if n := f.log.count(`domain "d": descriptor "host": a value is met by no request: "*.example.com:*": requests have hosts without a port`); n != 1 {
 		t.Errorf("the log warns of the host %d times: %s", n, f.log)
 	}
-	if n := f.log.count("met by no request"); n != 1 {
-		t.Errorf("the log speaks of %d values: %s", n, f.log)
-	}
+	must.Equal(t, f.log.count("met by no request"), 1, "the log speaks of values: %s", f.log)
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestTraefiksOwnWordsAreATokenBucket(t *testing.T) {
@@ -79,19 +81,13 @@ func TestSourceCriterionTellsClientsApart(t *testing.T) {
 	for i, test := range tests {
 		s := newStage(t)
 		h := s.handler(context.Background(), &Config{Average: "1", Period: "1h", SourceCriterion: test.criterion}, "m@file")
-		if got := get(h, "192.0.2.1", test.first).StatusCode; got != 200 {
-			t.Errorf("%d: the first request: %d", i, got)
-		}
-		if got := get(h, "192.0.2.1", test.first).StatusCode; got != 429 {
-			t.Errorf("%d: the second request: %d", i, got)
-		}
+		must.Equal(t, get(h, "192.0.2.1", test.first).StatusCode, 200, "%d: the first request", i)
+		must.Equal(t, get(h, "192.0.2.1", test.first).StatusCode, 429, "%d: the second request", i)
 		want := 200
 		if test.shared {
 			want = 429
 		}
-		if got := get(h, "192.0.2.1", test.other).StatusCode; got != want {
-			t.Errorf("%d, %v: another client: %d, want %d", i, test.criterion, got, want)
-		}
+		must.Equal(t, get(h, "192.0.2.1", test.other).StatusCode, want, "%d, %v: another client", i, test.criterion)
 	}
 }
 
@@ -105,17 +101,13 @@ func TestOurOptionsMayStandBesideTraefiksWords(t *testing.T) {
 		Headers:   []string{"ietf"},
 		Rule:      Rule{Name: "calm", Burst: "2", Key: []string{"path"}, Match: object{"methods": "GET"}, CountRejected: "true", OnError: "open"},
 	}, "m@file")
-	if got := statuses(h, "192.0.2.1", 3); got != "200 200 429" {
-		t.Error(got)
-	}
+	must.Equal(t, statuses(h, "192.0.2.1", 3), "200 200 429")
 	response := get(h, "192.0.2.2", nil)
 	if got := response.Header["Ratelimit-Policy"]; len(got) != 1 || got[0] != `"calm";q=2;w=120` || response.Header["X-Ratelimit-Limit"] != nil {
 		t.Errorf("%v", response.Header)
 	}
 	post := func(r *http.Request) { r.Method = "POST" }
-	if got := get(h, "192.0.2.1", post).StatusCode; got != 200 {
-		t.Errorf("what the rule does not cover: %d", got)
-	}
+	must.Equal(t, get(h, "192.0.2.1", post).StatusCode, 200, "what the rule does not cover")
 	e := s.newest("m@file")
 	if r := e.fixed.rules[0].Only; r.Namespace != "shop" || !r.CountRejected {
 		t.Errorf("%s", r.Identity)

@@ -504,9 +504,7 @@ func TestDocsRateLimitsMoveOver(t *testing.T) {
 		}
 		moved++
 	}
-	if moved != 1 {
-		t.Errorf("%d examples", moved)
-	}
+	must.Equal(t, moved, 1, "%d examples", moved)
 }
 
 func TestDocsKeysOfAKeyValueStoreLoad(t *testing.T) {
@@ -569,9 +567,7 @@ func TestDocsAnswersAreThePlugins(t *testing.T) {
 			t.Errorf("%s: the answer is\n%s", s.place, got)
 		}
 	}
-	if answers != 2 {
-		t.Errorf("%d answers", answers)
-	}
+	must.Equal(t, answers, 2, "%d answers", answers)
 }
 
 // What the manual shows of a client's quotas is what its configuration tells after so many requests, 19 seconds into a minute.
@@ -603,9 +599,7 @@ func TestDocsQuotasAreThePlugins(t *testing.T) {
 			t.Errorf("%s: the answer is\n%s", s.place, got)
 		}
 	}
-	if answers != 1 {
-		t.Errorf("%d answers", answers)
-	}
+	must.Equal(t, answers, 1, "%d answers", answers)
 }
 
 // The manual's table has every series that there is, and no other.
@@ -652,9 +646,7 @@ func TestDocsWarningIsThePlugins(t *testing.T) {
 				own = append(own, line)
 			}
 		}
-		if got := strings.Join(own, "\n"); got != strings.TrimSpace(s.text) {
-			t.Errorf("%s: the log has %s", s.place, got)
-		}
+		must.Equal(t, strings.Join(own, "\n"), strings.TrimSpace(s.text), "%s: the log has", s.place)
 		return
 	}
 	t.Error("the warning is not there")

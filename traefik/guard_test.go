@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestMistakesInAGuardAreSaid(t *testing.T) {
@@ -84,9 +85,7 @@ func (s *stage) underWay(t *testing.T, when string, want int64) {
 			t.Errorf("%s: %d requests wait on their clients", when, got)
 		}
 	}
-	if len(s.guards) != 1 {
-		t.Errorf("%s: there are %d guards", when, len(s.guards))
-	}
+	must.Equal(t, len(s.guards), 1, "%s: there are %d guards", when, len(s.guards))
 }
 
 const inTheEnd = "in the end"
@@ -143,9 +142,7 @@ func TestTheGuardCountsWhatIsUnderWay(t *testing.T) {
 				heard.GotFirstResponseByte()
 				s.underWay(t, "after it has come twice", 0)
 			})
-			if rejected != 1 {
-				t.Errorf("%d requests were turned away, want 1", rejected)
-			}
+			must.Equal(t, rejected, 1, "%d requests were turned away, want 1", rejected)
 			ask(nil, func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) { // another middleware answers
 				s.underWay(t, "without a service", 1)
 			})
@@ -163,9 +160,7 @@ func TestTheGuardCountsWhatIsUnderWay(t *testing.T) {
 				s.underWay(t, "when the body has come", 1)
 				again()
 			})
-			if rejected != 2 {
-				t.Errorf("%d requests were turned away, want 2", rejected)
-			}
+			must.Equal(t, rejected, 2, "%d requests were turned away, want 2", rejected)
 			ask(post, func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
 				heard.GotFirstResponseByte()
 				heard.WroteRequest(httptrace.WroteRequestInfo{})
@@ -218,9 +213,7 @@ func TestMostRequestsPassByTheGuardWhileThereIsRoom(t *testing.T) {
 			h := guardedBy(t, s, context.Background(), guardedConfigs(object{"max": 40})[name], "m@file", next)
 			next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) { ways[wayOf(heard)]++ }
 			s.frequent(h)
-			if ways["admitted"] != 251 {
-				t.Errorf("%v; want all of the first second to be admitted one by one", ways)
-			}
+			must.Equal(t, ways["admitted"], 251, "%v; want all of the first second to be admitted one by one", ways)
 
 			// Fill the limit by requests of which each begins within the last. Each way counts it, and ends that whatever happens.
 			for _, end := range []string{"return", "first byte", "panic"} {
@@ -246,9 +239,7 @@ func TestMostRequestsPassByTheGuardWhileThereIsRoom(t *testing.T) {
 					defer func() { _ = recover() }()
 					get(h, "192.0.2.1", nil)
 				}()
-				if rejected != 1 {
-					t.Errorf("%s: %d were turned away where 40 were under way, want 1", end, rejected)
-				}
+				must.Equal(t, rejected, 1, "%s: %d were turned away where 40 were under way, want 1", end, rejected)
 				s.underWay(t, "after "+end, 0)
 				if ways[end+": a ticket"] == 0 || ways[end+": a ticket"] > 10 || ways[end+": a pass"] == 0 {
 					t.Errorf("%s: %v; want up to 10 by tickets, and others by passes", end, ways)
@@ -403,9 +394,7 @@ func TestPriorityGoesLastInTheGuard(t *testing.T) {
 		}
 	}
 	get(h, "192.0.2.1", plan("silver"))
-	if statuses != "503 200" {
-		t.Errorf("beside nine of ten, without priority and with it: %s, want 503 200", statuses)
-	}
+	must.Equal(t, statuses, "503 200", "beside nine of ten, without priority and with it")
 }
 
 func TestClientsOfAGuardAreToldApartByTheKeyOfTheFirstRule(t *testing.T) {
@@ -507,15 +496,11 @@ func TestWhatAGuardHasLearntSurvivesReloads(t *testing.T) {
 		if i == 2 {
 			want = "15 0.1" // the limit grows by its own rules
 		}
-		if got := limits(); got != want {
-			t.Errorf("reload %d: limit and baseline are %s, want %s", i, got, want)
-		}
+		must.Equal(t, limits(), want, "reload %d: limit and baseline", i)
 	}
 	s.end(ctx, cancel)
 	s.step(lingering)
-	if len(s.guards) != 0 {
-		t.Error("a guard is kept that no configuration has")
-	}
+	must.Equal(t, len(s.guards), 0, "a guard is kept that no configuration has")
 }
 
 func TestMiddlewaresShareTheGuardOfAName(t *testing.T) {
@@ -526,18 +511,14 @@ func TestMiddlewaresShareTheGuardOfAName(t *testing.T) {
 	one := guardedBy(t, s, ctx, &Config{Guard: object{"name": "shop", "max": 1}}, "one@file", next)
 	alike := guardedBy(t, s, ctx, &Config{Guard: object{"name": "shop", "max": 1, "priority": object{"source": "path", "values": "/vip"}}}, "alike@file", next)
 	other := guardedBy(t, s, ctx, &Config{Guard: object{"max": 1}}, "other@file", next)
-	if s.log.count("guard") != 0 {
-		t.Errorf("the log has: %s", s.log)
-	}
+	must.Equal(t, s.log.count("guard"), 0, "the log has: %s", s.log)
 	inner := ""
 	next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
 		next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {}
 		inner = get(alike, "192.0.2.1", nil).Status[:3] + " " + get(other, "192.0.2.1", nil).Status[:3]
 	}
 	get(one, "192.0.2.1", nil)
-	if inner != "503 200" {
-		t.Errorf("beside one of one, of the same name and of none: %s, want 503 200", inner)
-	}
+	must.Equal(t, inner, "503 200", "beside one of one, of the same name and of none")
 	guardedBy(t, s, ctx, &Config{Guard: object{"name": "shop", "max": 2}}, "another@file", next)
 	if s.log.count(`weir: middleware another@file: guard "shop" is defined in another way by middleware `) == 0 {
 		t.Errorf("the log has: %s", s.log)
@@ -554,9 +535,7 @@ func TestAGuardInShadowTurnsNobodyAway(t *testing.T) {
 		inner = get(h, "192.0.2.1", nil).Status[:3] + " " + get(h, "192.0.2.2", nil).Status[:3]
 	}
 	get(h, "192.0.2.1", nil)
-	if inner != "200 200" {
-		t.Errorf("beside one of one: %s", inner)
-	}
+	must.Equal(t, inner, "200 200", "beside one of one")
 	body, _ := io.ReadAll(get(h, "192.0.2.1", func(r *http.Request) { r.URL.Path = "/metrics" }).Body)
 	for _, want := range []string{`weir_guard_shadow_rejected_total{guard="m.file",reason="full"} 2`, `weir_guard_rejected_total{guard="m.file",reason="full"} 0`} {
 		if !strings.Contains(string(body), want) {
@@ -565,9 +544,7 @@ func TestAGuardInShadowTurnsNobodyAway(t *testing.T) {
 	}
 	s.step(2 * time.Second)
 	get(h, "192.0.2.1", nil)
-	if s.log.count("weir: middleware m@file: the guard would turn away what is beyond 1 requests under way: that is its max, and") != 1 {
-		t.Errorf("the log has: %s", s.log)
-	}
+	must.Equal(t, s.log.count("weir: middleware m@file: the guard would turn away what is beyond 1 requests under way: that is its max, and"), 1, "the log has: %s", s.log)
 }
 
 // TestPassagesAtOnceLeaveNothingUnderWay, however what ends them falls together.

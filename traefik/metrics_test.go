@@ -55,9 +55,7 @@ func samples(t *testing.T, page string) map[string]string {
 			continue
 		}
 		if strings.HasPrefix(line, "# TYPE ") {
-			if strings.Fields(line)[2] != family {
-				t.Errorf("%q does not follow its help", line)
-			}
+			must.Equal(t, strings.Fields(line)[2], family, "%q does not follow its help", line)
 			continue
 		}
 		at := strings.LastIndexByte(line, ' ')
@@ -89,9 +87,7 @@ func requests(found map[string]string, rule string) string {
 
 func wantRequests(t *testing.T, h http.Handler, rule, want string) {
 	t.Helper()
-	if got := requests(scrape(t, h), rule); got != want {
-		t.Errorf("%s: %s, want %s", rule, got, want)
-	}
+	must.Equal(t, requests(scrape(t, h), rule), want, "%s", rule)
 }
 
 // Whichever way requests go, through a rule that is decided in few steps or among others, each is counted once.
@@ -139,9 +135,7 @@ func TestRequestsAreCountedByWhatBecomesOfThem(t *testing.T) {
 			get(h, "192.0.2.1", header("k"))
 		}
 		get(h, "2001:db8::1", header("k"))
-		if got := requests(scrape(t, h), "m.file/r"); got != c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, c.want)
-		}
+		must.Equal(t, requests(scrape(t, h), "m.file/r"), c.want, "%s", c.name)
 	}
 }
 
@@ -215,9 +209,7 @@ func TestAFailureOfTheStoreChangesWhatIsCountedOfAllowedRequestsAlone(t *testing
 			for _, rule := range c.rules {
 				got = append(got, requests(found, "m.file/"+rule.Name))
 			}
-			if strings.Join(got, "; ") != want {
-				t.Errorf("%s, failed %v: %s, want %s", c.name, failed, strings.Join(got, "; "), want)
-			}
+			must.Equal(t, strings.Join(got, "; "), want, "%s, failed %v", c.name, failed)
 		}
 	}
 }
@@ -238,9 +230,7 @@ func TestCandidatesAreComparedInTheMetrics(t *testing.T) {
 		`limit="allowed",candidate="allowed"`: "1", `limit="allowed",candidate="rejected"`: "1",
 		`limit="rejected",candidate="rejected"`: "2", `limit="rejected",candidate="allowed"`: "0",
 	} {
-		if got := found[`weir_candidate_decisions_total{rule="m.file/r",`+series+"}"]; got != want {
-			t.Errorf("%s: %q, want %s", series, got, want)
-		}
+		must.Equal(t, found[`weir_candidate_decisions_total{rule="m.file/r",`+series+"}"], want, "%s", series)
 	}
 }
 
@@ -248,9 +238,7 @@ func TestPenaltiesAreInTheMetrics(t *testing.T) {
 	s := newStage(t)
 	h := s.handler(context.Background(), withMetrics(Config{Rule: Rule{Name: "r", Limit: "1/1h", Algorithm: "fixed_window", Penalty: []string{"2h"}}}), "m@file")
 	const series = `weir_penalties_total{rule="m.file/r"}`
-	if got := scrape(t, h)[series]; got != "0" {
-		t.Errorf("before any: %q", got)
-	}
+	must.Equal(t, scrape(t, h)[series], "0", "before any")
 	statuses(h, "192.0.2.1", 5) // blocked once, and then still blocked
 	statuses(h, "192.0.2.2", 2)
 	statuses(h, "192.0.2.3", 1)
@@ -285,16 +273,10 @@ func TestRuleFilesAndDescriptorsAreCounted(t *testing.T) {
 	statuses(h, "192.0.2.1", 1)
 	wantRequests(t, h, "m.file/a", "allowed 3, rejected 1")
 	found = scrape(t, h)
-	if got := requests(found, "m.file/gone"); got != "no allowed" {
-		t.Errorf("of the rule that is gone: %s", got)
-	}
-	if got := found[`weir_limit{rule="m.file/a"}`]; got != "9" {
-		t.Errorf("the limit in force is %s", got)
-	}
+	must.Equal(t, requests(found, "m.file/gone"), "no allowed", "of the rule that is gone")
+	must.Equal(t, found[`weir_limit{rule="m.file/a"}`], "9", "the limit in force")
 	s.step(2 * lingering)
-	if len(s.meters) != 2 {
-		t.Errorf("%d meters are kept for 2 rules", len(s.meters))
-	}
+	must.Equal(t, len(s.meters), 2, "%d meters are kept for 2 rules", len(s.meters))
 }
 
 func TestLimitsInForceAreInTheMetrics(t *testing.T) {
@@ -310,13 +292,9 @@ func TestLimitsInForceAreInTheMetrics(t *testing.T) {
 	found := scrape(t, h)
 	for name, want := range map[string]string{"a": "300 60", "fast": "5 0.25", "daily": "1000 86400", "tiers": "", "places": "7", "none": ""} {
 		got := strings.TrimSpace(found[`weir_limit{rule="m.file/`+name+`"}`] + " " + found[`weir_limit_period_seconds{rule="m.file/`+name+`"}`])
-		if got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
+		must.Equal(t, got, want, "%s", name)
 	}
-	if got := requests(found, "m.file/none"); got != "" {
-		t.Errorf("a rule with an override alone: %q", got)
-	}
+	must.Equal(t, requests(found, "m.file/none"), "", "a rule with an override alone")
 }
 
 func TestKeysAndEvictionsAreInTheMetrics(t *testing.T) {
@@ -374,9 +352,7 @@ func TestClientsAddNoSeries(t *testing.T) {
 	if len(found) != before {
 		t.Errorf("%d series, before %d", len(found), before)
 	}
-	if got := requests(found, "m.file/r"); got != fmt.Sprintf("allowed %d", keys+1) {
-		t.Error(got)
-	}
+	must.Equal(t, requests(found, "m.file/r"), fmt.Sprintf("allowed %d", keys+1))
 }
 
 func TestDecisionsAreTimedOneInSoMany(t *testing.T) {
@@ -396,9 +372,7 @@ func TestDecisionsAreTimedOneInSoMany(t *testing.T) {
 		if err != nil || n < 9 || n > 11 {
 			t.Errorf("%d were timed, %v", n, err)
 		}
-		if got := found[`weir_decision_duration_seconds_bucket{store="memory",le="+Inf"}`]; got != strconv.Itoa(n) {
-			t.Errorf("%s in all buckets", got)
-		}
+		must.Equal(t, found[`weir_decision_duration_seconds_bucket{store="memory",le="+Inf"}`], strconv.Itoa(n), "in all buckets")
 		if got := found[`weir_decision_duration_seconds_sum{store="memory"}`]; got == "0" || got == "" {
 			t.Errorf("together they took %q", got)
 		}
@@ -441,9 +415,7 @@ func TestCountsOutliveReloadsAndMiddlewaresOfOneNamespaceShareThem(t *testing.T)
 		statuses(three, "192.0.2.1", 1)
 	}
 	wantRequests(t, h[0], "shop/r", "allowed 6")
-	if got := requests(scrape(t, two), "three.file/other"); got != "no allowed" {
-		t.Errorf("who has no metrics: %s", got)
-	}
+	must.Equal(t, requests(scrape(t, two), "three.file/other"), "no allowed", "who has no metrics")
 	s.end(ctx, cancel)
 	wantRequests(t, h[0], "shop/r", "allowed 6") // before the new handlers are there
 	changed := *config
@@ -451,27 +423,19 @@ func TestCountsOutliveReloadsAndMiddlewaresOfOneNamespaceShareThem(t *testing.T)
 	again, ctx, cancel := generationOf(s, &changed, "one@file", 1)
 	statuses(again[0], "192.0.2.1", 2)
 	wantRequests(t, again[0], "shop/r", "allowed 7, rejected 1")
-	if got := scrape(t, again[0])[`weir_limit{rule="shop/r"}`]; got != "7" {
-		t.Errorf("the limit in force is %s", got)
-	}
+	must.Equal(t, scrape(t, again[0])[`weir_limit{rule="shop/r"}`], "7", "the limit in force")
 	s.step(3 * lingering)
 	wantRequests(t, again[0], "shop/r", "allowed 7, rejected 1")
 	s.end(ctx, cancel)
 	other, ctx, cancel := generationOf(s, withMetrics(Config{Rule: Rule{Name: "new", Limit: "1/1h"}}), "one@file", 1)
-	if got := requests(scrape(t, other[0]), "shop/r"); got != "no allowed" {
-		t.Errorf("a rule that its middleware has no more: %s", got)
-	}
+	must.Equal(t, requests(scrape(t, other[0]), "shop/r"), "no allowed", "a rule that its middleware has no more")
 	s.step(2 * lingering)
-	if len(s.meters) != 1 {
-		t.Errorf("%d meters are kept for one rule", len(s.meters))
-	}
+	must.Equal(t, len(s.meters), 1, "%d meters are kept for one rule", len(s.meters))
 	s.end(ctx, cancel)
 	s.step(shownFor - time.Second)
 	wantRequests(t, other[0], "one.file/new", "")
 	s.step(2 * time.Second)
-	if got := requests(scrape(t, other[0]), "one.file/new"); got != "no allowed" {
-		t.Errorf("of a middleware that is gone: %s", got)
-	}
+	must.Equal(t, requests(scrape(t, other[0]), "one.file/new"), "no allowed", "of a middleware that is gone")
 	s.step(2 * lingering)
 	if len(s.meters) != 0 || s.pending() != 0 {
 		t.Errorf("%d meters and %d timers are left of nothing", len(s.meters), s.pending())
@@ -493,9 +457,7 @@ func TestOnlyThePathItselfHasTheMetricsAndOnlyForReading(t *testing.T) {
 			t.Fatalf("%d %s", code, body)
 		}
 	}
-	if s.passed != 0 {
-		t.Errorf("%d of them reached the service", s.passed)
-	}
+	must.Equal(t, s.passed, 0, "%d of them reached the service", s.passed)
 	if code, body := visit("HEAD", "/metrics"); code != 200 || body != "" {
 		t.Errorf("HEAD: %d %s", code, body)
 	}
@@ -589,9 +551,7 @@ func TestOneListenerServesAllMiddlewaresThatNameItsAddress(t *testing.T) {
 		until(t, func() bool { return served(at, "GET /metrics") != "" })
 		found := samples(t, strings.TrimPrefix(served(at, "GET /metrics"), "200 "))
 		for rule, want := range map[string]string{"one.file/r": "allowed 2", "two.file/r": "allowed 3", "three.file/r": "allowed 4", "bare.file/r": "allowed 5"} {
-			if got := requests(found, rule); got != want {
-				t.Errorf("%s: %s, want %s", rule, got, want)
-			}
+			must.Equal(t, requests(found, rule), want, "%s", rule)
 		}
 	}
 	for request, want := range map[string]string{"GET /": "404", "POST /metrics": "405", "DELETE /metrics": "405", "HEAD /metrics": "200 "} {
@@ -625,9 +585,7 @@ func TestOneListenerServesAllMiddlewaresThatNameItsAddress(t *testing.T) {
 	})
 	s.end(ctx, cancel)
 	s.step(2 * lingering)
-	if s.log.String() != "" {
-		t.Errorf("the log: %s", s.log)
-	}
+	must.Equal(t, s.log.String(), "", "the log: %s", s.log)
 }
 
 func TestAnAddressThatIsTakenIsSaidOnceAndTriedAgain(t *testing.T) {
@@ -637,9 +595,7 @@ func TestAnAddressThatIsTakenIsSaidOnceAndTriedAgain(t *testing.T) {
 	address := taken.Addr().String()
 	h, ctx, cancel := generationOf(s, onAddress(address), "m@file", 2)
 	until(t, func() bool { return s.log.count("metrics cannot be served at "+address) == 1 })
-	if got := statuses(h[0], "192.0.2.1", 2); got != "200 200" {
-		t.Errorf("the site: %s", got)
-	}
+	must.Equal(t, statuses(h[0], "192.0.2.1", 2), "200 200", "the site")
 	tries := func() int { return s.pending() }
 	for i := 0; i < 3; i++ {
 		until(t, func() bool { return tries() == 2 }) // the sweep's, and the next try
@@ -681,9 +637,7 @@ func TestSlowClientsAreBoundedInNumber(t *testing.T) {
 			closed++
 		}
 	}
-	if closed != 2*mostConnections {
-		t.Errorf("%d of %d connections too many were closed", closed, 2*mostConnections)
-	}
+	must.Equal(t, closed, 2*mostConnections, "%d of %d connections too many were closed", closed, 2*mostConnections)
 	// Those that came in time are served, if they ask in time, and then make room.
 	_, _ = io.WriteString(idle[0], "y\r\n\r\n")
 	_ = idle[0].SetReadDeadline(time.Now().Add(time.Minute))
@@ -699,9 +653,7 @@ func TestSlowClientsAreBoundedInNumber(t *testing.T) {
 	huge.Header.Set("X-Huge", strings.Repeat("x", 64<<10))
 	if response, err := http.DefaultTransport.RoundTrip(huge); err == nil {
 		_ = response.Body.Close()
-		if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-			t.Errorf("huge header fields: %s", response.Status)
-		}
+		must.Equal(t, response.StatusCode, http.StatusRequestHeaderFieldsTooLarge, "huge header fields: %s", response.Status)
 	}
 	s.end(ctx, cancel)
 	s.step(2 * lingering)

@@ -3,6 +3,8 @@ package traefik
 import (
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestMistakesInMetricsAndStatusPathAreRefused(t *testing.T) {
@@ -34,9 +36,7 @@ func TestMistakesInMetricsAndStatusPathAreRefused(t *testing.T) {
 		if want := `middleware "api@file": ` + c.want; got != want {
 			t.Errorf("%v %q: %s, want %s", c.metrics, c.status, got, want)
 		}
-		if len(s.listeners) != 0 {
-			t.Error("a configuration that was refused has a listener")
-		}
+		must.Equal(t, len(s.listeners), 0, "a configuration that was refused has a listener")
 	}
 }
 
@@ -46,9 +46,7 @@ func TestMetricsThatNobodyCanReadAreSaidOnce(t *testing.T) {
 	s.made(h, "one@file")
 	s.step(3 * sweepInterval)
 	const advice = "one@file: metrics has neither address nor path, nor has that of another middleware"
-	if s.log.count(advice) != 1 {
-		t.Errorf("the log: %s", s.log)
-	}
+	must.Equal(t, s.log.count(advice), 1, "the log: %s", s.log)
 	s = newStage(t)
 	s.made(h, "one@file")
 	s.made(withMetrics(Config{Rule: Rule{Limit: "5/1m"}}), "two@file")

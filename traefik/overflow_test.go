@@ -13,6 +13,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // over returns a handler of a middleware m@file in front of that service.
@@ -86,26 +87,18 @@ func TestARequestIsUnderWayUntilItsServiceHasEnded(t *testing.T) {
 		if response.StatusCode != 429 || response.Header.Get("Retry-After") != "1" {
 			t.Fatalf("%+v: %s with two under way, Retry-After %s", *c, response.Status, response.Header.Get("Retry-After"))
 		}
-		if got := statuses(h, "192.0.2.2", 1); got != "200" {
-			t.Errorf("%+v: %s for another client", *c, got)
-		}
+		must.Equal(t, statuses(h, "192.0.2.2", 1), "200", "%+v: for another client", *c)
 		service.end["/a"] <- ""
-		if got := <-a; got != "200" {
-			t.Error(got)
-		}
+		must.Equal(t, <-a, "200")
 		if got := statuses(h, "192.0.2.1", 3); got != "200 200 200" { // one after the other
 			t.Errorf("%+v: %s with one under way", *c, got)
 		}
 		// A service that panics has ended, too: Traefik sees to the panic.
 		service.end["/b"] <- "broken"
-		if got := <-b; got != "panic: broken" {
-			t.Error(got)
-		}
+		must.Equal(t, <-b, "panic: broken")
 		a = service.begin(h, "/a")
 		b = service.begin(h, "/b")
-		if got := statuses(h, "192.0.2.1", 1); got != "429" {
-			t.Errorf("%+v: %s", *c, got)
-		}
+		must.Equal(t, statuses(h, "192.0.2.1", 1), "429", "%+v", *c)
 		service.end["/a"] <- ""
 		service.end["/b"] <- ""
 		<-a
@@ -133,9 +126,7 @@ func TestRequestsWaitAndClientsThatLeaveReleaseTheirReservation(t *testing.T) {
 		t.Fatalf("%s, Retry-After %s for one that would wait 3 s", got.Status, got.Header.Get("Retry-After"))
 	}
 	leave[1]()
-	if got := <-answers; got != 499 {
-		t.Errorf("who has left is answered %d", got)
-	}
+	must.Equal(t, <-answers, 499, "who has left is answered")
 	wait() // in its place
 	if got := statuses(h, "192.0.2.1", 1); got != "429" {
 		t.Errorf("%s, though two wait again", got)
@@ -146,13 +137,9 @@ func TestRequestsWaitAndClientsThatLeaveReleaseTheirReservation(t *testing.T) {
 			t.Fatalf("%d passed before %d s", n, i+1)
 		}
 		s.step(time.Microsecond)
-		if got := <-answers; got != 200 {
-			t.Errorf("who has waited is answered %d", got)
-		}
+		must.Equal(t, <-answers, 200, "who has waited is answered")
 	}
-	if n := s.reached(); n != 3 {
-		t.Errorf("%d passed", n)
-	}
+	must.Equal(t, s.reached(), 3, "passed")
 }
 
 func ask(ctx context.Context, h http.Handler, answers chan int) {
@@ -174,18 +161,12 @@ func TestNoMoreThanMaxWaitingWait(t *testing.T) {
 		go ask(ctx, h, answers)
 		s.untilWaiting(i)
 	}
-	if got := statuses(h, "192.0.2.1", 2); got != "429 429" {
-		t.Errorf("%s with two that wait", got)
-	}
+	must.Equal(t, statuses(h, "192.0.2.1", 2), "429 429", "with two that wait")
 	s.step(time.Second)
-	if got := <-answers; got != 200 {
-		t.Error(got)
-	}
+	must.Equal(t, <-answers, 200)
 	go ask(ctx, h, answers) // there is room for one again
 	s.untilWaiting(2)
-	if got := statuses(h, "192.0.2.1", 1); got != "429" {
-		t.Error(got)
-	}
+	must.Equal(t, statuses(h, "192.0.2.1", 1), "429")
 	leave()
 	first := <-answers
 	second := <-answers
@@ -214,13 +195,9 @@ func TestAPenaltyBlocksAClient(t *testing.T) {
 			t.Errorf("%s, Retry-After %s, want %d", got.Status, got.Header.Get("Retry-After"), wait)
 		}
 		s.leap(time.Duration(wait)*time.Second - time.Microsecond)
-		if got := statuses(h, "192.0.2.1", 1) + " " + statuses(h, "192.0.2.2", 1); got != "429 200" {
-			t.Errorf("just before %d s, and for another client: %s", wait, got)
-		}
+		must.Equal(t, statuses(h, "192.0.2.1", 1)+" "+statuses(h, "192.0.2.2", 1), "429 200", "just before %d s, and for another client", wait)
 		s.leap(time.Microsecond)
-		if got := statuses(h, "192.0.2.1", 2); got != "200 200" {
-			t.Errorf("after %d s: %s", wait, got)
-		}
+		must.Equal(t, statuses(h, "192.0.2.1", 2), "200 200", "after %d s", wait)
 	}
 }
 
@@ -232,9 +209,7 @@ func TestToleranceIsInTheQuotaFields(t *testing.T) {
 		r := get(h, "192.0.2.1", nil)
 		told += r.Status[:3] + r.Header.Get("X-RateLimit-Soft") + r.Header.Get("X-RateLimit-Remaining") + " "
 	}
-	if told != "2003 2002 2001 2000 200exceeded0 200exceeded0 4290 " {
-		t.Error(told)
-	}
+	must.Equal(t, told, "2003 2002 2001 2000 200exceeded0 200exceeded0 4290 ")
 }
 
 // counted returns how a candidate has decided, since that was last said.
@@ -264,22 +239,16 @@ func TestACandidateIsComparedAndChangesNothing(t *testing.T) {
 			{Name: "tried", Limit: "3/1h", Candidate: object{"limit": test.limit}, Concurrency: "5"},
 			{Name: "behind", Limit: "100/1h"},
 		}}, "m@file")
-		if got := statuses(h, "192.0.2.1", 8); got != "200 200 200 429 429 429 429 429" {
-			t.Errorf("%s: %s", test.limit, got)
-		}
+		must.Equal(t, statuses(h, "192.0.2.1", 8), "200 200 200 429 429 429 429 429", "%s", test.limit)
 		if got := get(h, "192.0.2.2", nil).Header.Get("Ratelimit-Policy"); strings.Count(got, `"tried"`) != 1 || !strings.Contains(got, `"tried";q=3;`) {
 			t.Errorf("%s: a client gets %s", test.limit, got)
 		}
 		if got := counted(s, "tried"); got != strings.Replace(test.want, "8", "9", 1) {
 			t.Errorf("%s: %s, want %s", test.limit, got, test.want)
 		}
-		if got := counted(s, "before") + counted(s, "behind"); got != "nothingnothing" {
-			t.Error(got)
-		}
+		must.Equal(t, counted(s, "before")+counted(s, "behind"), "nothingnothing")
 		s.step(time.Minute) // now it is said
-		if got := counted(s, "tried"); got != "0 requests, 0 stricter, 0 laxer" {
-			t.Errorf("%s", got)
-		}
+		must.Equal(t, counted(s, "tried"), "0 requests, 0 stricter, 0 laxer")
 	}
 }
 
@@ -292,18 +261,12 @@ func TestAShadowCountsRequests(t *testing.T) {
 		{Name: "alone", Concurrency: "1", Enforcement: "shadow"},
 	}})
 	a := service.begin(h, "/a")
-	if got := statuses(h, "192.0.2.1", 3); got != "200 200 200" {
-		t.Error(got)
-	}
+	must.Equal(t, statuses(h, "192.0.2.1", 3), "200 200 200")
 	service.end["/a"] <- ""
-	if got := <-a; got != "200" {
-		t.Error(got)
-	}
+	must.Equal(t, <-a, "200")
 	s.step(time.Minute)
 	for _, name := range []string{"both", "alone"} {
-		if got := s.log.count(fmt.Sprintf("rule %q, a shadow, would have rejected 3 requests in the last minute", name)); got != 1 {
-			t.Errorf("%s: %s", name, s.log)
-		}
+		must.Equal(t, s.log.count(fmt.Sprintf("rule %q, a shadow, would have rejected 3 requests in the last minute", name)), 1, "%s: %s", name, s.log)
 	}
 }
 
@@ -317,13 +280,9 @@ func TestAFailureIsNoRejectionOfAShadow(t *testing.T) {
 		}}, "m@file")
 		h := fail(s, errors.New("it broke"))
 		statuses(h, "192.0.2.1", 5)
-		if got := counted(s, "enforced"); got != "0 requests, 0 stricter, 0 laxer" {
-			t.Errorf("%s: %s", onError, got)
-		}
+		must.Equal(t, counted(s, "enforced"), "0 requests, 0 stricter, 0 laxer", "%s", onError)
 		s.step(time.Minute)
-		if got := s.log.count("a shadow"); got != 0 {
-			t.Errorf("%s: %s", onError, s.log)
-		}
+		must.Equal(t, s.log.count("a shadow"), 0, "%s: %s", onError, s.log)
 	}
 }
 

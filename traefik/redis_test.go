@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // inRedis is a middleware whose counters live in a Redis.
@@ -34,13 +35,9 @@ func TestALimitHoldsOverTwoTraefiks(t *testing.T) {
 				admitted++
 			}
 		}
-		if admitted != 20 {
-			t.Errorf("%s: %d were admitted of 20", algorithm, admitted)
-		}
+		must.Equal(t, admitted, 20, "%s: %d were admitted of 20", algorithm, admitted)
 	}
-	if len(one.redis) != 1 {
-		t.Errorf("%d stores for one Redis", len(one.redis))
-	}
+	must.Equal(t, len(one.redis), 1, "%d stores for one Redis", len(one.redis))
 }
 
 func TestAStoreIsSharedAndClosedWhenNobodyUsesIt(t *testing.T) {
@@ -49,12 +46,8 @@ func TestAStoreIsSharedAndClosedWhenNobodyUsesIt(t *testing.T) {
 	s := newStage(t)
 	_, ctx, cancel := generationOf(s, inRedis(Rule{Limit: "2/1h"}, settings), "one@file", 2)
 	h := s.handler(ctx, inRedis(Rule{Limit: "2/1h"}, settings), "two@file")
-	if got := statuses(h, "192.0.2.1", 3); got != "200 200 429" {
-		t.Error(got)
-	}
-	if len(s.redis) != 1 {
-		t.Errorf("%d stores", len(s.redis))
-	}
+	must.Equal(t, statuses(h, "192.0.2.1", 3), "200 200 429")
+	must.Equal(t, len(s.redis), 1, "%d stores", len(s.redis))
 	if got := s.log.count("nodes is not set"); got != 2 { // once for each middleware
 		t.Errorf("the log: %s", s.log)
 	}
@@ -95,9 +88,7 @@ func TestRedisOverTLS(t *testing.T) {
 		s := newStage(t)
 		h := s.handler(context.Background(), c, "m"+strings.Repeat("x", i)+"@file")
 		until(t, func() bool { return get(h, "192.0.2.99", nil).StatusCode != 503 })
-		if got := statuses(h, "192.0.2.1", 3); got != "200 200 429" {
-			t.Errorf("%d: %s", i, got)
-		}
+		must.Equal(t, statuses(h, "192.0.2.1", 3), "200 200 429", "%d", i)
 	}
 }
 
@@ -145,9 +136,7 @@ func TestAChangedSecretTakesEffectWithTheNextReload(t *testing.T) {
 	c := inRedis(Rule{Limit: "2/1h", OnError: "closed"}, object{"address": server.Addr(), "password": "file:" + file})
 	s := newStage(t)
 	h := s.handler(context.Background(), c, "m@file")
-	if got := get(h, "192.0.2.1", nil).StatusCode; got != 503 {
-		t.Errorf("with a wrong password: %d", got)
-	}
+	must.Equal(t, get(h, "192.0.2.1", nil).StatusCode, 503, "with a wrong password")
 	writeFile(t, file, "hunter2")
 	h = s.handler(context.Background(), c, "m@file")
 	until(t, func() bool { return get(h, "192.0.2.1", nil).StatusCode != 503 })
@@ -202,19 +191,13 @@ func TestACommandThatOneRuleLacksIsSaidAndLeavesTheOthers(t *testing.T) {
 			t.Fatalf("request %d under the rule that lacks a command: %d", i, got)
 		}
 	}
-	if got := ask("/plain"); got != 200 {
-		t.Errorf("under the other rule: %d", got)
-	}
+	must.Equal(t, ask("/plain"), 200, "under the other rule")
 	s.step(30 * time.Second)
 	ask("/places")
-	if got := s.log.count(`rule "places" of "one.file" needs the command `); got != 1 {
-		t.Errorf("said %d times: %s", got, s.log)
-	}
+	must.Equal(t, s.log.count(`rule "places" of "one.file" needs the command `), 1, "said times: %s", s.log)
 	s.step(31 * time.Second)
 	ask("/places")
-	if got := s.log.count(`rule "places" of "one.file" needs the command `); got != 2 {
-		t.Errorf("a minute later: said %d times: %s", got, s.log)
-	}
+	must.Equal(t, s.log.count(`rule "places" of "one.file" needs the command `), 2, "a minute later: said times: %s", s.log)
 }
 
 // A rule that two proxies share in Redis has two counters where they take other networks for one client: nothing else would show it.
@@ -237,9 +220,7 @@ func TestProxiesThatMaskAddressesOtherwiseAreWarnedOf(t *testing.T) {
 	compare(one)
 	same.handler(context.Background(), rule("64"), "limit@file")
 	compare(same)
-	if got := same.log.count("takes other networks"); got != 0 {
-		t.Errorf("of the same networks: %s", same.log)
-	}
+	must.Equal(t, same.log.count("takes other networks"), 0, "of the same networks: %s", same.log)
 	other.handler(context.Background(), rule("128"), "limit@file")
 	compare(other)
 	if got := other.log.count(`rule "limit" in namespace "fleet": another proxy that shares it by Redis takes other networks for one client, so each of them counts apart and lets the whole limit through: ` +

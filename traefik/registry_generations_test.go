@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // Traefik cancels the old context, makes the new handlers one after the other, and until the last is made the old ones serve.
@@ -22,9 +24,7 @@ func TestALongReloadLosesNothing(t *testing.T) {
 	gen := s.begin(next) // a handler whose files take the interpreter long
 	s.step(3 * lingering)
 	s.registry.made(gen)
-	if got := statuses(one, "192.0.2.1", 2) + " " + statuses(two, "192.0.2.1", 1); got != "200 429 200" {
-		t.Errorf("the old handlers, three minutes into the reload: %s", got)
-	}
+	must.Equal(t, statuses(one, "192.0.2.1", 2)+" "+statuses(two, "192.0.2.1", 1), "200 429 200", "the old handlers, three minutes into the reload")
 	if _, is := middlewaresShown(s)["one@file"]; !is {
 		t.Error("the metrics have forgotten a middleware whose handlers serve")
 	}
@@ -32,13 +32,9 @@ func TestALongReloadLosesNothing(t *testing.T) {
 	again := s.handler(next, config("after"), "two@file")
 	s.step(lingering - time.Millisecond) // and another's
 	first := s.handler(next, config("after"), "one@file")
-	if got := statuses(again, "192.0.2.1", 1) + " " + statuses(first, "192.0.2.1", 1); got != "429 429" {
-		t.Errorf("after five minutes of a reload, more than the limit was let through: %s", got)
-	}
+	must.Equal(t, statuses(again, "192.0.2.1", 1)+" "+statuses(first, "192.0.2.1", 1), "429 429", "after five minutes of a reload, more than the limit was let through")
 	s.step(lingering - time.Millisecond)
-	if len(s.engines) != 4 {
-		t.Errorf("%d engines, and want four until a minute has passed since the last handler was made", len(s.engines))
-	}
+	must.Equal(t, len(s.engines), 4, "%d engines, and want four until a minute has passed since the last handler was made", len(s.engines))
 	s.step(time.Millisecond)
 	if len(s.engines) != 2 || len(s.leaving) != 0 {
 		t.Errorf("a minute after the reload: %d engines, %d generations are leaving", len(s.engines), len(s.leaving))
@@ -48,9 +44,7 @@ func TestALongReloadLosesNothing(t *testing.T) {
 	if len(s.engines)+len(s.generations)+len(s.leaving)+s.pending() != 0 || s.memory != nil {
 		t.Errorf("kept: %d engines, %d generations, %d timers", len(s.engines), len(s.generations), s.pending())
 	}
-	if n := len(s.indexes.middlewares) + len(s.indexes.guards) + len(s.indexes.rules) + len(s.indexes.files) + len(s.indexes.maxKeys); n != 0 {
-		t.Errorf("%d entries of the indexes are left: %+v", n, s.indexes)
-	}
+	must.Equal(t, len(s.indexes.middlewares)+len(s.indexes.guards)+len(s.indexes.rules)+len(s.indexes.files)+len(s.indexes.maxKeys), 0, "entries of the indexes are left: %+v", s.indexes)
 }
 
 // middlewaresShown returns the names of the middlewares whose metrics are shown.
@@ -112,9 +106,7 @@ func TestATransitionLastsAsLongAsAReloadHasTaken(t *testing.T) {
 		t.Fatal(got)
 	}
 	s.step(time.Second)
-	if got := statuses(young, "192.0.2.1", 1); got != "429" {
-		t.Errorf("a client that has used its limit with the old handler, a second later with the new one: %s", got)
-	}
+	must.Equal(t, statuses(young, "192.0.2.1", 1), "429", "a client that has used its limit with the old handler, a second later with the new one")
 }
 
 // What middlewares share is compared with what those made before them say, and not with all: there may be thousands.
@@ -125,10 +117,6 @@ func TestMiddlewaresOfOneNamespaceAreFoundByTheRule(t *testing.T) {
 		s.handler(ctx, &Config{Rule: Rule{Name: "own" + time.Duration(i).String(), Limit: "2/1h"}, Namespace: "shop"}, "m"+time.Duration(i).String()+"@file")
 	}
 	s.handler(ctx, &Config{Rule: Rule{Name: "own0s", Limit: "3/1h"}, Namespace: "shop"}, "late@file")
-	if got := s.log.count(`middleware late@file: rule "own0s" of namespace "shop" is defined in another way by middleware m0s@file`); got != 1 {
-		t.Errorf("the log: %s", s.log)
-	}
-	if got := s.log.count("defined in another way"); got != 1 {
-		t.Errorf("the log: %s", s.log)
-	}
+	must.Equal(t, s.log.count(`middleware late@file: rule "own0s" of namespace "shop" is defined in another way by middleware m0s@file`), 1, "the log: %s", s.log)
+	must.Equal(t, s.log.count("defined in another way"), 1, "the log: %s", s.log)
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // generationOf makes what Traefik makes of one configuration: a context for all handlers.
@@ -29,16 +31,10 @@ func TestRoutersOfOneMiddlewareShareItsCounters(t *testing.T) {
 	h, _, cancel := generationOf(s, c, "m@file", 3)
 	defer cancel()
 	for i := range h {
-		if got := statuses(h[i], "192.0.2.1", 1); got != "200" {
-			t.Errorf("router %d: %s", i, got)
-		}
+		must.Equal(t, statuses(h[i], "192.0.2.1", 1), "200", "router %d", i)
 	}
-	if got := statuses(h[0], "192.0.2.1", 1); got != "429" {
-		t.Error(got)
-	}
-	if len(s.engines) != 1 {
-		t.Errorf("%d engines for one middleware", len(s.engines))
-	}
+	must.Equal(t, statuses(h[0], "192.0.2.1", 1), "429")
+	must.Equal(t, len(s.engines), 1, "%d engines for one middleware", len(s.engines))
 }
 
 func TestMiddlewaresShareCountersOnlyInOneNamespace(t *testing.T) {
@@ -46,25 +42,15 @@ func TestMiddlewaresShareCountersOnlyInOneNamespace(t *testing.T) {
 	ctx := context.Background()
 	one := s.handler(ctx, &Config{Rule: Rule{Name: "r", Limit: "1/1h"}}, "one@file")
 	two := s.handler(ctx, &Config{Rule: Rule{Name: "r", Limit: "1/1h"}}, "two@file")
-	if got := statuses(one, "192.0.2.1", 2) + ", " + statuses(two, "192.0.2.1", 2); got != "200 429, 200 429" {
-		t.Errorf("two middlewares: %s", got)
-	}
+	must.Equal(t, statuses(one, "192.0.2.1", 2)+", "+statuses(two, "192.0.2.1", 2), "200 429, 200 429", "two middlewares")
 	three := s.handler(ctx, &Config{Rule: Rule{Name: "r", Limit: "2/1h"}, Namespace: "shop"}, "three@file")
 	four := s.handler(ctx, &Config{Rules: []Rule{{Name: "r", Limit: "2/1h"}}, Namespace: "shop"}, "four@file")
-	if got := statuses(three, "192.0.2.1", 1) + ", " + statuses(four, "192.0.2.1", 2); got != "200, 200 429" {
-		t.Errorf("two in one namespace: %s", got)
-	}
-	if s.log.String() != "" {
-		t.Errorf("the log: %s", s.log)
-	}
+	must.Equal(t, statuses(three, "192.0.2.1", 1)+", "+statuses(four, "192.0.2.1", 2), "200, 200 429", "two in one namespace")
+	must.Equal(t, s.log.String(), "", "the log: %s", s.log)
 	s.handler(ctx, &Config{Rule: Rule{Name: "r", Limit: "9/1h"}, Namespace: "shop"}, "five@file")
 	s.handler(ctx, &Config{Rule: Rule{Name: "other", Limit: "9/1h"}, Namespace: "shop"}, "six@file")
-	if got := s.log.count(`middleware five@file: rule "r" of namespace "shop" is defined in another way by middleware`); got != 2 {
-		t.Errorf("two rules of one name that differ: %s", s.log)
-	}
-	if got := s.log.count("six@file"); got != 0 {
-		t.Errorf("%s", s.log)
-	}
+	must.Equal(t, s.log.count(`middleware five@file: rule "r" of namespace "shop" is defined in another way by middleware`), 2, "two rules of one name that differ: %s", s.log)
+	must.Equal(t, s.log.count("six@file"), 0, "%s", s.log)
 	// Those of a configuration that is about to go do not count, though the registry may not have heard of its end yet.
 	s = newStage(t)
 	ended, cancel := context.WithCancel(context.Background())
@@ -74,9 +60,7 @@ func TestMiddlewaresShareCountersOnlyInOneNamespace(t *testing.T) {
 		gen.ctx = ended
 	}
 	s.handler(ended, &Config{Rule: Rule{Name: "r", Limit: "3/1h"}, Namespace: "shop"}, "two@file")
-	if s.log.String() != "" {
-		t.Errorf("%s", s.log)
-	}
+	must.Equal(t, s.log.String(), "", "%s", s.log)
 }
 
 func TestCountersSurviveAReload(t *testing.T) {
@@ -88,35 +72,23 @@ func TestCountersSurviveAReload(t *testing.T) {
 	s.end(ctx, cancel)
 	// The same configuration again, and the old handlers still at work.
 	again, ctx, cancel := generationOf(s, &Config{Rule: Rule{Limit: "4/1h"}}, "m@file", 2)
-	if got := statuses(again[0], "192.0.2.1", 1) + statuses(h[1], "192.0.2.1", 1); got != "200429" {
-		t.Errorf("after a reload: %s", got)
-	}
-	if len(s.engines) != 1 {
-		t.Errorf("%d engines", len(s.engines))
-	}
+	must.Equal(t, statuses(again[0], "192.0.2.1", 1)+statuses(h[1], "192.0.2.1", 1), "200429", "after a reload")
+	must.Equal(t, len(s.engines), 1, "%d engines", len(s.engines))
 	s.step(2 * lingering)
-	if got := statuses(again[1], "192.0.2.1", 1); got != "429" {
-		t.Errorf("long after a reload: %s", got)
-	}
+	must.Equal(t, statuses(again[1], "192.0.2.1", 1), "429", "long after a reload")
 	s.end(ctx, cancel)
 	// A higher limit applies at once to existing counts, and so does a lower one.
 	higher, ctx, cancel := generationOf(s, &Config{Rule: Rule{Limit: "6/1h"}}, "m@file", 1)
-	if got := statuses(higher[0], "192.0.2.1", 3); got != "200 200 429" {
-		t.Errorf("6 after 4: %s", got)
-	}
+	must.Equal(t, statuses(higher[0], "192.0.2.1", 3), "200 200 429", "6 after 4")
 	s.end(ctx, cancel)
 	s.step(59 * time.Second) // it is away for a moment
 	lower, ctx, cancel := generationOf(s, &Config{Rule: Rule{Limit: "5/1h"}}, "m@file", 1)
-	if got := statuses(lower[0], "192.0.2.1", 1); got != "429" {
-		t.Errorf("5 after 6: %s", got)
-	}
+	must.Equal(t, statuses(lower[0], "192.0.2.1", 1), "429", "5 after 6")
 	s.end(ctx, cancel)
 	// Another key counts afresh. (Of another period see TestAChangedAlgorithmGivesNobodyMore.)
 	other, _, cancel := generationOf(s, &Config{Rule: Rule{Limit: "1/1h", Key: []string{"host"}}}, "m@file", 1)
 	defer cancel()
-	if got := statuses(other[0], "192.0.2.1", 2); got != "200 429" {
-		t.Errorf("with another key: %s", got)
-	}
+	must.Equal(t, statuses(other[0], "192.0.2.1", 2), "200 429", "with another key")
 }
 
 func TestWhatIsNoLongerUsedIsLetGoOf(t *testing.T) {
@@ -124,9 +96,7 @@ func TestWhatIsNoLongerUsedIsLetGoOf(t *testing.T) {
 	h, ctx, cancel := generationOf(s, &Config{Rule: Rule{Limit: "1/1h"}}, "m@file", 3)
 	get(h[0], "192.0.2.1", func(r *http.Request) { r.Header.Set(forwardedFor, "198.51.100.1") }) // which is warned of
 	s.end(ctx, cancel)
-	if got := statuses(h[0], "192.0.2.1", 1); got != "429" {
-		t.Errorf("an old handler, at once: %s", got)
-	}
+	must.Equal(t, statuses(h[0], "192.0.2.1", 1), "429", "an old handler, at once")
 	s.step(60*time.Second - time.Millisecond)
 	if len(s.engines) != 1 || s.memory == nil {
 		t.Error("let go of too soon")
@@ -136,17 +106,13 @@ func TestWhatIsNoLongerUsedIsLetGoOf(t *testing.T) {
 		t.Errorf("kept: %d engines, memory %v, %d generations, %d leaving", len(s.engines), s.memory != nil, len(s.generations), len(s.leaving))
 	}
 	s.step(sweepInterval)
-	if s.pending() != 0 {
-		t.Errorf("%d timers are left", s.pending())
-	}
+	must.Equal(t, s.pending(), 0, "%d timers are left", s.pending())
 	if got := statuses(h[0], "192.0.2.1", 1); got == "" { // a handler that is still at it does no harm
 		t.Error("no answer")
 	}
 	// And it can begin anew.
 	h, ctx, cancel = generationOf(s, &Config{Rule: Rule{Limit: "1/1h"}}, "m@file", 1)
-	if got := statuses(h[0], "192.0.2.1", 2); got != "200 429" {
-		t.Errorf("begun anew: %s", got)
-	}
+	must.Equal(t, statuses(h[0], "192.0.2.1", 2), "200 429", "begun anew")
 	s.end(ctx, cancel)
 	s.step(lingering + sweepInterval)
 	if len(s.engines) != 0 || s.pending() != 0 {
@@ -164,16 +130,10 @@ func TestOneOfTwoMiddlewaresGoes(t *testing.T) {
 	_, _, cancel = generationOf(s, &Config{Rule: Rule{Limit: "1/1h"}}, "stays@file", 1)
 	defer cancel()
 	s.step(lingering)
-	if len(s.engines) != 1 {
-		t.Errorf("%d engines", len(s.engines))
-	}
-	if got := statuses(stays, "192.0.2.1", 1); got != "429" {
-		t.Errorf("the one that stays: %s", got)
-	}
+	must.Equal(t, len(s.engines), 1, "%d engines", len(s.engines))
+	must.Equal(t, statuses(stays, "192.0.2.1", 1), "429", "the one that stays")
 	s.step(sweepInterval)
-	if n := s.memory.Stats().Keys; n != 1 {
-		t.Errorf("%d keys are left, and want the one of the middleware that stays", n)
-	}
+	must.Equal(t, s.memory.Stats().Keys, 1, "keys are left, and want the one of the middleware that stays")
 }
 
 func TestAContextThatNeverEndsKeepsItsEngine(t *testing.T) {
@@ -188,9 +148,7 @@ func TestAContextThatNeverEndsKeepsItsEngine(t *testing.T) {
 	s.handler(ended, &Config{Rule: Rule{Limit: "2/1h"}}, "m@file") // one that has already ended
 	s.end(ended, cancel)
 	s.step(lingering)
-	if len(s.engines) != 1 {
-		t.Errorf("%d engines", len(s.engines))
-	}
+	must.Equal(t, len(s.engines), 1, "%d engines", len(s.engines))
 }
 
 func TestAThousandReloadsLeaveNothingBehind(t *testing.T) {
@@ -275,12 +233,8 @@ func TestMemoryIsSwept(t *testing.T) {
 		t.Fatalf("%d keys", n)
 	}
 	s.step(sweepInterval)
-	if n := s.memory.Stats().Keys; n != 0 {
-		t.Errorf("%d keys after a sweep", n)
-	}
-	if s.pending() != 1 {
-		t.Errorf("%d timers", s.pending())
-	}
+	must.Equal(t, s.memory.Stats().Keys, 0, "keys after a sweep")
+	must.Equal(t, s.pending(), 1, "%d timers", s.pending())
 }
 
 func TestALargeMemoryIsSweptLessOften(t *testing.T) {
@@ -303,13 +257,9 @@ func TestALargeMemoryIsSweptLessOften(t *testing.T) {
 	}
 	s.leap(time.Second) // so that they have expired, for a memory whose clock is the stage's
 	s.step(4 * time.Minute)
-	if n := s.memory.Stats().Keys; n != 5 {
-		t.Errorf("%d keys: swept again before 100 times as long had passed", n)
-	}
+	must.Equal(t, s.memory.Stats().Keys, 5, "keys: swept again before 100 times as long had passed")
 	s.step(2 * time.Minute)
-	if n := s.memory.Stats().Keys; n != 0 {
-		t.Errorf("%d keys: not swept again", n)
-	}
+	must.Equal(t, s.memory.Stats().Keys, 0, "keys: not swept again")
 }
 
 func TestAPanicInTheBackgroundIsCaught(t *testing.T) {
@@ -317,14 +267,10 @@ func TestAPanicInTheBackgroundIsCaught(t *testing.T) {
 	s.handler(context.Background(), &Config{Rule: Rule{Limit: "5/1s"}}, "m@file")
 	s.leaving = make([]*leaving, 1) // with nil in it, which nobody does
 	s.expire()
-	if s.log.count("a panic, which is a defect") != 1 {
-		t.Errorf("the log: %s", s.log)
-	}
+	must.Equal(t, s.log.count("a panic, which is a defect"), 1, "the log: %s", s.log)
 	s.leaving = nil
 	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "5/1s"}}, "other@file") // nothing is locked
-	if got := statuses(h, "192.0.2.1", 1); got != "200" {
-		t.Error(got)
-	}
+	must.Equal(t, statuses(h, "192.0.2.1", 1), "200")
 }
 
 func TestAPanicInNewIsAnError(t *testing.T) {
@@ -343,9 +289,7 @@ func TestTheOldContextNeedNotHaveEnded(t *testing.T) {
 	young, _, cancelYoung := generationOf(s, &Config{Rule: Rule{Limit: "3/1h"}}, "m@file", 1)
 	defer cancelOld()
 	defer cancelYoung()
-	if got := statuses(old[0], "192.0.2.1", 3) + " " + statuses(young[0], "192.0.2.1", 2); got != "200 200 429 200 429" {
-		t.Error(got)
-	}
+	must.Equal(t, statuses(old[0], "192.0.2.1", 3)+" "+statuses(young[0], "192.0.2.1", 2), "200 200 429 200 429")
 }
 
 func TestHandlersAtWorkDuringReloads(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // slowIn is a file whose rule "slow" lets one request in twenty minutes through, has two more wait, and covers /slow; more is what other
@@ -43,15 +45,11 @@ func TestAnEditLetsNoMoreThanMaxWaitingWait(t *testing.T) {
 	}
 	leave()
 	for i := 0; i < 2; i++ {
-		if got := <-answers; got != 499 {
-			t.Errorf("who has left is answered %d", got)
-		}
+		must.Equal(t, <-answers, 499, "who has left is answered")
 	}
 	f.waitFor(context.Background(), 3, answers) // there is room again
 	f.step(20 * time.Minute)
-	if got := <-answers; got != 200 {
-		t.Errorf("who waits when nobody else does is answered %d", got)
-	}
+	must.Equal(t, <-answers, 200, "who waits when nobody else does is answered")
 }
 
 // A request that waits has its units reserved in each rule of the files, so that those that do not wait let nobody have them.
@@ -83,12 +81,8 @@ func TestAFileByWhichRequestsComeToWaitBesideTheConfigurationsRulesIsTakenWithTh
 	f.h = h[0]
 	f.edit(slowIn(""))
 	const why = "a rule with onLimit delay is new beside rules of the middleware's own; it takes effect when the middleware's configuration changes"
-	if f.log.count(why) != 1 {
-		t.Errorf("it is not said once: %s", f.log)
-	}
-	if got := get(f.h, "192.0.2.1", nil).Header.Get("Ratelimit-Policy"); got != `"own";q=9;w=3600, "all";q=3;w=3600` {
-		t.Errorf("in force is %s", got)
-	}
+	must.Equal(t, f.log.count(why), 1, "it is not said once: %s", f.log)
+	must.Equal(t, get(f.h, "192.0.2.1", nil).Header.Get("Ratelimit-Policy"), `"own";q=9;w=3600, "all";q=3;w=3600`, "in force")
 	f.end(before, end)
 	f.h = f.handler(context.Background(), configured("8/1h"), "m@file")
 	statuses(to("/slow", f.h), "192.0.2.1", 1)
@@ -96,12 +90,8 @@ func TestAFileByWhichRequestsComeToWaitBesideTheConfigurationsRulesIsTakenWithTh
 	answers := make(chan int, 10)
 	f.waitFor(ctx, 1, answers)
 	f.edit(slowIn(`, {"name": "all", "limit": "4/1h"}`)) // some have waited from the beginning
-	if f.log.count(why) != 1 {
-		t.Errorf("%s", f.log)
-	}
-	if got := get(f.h, "192.0.2.3", nil).Header.Get("Ratelimit-Policy"); got != `"own";q=8;w=3600, "all";q=4;w=3600` {
-		t.Errorf("in force is %s", got)
-	}
+	must.Equal(t, f.log.count(why), 1, "%s", f.log)
+	must.Equal(t, get(f.h, "192.0.2.3", nil).Header.Get("Ratelimit-Policy"), `"own";q=8;w=3600, "all";q=4;w=3600`, "in force")
 	leave()
 	<-answers
 

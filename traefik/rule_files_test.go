@@ -47,16 +47,10 @@ func TestRulesOfAFileLimit(t *testing.T) {
 		{"name": "all", "limit": "3/1h"},
 		{"name": "posts", "match": {"methods": ["POST"]}, "limit": "1/1h", "key": ["host"]}
 	]}`, &Config{})
-	if got := statuses(f.h, "192.0.2.1", 4); got != "200 200 200 429" {
-		t.Errorf("all: %s", got)
-	}
+	must.Equal(t, statuses(f.h, "192.0.2.1", 4), "200 200 200 429", "all")
 	post := func(r *http.Request) { r.Method = "POST" }
-	if got := admitted(f.h, "192.0.2.2", 3, post); got != 1 {
-		t.Errorf("%d POSTs were admitted", got)
-	}
-	if got := get(f.h, "192.0.2.3", nil).Header.Get("Ratelimit-Policy"); got != `"all";q=3;w=3600` {
-		t.Errorf("the policy is %s", got)
-	}
+	must.Equal(t, admitted(f.h, "192.0.2.2", 3, post), 1, "POSTs were admitted")
+	must.Equal(t, get(f.h, "192.0.2.3", nil).Header.Get("Ratelimit-Policy"), `"all";q=3;w=3600`, "the policy")
 }
 
 func TestRulesOfFilesAreDecidedTogetherWithTheConfigurations(t *testing.T) {
@@ -66,9 +60,7 @@ func TestRulesOfFilesAreDecidedTogetherWithTheConfigurations(t *testing.T) {
 		{Average: "2", Period: "1h", Rule: Rule{Name: "own", Burst: "2"}},
 	} {
 		f := newFiled(t, oneRule("of-file", "3/1h"), c)
-		if got := statuses(f.h, "192.0.2.1", 3); got != "200 200 429" {
-			t.Errorf("%+v: %s", *c, got)
-		}
+		must.Equal(t, statuses(f.h, "192.0.2.1", 3), "200 200 429", "%+v", *c)
 		if got := get(f.h, "192.0.2.1", nil).Header.Get("Ratelimit"); !strings.HasPrefix(got, `"own";r=0;`) || !strings.Contains(got, `"of-file";r=1`) {
 			t.Errorf("%+v: RateLimit %s", *c, got)
 		}
@@ -101,15 +93,11 @@ func TestSeveralFilesAndGlobs(t *testing.T) {
 	other := writeFile(t, t.TempDir()+"/c.json", oneRule("c", "3/1h"))
 	s := newStage(t)
 	h := s.handler(context.Background(), &Config{RulesFile: []string{folder + "/*.json", " " + other}}, "m@file")
-	if got := get(h, "192.0.2.1", nil).Header.Get("Ratelimit-Policy"); got != `"a";q=1;w=3600, "b";q=2;w=3600, "c";q=3;w=3600` {
-		t.Errorf("the policy is %s", got)
-	}
+	must.Equal(t, get(h, "192.0.2.1", nil).Header.Get("Ratelimit-Policy"), `"a";q=1;w=3600, "b";q=2;w=3600, "c";q=3;w=3600`, "the policy")
 	writeFile(t, folder+"/d.json", oneRule("d", "9/1h"))
 	must.Succeed(t, os.Remove(folder+"/b.json"))
 	s.step(2 * standardInterval)
-	if got := get(h, "192.0.2.1", nil).Header.Get("Ratelimit-Policy"); got != `"a";q=1;w=3600, "d";q=9;w=3600, "c";q=3;w=3600` {
-		t.Errorf("after one file came and one went: %s", got)
-	}
+	must.Equal(t, get(h, "192.0.2.1", nil).Header.Get("Ratelimit-Policy"), `"a";q=1;w=3600, "d";q=9;w=3600, "c";q=3;w=3600`, "after one file came and one went")
 	got := s.refused(&Config{RulesFile: []string{folder + "/a.json", writeFile(t, folder+"/e.json", oneRule("a", "1/1h"))}}, "n@file")
 	if !strings.Contains(got, `rule "a": duplicate name, also in `+folder+`/a.json`) {
 		t.Errorf("%s", got)
@@ -147,21 +135,13 @@ func TestAnEditIsInForceAndKeepsWhatWasCounted(t *testing.T) {
 	}
 	f.step(5 * standardInterval) // nothing changes
 	f.edit(oneRule("a", "5/1h"))
-	if got := statuses(f.h, "192.0.2.1", 4); got != "200 200 200 429" {
-		t.Errorf("5 after 2 of 3: %s", got)
-	}
+	must.Equal(t, statuses(f.h, "192.0.2.1", 4), "200 200 200 429", "5 after 2 of 3")
 	f.edit(oneRule("a", "6/1h"))
-	if got := statuses(f.h, "192.0.2.1", 2); got != "200 429" {
-		t.Errorf("6 after 5: %s", got)
-	}
+	must.Equal(t, statuses(f.h, "192.0.2.1", 2), "200 429", "6 after 5")
 	f.step(2 * lingering) // the rules of before are released
-	if got := statuses(f.h, "192.0.2.1", 1); got != "429" {
-		t.Errorf("long after: %s", got)
-	}
+	must.Equal(t, statuses(f.h, "192.0.2.1", 1), "429", "long after")
 	f.edit(oneRule("a", "9/2h")) // another period gives nobody more
-	if got := statuses(f.h, "192.0.2.1", 2); got != "429 429" {
-		t.Errorf("of another period: %s", got)
-	}
+	must.Equal(t, statuses(f.h, "192.0.2.1", 2), "429 429", "of another period")
 	if f.log.count("m@file") > 0 {
 		t.Errorf("the log: %s", f.log)
 	}
@@ -182,25 +162,15 @@ func TestABrokenEditChangesNothingAndIsSaidOnce(t *testing.T) {
 		if got := f.log.count("middleware m@file: the rule files have changed and are refused; the previous rules stay in force:"); got != i+1 {
 			t.Fatalf("said %d times, want %d: %s", got, i+1, f.log)
 		}
-		if got := f.log.count("weir: middleware m@file: " + f.path + broken.says + "\n"); got != 1 {
-			t.Errorf("%s: said %d times: %s", broken.says, got, f.log)
-		}
+		must.Equal(t, f.log.count("weir: middleware m@file: "+f.path+broken.says+"\n"), 1, "%s: said times: %s", broken.says, f.log)
 	}
-	if got := statuses(f.h, "192.0.2.1", 2); got != "200 429" {
-		t.Errorf("the last good rules: %s", got)
-	}
+	must.Equal(t, statuses(f.h, "192.0.2.1", 2), "200 429", "the last good rules")
 	f.edit(oneRule("a", "4/1h"))
-	if got := f.log.count("the rule files have changed, and the new rules are in force"); got != 1 {
-		t.Errorf("that it is right again is said %d times: %s", got, f.log)
-	}
-	if got := statuses(f.h, "192.0.2.1", 2); got != "200 429" {
-		t.Errorf("when it is right again: %s", got)
-	}
+	must.Equal(t, f.log.count("the rule files have changed, and the new rules are in force"), 1, "that it is right again is said times: %s", f.log)
+	must.Equal(t, statuses(f.h, "192.0.2.1", 2), "200 429", "when it is right again")
 	f.edit("x")
 	f.edit(oneRule("a", "4/1h"))
-	if got := f.log.count("the rule files are again those that are in force"); got != 1 {
-		t.Errorf("that it is as before is said %d times: %s", got, f.log)
-	}
+	must.Equal(t, f.log.count("the rule files are again those that are in force"), 1, "that it is as before is said times: %s", f.log)
 }
 
 func TestAFileThatVanishesKeepsTheLastGoodRules(t *testing.T) {
@@ -208,16 +178,10 @@ func TestAFileThatVanishesKeepsTheLastGoodRules(t *testing.T) {
 	statuses(f.h, "192.0.2.1", 2)
 	must.Succeed(t, os.Remove(f.path))
 	f.step(5 * standardInterval)
-	if got := f.log.count("weir: middleware m@file: " + f.path + ": no such file or directory\n"); got != 1 {
-		t.Errorf("said %d times: %s", got, f.log)
-	}
-	if got := statuses(f.h, "192.0.2.1", 2); got != "200 429" {
-		t.Errorf("the last good rules: %s", got)
-	}
+	must.Equal(t, f.log.count("weir: middleware m@file: "+f.path+": no such file or directory\n"), 1, "said times: %s", f.log)
+	must.Equal(t, statuses(f.h, "192.0.2.1", 2), "200 429", "the last good rules")
 	f.edit(oneRule("a", "4/1h"))
-	if got := statuses(f.h, "192.0.2.1", 2); got != "200 429" {
-		t.Errorf("when it is back, with another limit: %s", got)
-	}
+	must.Equal(t, statuses(f.h, "192.0.2.1", 2), "200 429", "when it is back, with another limit")
 }
 
 // A mounted ConfigMap is a link to a folder that is another after a change.
@@ -231,28 +195,20 @@ func TestALinkThatLeadsElsewhereIsAnEdit(t *testing.T) {
 	writeFile(t, folder+"/two/rules.json", oneRule("a", "2/1h"))
 	must.Succeed(t, os.Symlink("one", folder+"/data"))
 	h := s.handler(context.Background(), &Config{RulesFile: []string{folder + "/data/rules.json"}, RulesInterval: "1s"}, "m@file")
-	if got := statuses(h, "192.0.2.1", 2); got != "200 429" {
-		t.Error(got)
-	}
+	must.Equal(t, statuses(h, "192.0.2.1", 2), "200 429")
 	must.Succeed(t, os.Symlink("two", folder+"/new"))
 	must.Succeed(t, os.Rename(folder+"/new", folder+"/data"))
 	s.step(1500 * time.Millisecond)
-	if got := statuses(h, "192.0.2.1", 2); got != "200 429" {
-		t.Errorf("two after one: %s", got)
-	}
+	must.Equal(t, statuses(h, "192.0.2.1", 2), "200 429", "two after one")
 }
 
 func TestFilesAreLookedAtAsOftenAsIsSaid(t *testing.T) {
 	f := newFiled(t, oneRule("a", "1/1h"), &Config{RulesInterval: "5m"})
 	writeFile(t, f.path, oneRule("a", "2/1h"))
 	f.step(5*time.Minute - time.Second)
-	if got := statuses(f.h, "192.0.2.1", 2); got != "200 429" {
-		t.Errorf("before the time: %s", got)
-	}
+	must.Equal(t, statuses(f.h, "192.0.2.1", 2), "200 429", "before the time")
 	f.step(2 * time.Second)
-	if got := statuses(f.h, "192.0.2.1", 2); got != "200 429" {
-		t.Errorf("then: %s", got)
-	}
+	must.Equal(t, statuses(f.h, "192.0.2.1", 2), "200 429", "then")
 	if n := f.pending(); n > 3 {
 		t.Errorf("%d timers", n)
 	}
@@ -269,17 +225,11 @@ func TestAnEngineThatEndsNoLongerLooksAtItsFiles(t *testing.T) {
 	s.end(ctx, cancel)
 	// The same configuration again: the engine goes on, with what it has read.
 	h, ctx, cancel = generationOf(s, c, "m@file", 2)
-	if len(s.engines) != 1 {
-		t.Errorf("%d engines", len(s.engines))
-	}
-	if got := statuses(h[1], "192.0.2.1", 3); got != "200 200 429" {
-		t.Errorf("after a reload: %s", got)
-	}
+	must.Equal(t, len(s.engines), 1, "%d engines", len(s.engines))
+	must.Equal(t, statuses(h[1], "192.0.2.1", 3), "200 200 429", "after a reload")
 	writeFile(t, path, oneRule("a", "5/1h"))
 	s.step(2 * lingering)
-	if got := statuses(h[1], "192.0.2.1", 2); got != "200 429" {
-		t.Errorf("after a reload and an edit: %s", got)
-	}
+	must.Equal(t, statuses(h[1], "192.0.2.1", 2), "200 429", "after a reload and an edit")
 	writeFile(t, path, oneRule("a", "6/1h"))
 	s.step(standardInterval + 50*time.Millisecond) // it has been seen, and is not yet in force
 	s.end(ctx, cancel)
@@ -304,9 +254,7 @@ func TestAConfigurationThatComesBackDoesNotBringOldRules(t *testing.T) {
 	h, _, cancel := generationOf(s, a, "m@file", 1)
 	defer cancel()
 	s.step(4 * time.Second)
-	if got := statuses(h[0], "192.0.2.1", 3); got != "200 200 429" {
-		t.Errorf("two an hour: %s", got)
-	}
+	must.Equal(t, statuses(h[0], "192.0.2.1", 3), "200 200 429", "two an hour")
 }
 
 func TestAMiddlewareThatChangesWhileItsFileIsBrokenKeepsTheLastGoodRules(t *testing.T) {
@@ -322,18 +270,12 @@ func TestAMiddlewareThatChangesWhileItsFileIsBrokenKeepsTheLastGoodRules(t *test
 	s.end(ctx, cancel)
 	h, _, cancel = generationOf(s, &Config{RulesFile: []string{path}, Message: "Slowly."}, "m@file", 1)
 	defer cancel()
-	if got := statuses(h[0], "192.0.2.1", 2); got != "200 429" {
-		t.Errorf("with a broken file: %s", got)
-	}
+	must.Equal(t, statuses(h[0], "192.0.2.1", 2), "200 429", "with a broken file")
 	s.step(standardInterval + time.Second)
-	if got := s.log.count(path + ":1:1: is no JSON"); got != 1 {
-		t.Errorf("said %d times: %s", got, s.log)
-	}
+	must.Equal(t, s.log.count(path+":1:1: is no JSON"), 1, "said times: %s", s.log)
 	writeFile(t, path, oneRule("a", "4/1h"))
 	s.step(2 * standardInterval)
-	if got := statuses(h[0], "192.0.2.1", 2); got != "200 429" {
-		t.Errorf("when it is right again: %s", got)
-	}
+	must.Equal(t, statuses(h[0], "192.0.2.1", 2), "200 429", "when it is right again")
 	if got := s.refused(&Config{RulesFile: []string{writeFile(t, t.TempDir()+"/other.json", "{")}}, "m@file"); !strings.Contains(got, "is no JSON") {
 		t.Errorf("other files: %s", got)
 	}
@@ -368,17 +310,13 @@ func TestAThousandEditsLeaveNothingBehind(t *testing.T) {
 			t.Fatalf("%d sets of rules are kept after %d edits", n, i+1)
 		}
 	}
-	if got := get(f.h, "192.0.2.1", nil).Header.Get("X-Ratelimit-Remaining"); got != strconv.Itoa(1_000_000+good-6) {
-		t.Errorf("%s are left after 6 of %d", got, 1_000_000+good)
-	}
+	must.Equal(t, get(f.h, "192.0.2.1", nil).Header.Get("X-Ratelimit-Remaining"), strconv.Itoa(1_000_000+good-6), "are left after 6 of %d", 1_000_000+good)
 	f.step(2 * lingering)
 	until(t, func() bool { return runtime.NumGoroutine() <= goroutines+2 }) // the last are about to end
 	if grown := heapInUse() - heap; grown > 2<<20 {
 		t.Errorf("%d KiB more of heap after %d edits", grown>>10, edits)
 	}
-	if len(f.leaving) != 0 {
-		t.Errorf("%d sets of rules are kept", len(f.leaving))
-	}
+	must.Equal(t, len(f.leaving), 0, "%d sets of rules are kept", len(f.leaving))
 }
 
 func TestEditsUnderLoadLoseNoCount(t *testing.T) {
@@ -427,9 +365,7 @@ func TestOfManyRulesThoseThatCoverARequestLimitIt(t *testing.T) {
 			t.Errorf("%s: %d were admitted, want %d", host, got, 1+i%3)
 		}
 	}
-	if got := admitted(f.h, "198.51.100.1", 5, nil); got != 5 {
-		t.Errorf("of another host %d were admitted", got)
-	}
+	must.Equal(t, admitted(f.h, "198.51.100.1", 5, nil), 5, "of another host were admitted")
 }
 
 func TestAShadowInAFileIsReported(t *testing.T) {
@@ -439,18 +375,12 @@ func TestAShadowInAFileIsReported(t *testing.T) {
 	}
 	c := &Config{Descriptors: []interface{}{object{"entries": []interface{}{object{"key": "path", "source": "path"}}}}}
 	f := newFiled(t, file("1/1h"), c)
-	if got := statuses(f.h, "192.0.2.1", 3); got != "200 200 200" {
-		t.Error(got)
-	}
+	must.Equal(t, statuses(f.h, "192.0.2.1", 3), "200 200 200")
 	f.edit(file("2/1h")) // counts are not lost
-	if got := statuses(f.h, "192.0.2.1", 2); got != "200 200" {
-		t.Error(got)
-	}
+	must.Equal(t, statuses(f.h, "192.0.2.1", 2), "200 200")
 	f.step(time.Minute)
 	for _, want := range []string{`rule "a", a shadow, would have rejected 3 requests`, `rule "d.path", a shadow, would have rejected 4 requests`} {
-		if f.log.count(want) != 1 {
-			t.Errorf("the log lacks %s: %s", want, f.log)
-		}
+		must.Equal(t, f.log.count(want), 1, "the log lacks %s: %s", want, f.log)
 	}
 }
 
@@ -461,14 +391,10 @@ func TestAPanicWhileFilesAreReadIsSaidOnceAndTheyAreLookedAtAgain(t *testing.T) 
 	e.limiter = nil // so that opening a rule panics
 	f.edit(oneRule("a", "4/1h"))
 	f.step(5 * standardInterval)
-	if got := f.log.count("a panic, which is a defect"); got != 1 {
-		t.Errorf("said %d times: %s", got, f.log)
-	}
+	must.Equal(t, f.log.count("a panic, which is a defect"), 1, "said times: %s", f.log)
 	e.limiter = names
 	f.edit(oneRule("a", "5/1h"))
-	if got := admitted(f.h, "192.0.2.1", 9, nil); got != 5 {
-		t.Errorf("%d were admitted after the next edit", got)
-	}
+	must.Equal(t, admitted(f.h, "192.0.2.1", 9, nil), 5, "were admitted after the next edit")
 }
 
 func TestWhatIsNotMeantInFilesIsWarnedOfOnce(t *testing.T) {
@@ -478,10 +404,6 @@ func TestWhatIsNotMeantInFilesIsWarnedOfOnce(t *testing.T) {
 	f := newFiled(t, file("1/1h"), &Config{})
 	f.edit(file("2/1h"))
 	f.edit("\n" + file("2/1h"))
-	if got := f.log.count(`rule "a": tiers: the header X-Plan is what the client sends`); got != 1 {
-		t.Errorf("the tiers: %d times: %s", got, f.log)
-	}
-	if got := f.log.count("the rule files have a domain with descriptors, and nothing says how a request becomes a descriptor"); got != 1 {
-		t.Errorf("the domain: %d times: %s", got, f.log)
-	}
+	must.Equal(t, f.log.count(`rule "a": tiers: the header X-Plan is what the client sends`), 1, "the tiers: times: %s", f.log)
+	must.Equal(t, f.log.count("the rule files have a domain with descriptors, and nothing says how a request becomes a descriptor"), 1, "the domain: times: %s", f.log)
 }

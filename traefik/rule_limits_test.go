@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // plan makes a request one of a plan.
@@ -40,9 +42,7 @@ func TestATierChoosesTheLimit(t *testing.T) {
 			}
 		}
 		// Who changes its plan takes along what it has used.
-		if got := admitted(h, "192.0.2.1", 9, plan("pro")); got != 2 {
-			t.Errorf("form %d: %d more with a better plan", i, got)
-		}
+		must.Equal(t, admitted(h, "192.0.2.1", 9, plan("pro")), 2, "form %d: more with a better plan", i)
 		if got := s.log.count("tiers: the header X-Plan is what the client sends, so that it can choose its own limit"); got != 1 && i == 0 {
 			t.Errorf("the log: %s", s.log)
 		}
@@ -52,12 +52,8 @@ func TestATierChoosesTheLimit(t *testing.T) {
 func TestTheRulesLimitIsThatOfAllOtherTiers(t *testing.T) {
 	s := newStage(t)
 	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1h", Tiers: object{"source": "method", "limits": object{"PUT": "3/1h"}}}}, "m@file")
-	if got := admitted(h, "192.0.2.1", 9, nil); got != 1 {
-		t.Errorf("of another value %d were admitted", got)
-	}
-	if got := admitted(h, "192.0.2.2", 9, func(r *http.Request) { r.Method = "PUT" }); got != 3 {
-		t.Errorf("of the tier %d were admitted", got)
-	}
+	must.Equal(t, admitted(h, "192.0.2.1", 9, nil), 1, "of another value were admitted")
+	must.Equal(t, admitted(h, "192.0.2.2", 9, func(r *http.Request) { r.Method = "PUT" }), 3, "of the tier were admitted")
 	if s.log.count("m@file") > 0 {
 		t.Errorf("the log: %s", s.log)
 	}
@@ -86,9 +82,7 @@ func TestOverridesAreLimitsOfSingleKeys(t *testing.T) {
 			n := admitted(h, from, 9, plan("free"))
 			got = append(got, string(rune('0'+n)))
 		}
-		if strings.Join(got, " ") != test.want {
-			t.Errorf("%d: admitted %s, want %s", i, strings.Join(got, " "), test.want)
-		}
+		must.Equal(t, strings.Join(got, " "), test.want, "%d: admitted", i)
 	}
 }
 
@@ -99,9 +93,7 @@ func TestARequestThatLacksItsKeyIsRejectedWhereItHasNoLimit(t *testing.T) {
 	if response := get(h, "192.0.2.1", nil); response.StatusCode != 429 || !strings.Contains(bodyOf(response), "lacks what its limit tells clients apart by") {
 		t.Errorf("%s %v", response.Status, response.Header)
 	}
-	if got := admitted(h, "192.0.2.1", 9, plan("pro")); got != 9 {
-		t.Errorf("without a limit %d were admitted", got)
-	}
+	must.Equal(t, admitted(h, "192.0.2.1", 9, plan("pro")), 9, "without a limit were admitted")
 }
 
 func TestAverageIsTheLimitOfAllWithoutOneOfTheirOwn(t *testing.T) {

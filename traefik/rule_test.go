@@ -57,9 +57,7 @@ func TestARuleCoversWhatItMatches(t *testing.T) {
 			test.change(r)
 		}
 		get(h, test.from, change)
-		if got := get(h, test.from, change).StatusCode == 429; got != test.covered {
-			t.Errorf("%s: covered %v, want %v", test.what, got, test.covered)
-		}
+		must.Equal(t, get(h, test.from, change).StatusCode == 429, test.covered, "%s: covered", test.what)
 	}
 }
 
@@ -120,9 +118,7 @@ func TestKeysTellClientsApart(t *testing.T) {
 		}
 		h := s.handler(context.Background(), c, "m@file")
 		get(h, "192.0.2.1", test.first)
-		if got := get(h, "192.0.2.1", test.other).StatusCode == 429; got != test.shared {
-			t.Errorf("key %s: shared %v, want %v", test.key, got, test.shared)
-		}
+		must.Equal(t, get(h, "192.0.2.1", test.other).StatusCode == 429, test.shared, "key %s: shared", test.key)
 	}
 }
 
@@ -153,13 +149,9 @@ func TestWhatIsMadeOfAMissingKey(t *testing.T) {
 		s := newStage(t)
 		c := &Config{Rule: Rule{Limit: "2/1h", Key: strings.Split(test.key, ","), OnMissingKey: test.word}}
 		h := s.handler(context.Background(), c, "m@file")
-		if got := statuses(h, "192.0.2.1", 3); got != test.without {
-			t.Errorf("%s: without %s, want %s", test.word, got, test.without)
-		}
+		must.Equal(t, statuses(h, "192.0.2.1", 3), test.without, "%s: without", test.word)
 		with := func(r *http.Request) { r.Header.Set("X-A", "1") }
-		if got := get(h, "192.0.2.1", with).StatusCode; got != 200 {
-			t.Errorf("%s: with it %d", test.word, got)
-		}
+		must.Equal(t, get(h, "192.0.2.1", with).StatusCode, 200, "%s: with it", test.word)
 		if test.word == "reject" {
 			response := get(h, "192.0.2.1", nil)
 			if response.Header["Retry-After"] != nil || !strings.Contains(bodyOf(response), "lacks what its limit tells clients apart by") {
@@ -196,9 +188,7 @@ func TestCost(t *testing.T) {
 	}
 	s = newStage(t)
 	h = s.handler(context.Background(), &Config{Rule: Rule{Limit: "10/1h", Cost: "5"}}, "m@file")
-	if got := statuses(h, "192.0.2.1", 3); got != "200 200 429" {
-		t.Errorf("cost 5 of 10: %s", got)
-	}
+	must.Equal(t, statuses(h, "192.0.2.1", 3), "200 200 429", "cost 5 of 10")
 }
 
 // One Redis serves several proxies: where namespace, name and limit agree, so do the counters.
@@ -262,9 +252,7 @@ func TestTheKeyIsPartOfTheIdentity(t *testing.T) {
 		s := newStage(t)
 		test.rule.Limit = "5/1m"
 		e := s.made(&Config{Rule: test.rule}, "m@file")
-		if got := e.fixed.rules[0].Ruled.Limits.Own().KeySpec(); got != test.want {
-			t.Errorf("%+v: %q, want %q", test.rule, got, test.want)
-		}
+		must.Equal(t, e.fixed.rules[0].Ruled.Limits.Own().KeySpec(), test.want, "%+v", test.rule)
 	}
 }
 
@@ -303,32 +291,20 @@ func TestEveryAlgorithmCounts(t *testing.T) {
 			continue // which holds requests: see serve_test.go
 		}
 		h := s.handler(context.Background(), c, "m@file")
-		if got := statuses(h, "192.0.2.1", 5); got != want {
-			t.Errorf("%s: %s, want %s", algorithm, got, want)
-		}
+		must.Equal(t, statuses(h, "192.0.2.1", 5), want, "%s", algorithm)
 		s.step(2 * time.Minute)
-		if got := statuses(h, "192.0.2.1", 5); got != want {
-			t.Errorf("%s, later: %s, want %s", algorithm, got, want)
-		}
+		must.Equal(t, statuses(h, "192.0.2.1", 5), want, "%s, later", algorithm)
 	}
 	s := newStage(t)
 	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "4/1m", Algorithm: "token_bucket", Refill: "interval"}}, "m@file")
 	s.step(59 * time.Second)
-	if got := statuses(h, "192.0.2.1", 5); got != "200 200 200 200 429" {
-		t.Errorf("refill interval: %s", got)
-	}
+	must.Equal(t, statuses(h, "192.0.2.1", 5), "200 200 200 200 429", "refill interval")
 	s.step(time.Second)
-	if got := statuses(h, "192.0.2.1", 5); got != "200 200 200 200 429" {
-		t.Errorf("refill interval, with the next minute: %s", got)
-	}
+	must.Equal(t, statuses(h, "192.0.2.1", 5), "200 200 200 200 429", "refill interval, with the next minute")
 	s = newStage(t)
 	h = s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/day", TimeZone: "Asia/Tokyo"}}, "m@file") // where it is ten
 	s.leap(13*time.Hour + 59*time.Minute)
-	if got := statuses(h, "192.0.2.1", 2); got != "200 429" {
-		t.Errorf("a day in Tokyo: %s", got)
-	}
+	must.Equal(t, statuses(h, "192.0.2.1", 2), "200 429", "a day in Tokyo")
 	s.step(time.Minute)
-	if got := statuses(h, "192.0.2.1", 2); got != "200 429" {
-		t.Errorf("the next day in Tokyo: %s", got)
-	}
+	must.Equal(t, statuses(h, "192.0.2.1", 2), "200 429", "the next day in Tokyo")
 }

@@ -42,9 +42,7 @@ func TestAllowedRequestsHaveQuotaFields(t *testing.T) {
 		t.Errorf("%s %v", response.Status, response.Header)
 	}
 	for name, value := range want {
-		if got := response.Header.Get(name); got != value {
-			t.Errorf("%s: %s, want %s", name, got, value)
-		}
+		must.Equal(t, response.Header.Get(name), value, "%s", name)
 	}
 }
 
@@ -62,15 +60,9 @@ func TestTheChosenHeadersAreSet(t *testing.T) {
 		h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1m"}, Headers: strings.Split(test.headers, ",")}, "m@file")
 		for i := 0; i < 2; i++ {
 			response := get(h, "192.0.2.1", nil)
-			if got := response.Header["X-Ratelimit-Limit"] != nil; got != test.x {
-				t.Errorf("%s: X-RateLimit %v", test.headers, got)
-			}
-			if got := response.Header["Ratelimit"] != nil; got != test.ietf {
-				t.Errorf("%s: RateLimit %v", test.headers, got)
-			}
-			if got := response.Header["Retry-After"] != nil; got != (i == 1) {
-				t.Errorf("%s: Retry-After %v", test.headers, got)
-			}
+			must.Equal(t, response.Header["X-Ratelimit-Limit"] != nil, test.x, "%s: X-RateLimit", test.headers)
+			must.Equal(t, response.Header["Ratelimit"] != nil, test.ietf, "%s: RateLimit", test.headers)
+			must.Equal(t, response.Header["Retry-After"] != nil, i == 1, "%s: Retry-After", test.headers)
 		}
 	}
 }
@@ -103,9 +95,7 @@ func TestRejectedRequestsHaveRetryAfter(t *testing.T) {
 	if response.Header.Get("Content-Type") != "application/problem+json" || problem.Type != answer.QuotaExceeded || problem.Status != 429 || len(problem.Violated) != 1 || problem.Violated[0] != "minute" {
 		t.Errorf("%+v", problem)
 	}
-	if s.passed != 1 {
-		t.Errorf("%d requests reached the service", s.passed)
-	}
+	must.Equal(t, s.passed, 1, "%d requests reached the service", s.passed)
 }
 
 func TestMessageAndJitter(t *testing.T) {
@@ -159,9 +149,7 @@ func TestARuleHasAMessageOfItsOwn(t *testing.T) {
 
 	h = s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1h", Message: "Mine."}}, "own@file")
 	asked(h, "/")
-	if body := bodyOf(asked(h, "/")); body != "Mine.\n" {
-		t.Errorf("body %q", body)
-	}
+	must.Equal(t, bodyOf(asked(h, "/")), "Mine.\n", "body")
 }
 
 func TestGRPCCallsAreAnsweredInTheirWay(t *testing.T) {
@@ -177,9 +165,7 @@ func TestGRPCCallsAreAnsweredInTheirWay(t *testing.T) {
 	if response.StatusCode != 200 || response.Header.Get("Grpc-Status") != "8" || response.Header.Get("Content-Type") != "application/grpc" || response.Header.Get("Retry-After") == "" {
 		t.Errorf("%s %v", response.Status, response.Header)
 	}
-	if s.passed != 1 {
-		t.Errorf("%d calls reached the service", s.passed)
-	}
+	must.Equal(t, s.passed, 1, "%d calls reached the service", s.passed)
 }
 
 // What a cost or a tier is taken from, and no request has, is told once. What some have is not.
@@ -212,20 +198,14 @@ func TestAValueThatNoRequestHasIsTold(t *testing.T) {
 func TestAShadowCountsAndRejectsNothing(t *testing.T) {
 	s := newStage(t)
 	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1m", Enforcement: "shadow"}}, "m@file")
-	if got := statuses(h, "192.0.2.1", 4); got != "200 200 200 200" {
-		t.Error(got)
-	}
+	must.Equal(t, statuses(h, "192.0.2.1", 4), "200 200 200 200")
 	if response := get(h, "192.0.2.1", nil); len(response.Header) != 0 {
 		t.Errorf("%v", response.Header)
 	}
 	s.step(time.Minute)
-	if got := s.log.count("rule \"m\", a shadow, would have rejected 4 requests in the last minute"); got != 1 {
-		t.Errorf("the log: %s", s.log)
-	}
+	must.Equal(t, s.log.count("rule \"m\", a shadow, would have rejected 4 requests in the last minute"), 1, "the log: %s", s.log)
 	s.step(time.Minute)
-	if got := s.log.count("a shadow"); got != 1 {
-		t.Errorf("what did not happen was logged: %s", s.log)
-	}
+	must.Equal(t, s.log.count("a shadow"), 1, "what did not happen was logged: %s", s.log)
 }
 
 func TestALeakyBucketMakesRequestsWaitUntilTheyAreDue(t *testing.T) {
@@ -255,9 +235,7 @@ func TestALeakyBucketMakesRequestsWaitUntilTheyAreDue(t *testing.T) {
 			t.Fatalf("held, and answered %d", got)
 		}
 	}
-	if n := s.reached(); n != 5 {
-		t.Errorf("%d passed", n)
-	}
+	must.Equal(t, s.reached(), 5, "passed")
 }
 
 // untilWaiting returns when so many requests are held.
@@ -308,9 +286,7 @@ func TestAClientThatLeavesIsNotServed(t *testing.T) {
 func TestALongerWaitThanMaxDelayIsRejectedAtOnce(t *testing.T) {
 	s := newStage(t)
 	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1s", Algorithm: "leaky_bucket", Burst: "4", MaxDelay: "500ms"}}, "m@file")
-	if got := statuses(h, "192.0.2.1", 2); got != "200 429" {
-		t.Error(got)
-	}
+	must.Equal(t, statuses(h, "192.0.2.1", 2), "200 429")
 }
 
 // failing is a store that fails.
@@ -342,9 +318,7 @@ func TestWhatHappensWhenTheStoreFails(t *testing.T) {
 		s := newStage(t)
 		s.made(&Config{Rule: Rule{Limit: "2/1m", OnError: test.onError}}, "m@file")
 		h := fail(s, errors.New("it broke"))
-		if got := statuses(h, "192.0.2.1", 3); got != test.want {
-			t.Errorf("%s: %s, want %s", test.onError, got, test.want)
-		}
+		must.Equal(t, statuses(h, "192.0.2.1", 3), test.want, "%s", test.onError)
 		response := get(h, "192.0.2.1", nil)
 		if test.onError == "closed" && (response.Header.Get("Retry-After") != "1" || response.Header.Get("Cache-Control") != "no-store" || bodyOf(response) != "The rate limit cannot be checked. Try again.\n") {
 			t.Errorf("%v", response.Header)
@@ -352,14 +326,10 @@ func TestWhatHappensWhenTheStoreFails(t *testing.T) {
 		if test.onError == "open" && len(response.Header) != 0 {
 			t.Errorf("uncounted, but with the quota fields %v", response.Header)
 		}
-		if got := s.log.count("it broke"); got != 1 {
-			t.Errorf("%d lines in the log: %s", got, s.log)
-		}
+		must.Equal(t, s.log.count("it broke"), 1, "lines in the log: %s", s.log)
 		s.step(time.Second)
 		get(h, "192.0.2.1", nil)
-		if got := s.log.count("it broke"); got != 2 {
-			t.Errorf("%d lines in the log a second later", got)
-		}
+		must.Equal(t, s.log.count("it broke"), 2, "lines in the log a second later")
 	}
 }
 
@@ -394,25 +364,17 @@ func TestAReservationThatCannotBeEndedIsSaid(t *testing.T) {
 		s := newStage(t)
 		s.made(&Config{Rule: rule}, "m@file")
 		h := over(s, &unsettled{s.memory, errors.New("it broke")})
-		if got := statuses(h, "192.0.2.1", 1); got != "200" {
-			t.Errorf("%s: %s", name, got)
-		}
+		must.Equal(t, statuses(h, "192.0.2.1", 1), "200", "%s", name)
 		if name == "left" {
-			if got := s.log.count("it broke"); got != 0 {
-				t.Errorf("%d lines in the log, though nobody has left", got)
-			}
+			must.Equal(t, s.log.count("it broke"), 0, "lines in the log, though nobody has left")
 			answers := make(chan int, 1)
 			ctx, leave := context.WithCancel(context.Background())
 			go ask(ctx, h, answers)
 			s.untilWaiting(1)
 			leave()
-			if got := <-answers; got != 499 {
-				t.Errorf("who has left is answered %d", got)
-			}
+			must.Equal(t, <-answers, 499, "who has left is answered")
 		}
-		if got := s.log.count("it broke"); got != 1 {
-			t.Errorf("%s: %d lines in the log: %s", name, got, s.log)
-		}
+		must.Equal(t, s.log.count("it broke"), 1, "%s: lines in the log: %s", name, s.log)
 	}
 }
 

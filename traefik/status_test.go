@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // quotas asks a handler how its client stands.
@@ -60,14 +62,10 @@ func TestClientsCanAskForTheirOwnQuotas(t *testing.T) {
 		last := get(h, "192.0.2.1", nil)
 		wantQuotas(t, h, "192.0.2.1", nil, `{"name":"r","limit":5,"remaining":2,"reset":`+last.Header.Get("X-Ratelimit-Reset")+`}`)
 		wantQuotas(t, h, "192.0.2.2", nil, `{"name":"r","limit":5,"remaining":5,"reset":0}`) // nobody else's
-		if got := statuses(h, "192.0.2.1", 3); got != "200 200 429" {
-			t.Errorf("after asking: %s", got)
-		}
+		must.Equal(t, statuses(h, "192.0.2.1", 3), "200 200 429", "after asking")
 		last = get(h, "192.0.2.1", nil)
 		wantQuotas(t, h, "192.0.2.1", nil, `{"name":"r","limit":5,"remaining":0,"reset":`+last.Header.Get("X-Ratelimit-Reset")+`,"retry_after":`+last.Header.Get("Retry-After")+`}`)
-		if s.passed != 5 {
-			t.Errorf("%d requests reached the service", s.passed)
-		}
+		must.Equal(t, s.passed, 5, "%d requests reached the service", s.passed)
 	}
 }
 
@@ -108,9 +106,7 @@ func TestQuotasOfRuleFilesAreBoundedInNumber(t *testing.T) {
 	}
 	file := writeFile(t, t.TempDir()+"/rules.json", `{"rules": [`+strings.TrimPrefix(text, ", ")+`]}`)
 	h := s.handler(context.Background(), withStatus(Config{RulesFile: []string{file}}), "m@file")
-	if n := strings.Count(quotas(t, h, "192.0.2.1", nil), `"name"`); n != mostQuotas {
-		t.Errorf("%d quotas", n)
-	}
+	must.Equal(t, strings.Count(quotas(t, h, "192.0.2.1", nil), `"name"`), mostQuotas, "quotas")
 }
 
 func TestQuotasAreOnlyRead(t *testing.T) {

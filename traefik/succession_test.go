@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestAChangedAlgorithmGivesNobodyMore(t *testing.T) {
@@ -24,9 +26,7 @@ func TestAChangedAlgorithmGivesNobodyMore(t *testing.T) {
 			}
 			s.end(ctx, cancel)
 			h, ctx, cancel = generationOf(s, config("9/2m", algorithm), "m@file", 2)
-			if got := statuses(h[0], "192.0.2.1", 1) + " " + statuses(h[1], "192.0.2.2", 4); got != "429 200 200 200 429" {
-				t.Errorf("%s: after the reload: %s", algorithm, got)
-			}
+			must.Equal(t, statuses(h[0], "192.0.2.1", 1)+" "+statuses(h[1], "192.0.2.2", 4), "429 200 200 200 429", "%s: after the reload", algorithm)
 			r := get(h[1], "192.0.2.2", nil)
 			if r.Header.Get("X-RateLimit-Limit") != "9" || r.Header.Get("X-RateLimit-Remaining") != "0" || strings.Count(r.Header.Get("RateLimit-Policy"), "q=") != 1 {
 				t.Errorf("%s: the fields are %v, want those of the new limit, with what is left of the former", algorithm, r.Header)
@@ -35,9 +35,7 @@ func TestAChangedAlgorithmGivesNobodyMore(t *testing.T) {
 				want := map[string]string{`weir_requests_total{rule="m.file/r",outcome="allowed"}`: "6", `weir_requests_total{rule="m.file/r",outcome="rejected"}`: "4"}
 				got := scrape(t, h[0])
 				for name, n := range want {
-					if got[name] != n {
-						t.Errorf("%s: %s is %s, want %s", algorithm, name, got[name], n)
-					}
+					must.Equal(t, got[name], n, "%s: %s", algorithm, name)
 				}
 			}
 			if _, is := h[0].(*transitional); !is {
@@ -45,13 +43,9 @@ func TestAChangedAlgorithmGivesNobodyMore(t *testing.T) {
 			}
 			s.end(ctx, cancel) // the same configuration again
 			h, _, cancel = generationOf(s, config("9/2m", algorithm), "m@file", 1)
-			if got := statuses(h[0], "192.0.2.2", 1); got != "429" {
-				t.Errorf("%s: after another reload: %s", algorithm, got)
-			}
+			must.Equal(t, statuses(h[0], "192.0.2.2", 1), "429", "%s: after another reload", algorithm)
 			s.step(6 * time.Minute)
-			if got := statuses(h[0], "192.0.2.1", 10); got != "200 200 200 200 200 200 200 200 200 429" {
-				t.Errorf("%s: when the transition is over: %s", algorithm, got)
-			}
+			must.Equal(t, statuses(h[0], "192.0.2.1", 10), "200 200 200 200 200 200 200 200 200 429", "%s: when the transition is over", algorithm)
 			cancel()
 		}
 	}
@@ -70,9 +64,7 @@ func TestAConfigurationThatComesBackGivesNobodyMore(t *testing.T) {
 	}
 	s.end(ctx, cancel)
 	h, ctx, cancel = generationOf(s, first, "m@file", 1)
-	if got := statuses(h[0], "192.0.2.1", 1) + " " + statuses(h[0], "192.0.2.2", 1); got != "429 429" {
-		t.Errorf("of the first configuration again: %s", got)
-	}
+	must.Equal(t, statuses(h[0], "192.0.2.1", 1)+" "+statuses(h[0], "192.0.2.2", 1), "429 429", "of the first configuration again")
 	s.end(ctx, cancel)
 	s.step(2 * lingering)
 	if len(s.engines) != 0 || s.memory != nil {
@@ -97,19 +89,11 @@ func TestPenaltiesAndTiersSurviveAChangedAlgorithm(t *testing.T) {
 	h, _, cancel = generationOf(s, config("20/1s", "40/1s", "token_bucket"), "m@file", 1)
 	defer cancel()
 	s.step(2 * time.Minute)
-	if got := statuses(h[0], "192.0.2.3", 3); got != "200 200 200" {
-		t.Errorf("another client: %s", got)
-	}
-	if got := statuses(h[0], "192.0.2.1", 1); got != "429" {
-		t.Errorf("the penalized client: %s", got)
-	}
-	if got := get(h[0], "192.0.2.2", gold).StatusCode; got != 429 {
-		t.Errorf("the penalized client of a tier: %d", got)
-	}
+	must.Equal(t, statuses(h[0], "192.0.2.3", 3), "200 200 200", "another client")
+	must.Equal(t, statuses(h[0], "192.0.2.1", 1), "429", "the penalized client")
+	must.Equal(t, get(h[0], "192.0.2.2", gold).StatusCode, 429, "the penalized client of a tier")
 	s.leap(time.Hour)
-	if got := statuses(h[0], "192.0.2.1", 1); got != "200" {
-		t.Errorf("when the penalty is over: %s", got)
-	}
+	must.Equal(t, statuses(h[0], "192.0.2.1", 1), "200", "when the penalty is over")
 }
 
 func TestFilesThatChangeAnAlgorithmGiveNobodyMore(t *testing.T) {
@@ -125,16 +109,10 @@ func TestFilesThatChangeAnAlgorithmGiveNobodyMore(t *testing.T) {
 		get(f.h, "192.0.2.2", k)
 	}
 	f.edit(strings.Replace(domain("hour"), `"3/1h"`, `"3/1h", "algorithm": "token_bucket"`, 1))
-	if got := statuses(f.h, "192.0.2.1", 3); got != "200 200 429" {
-		t.Errorf("of a rule in a file: %s", got)
-	}
-	if got := get(f.h, "192.0.2.3", k).StatusCode; got != 429 {
-		t.Errorf("of a descriptor: %d", got)
-	}
+	must.Equal(t, statuses(f.h, "192.0.2.1", 3), "200 200 429", "of a rule in a file")
+	must.Equal(t, get(f.h, "192.0.2.3", k).StatusCode, 429, "of a descriptor")
 	f.step(2 * lingering) // the rules before are released
-	if got := statuses(f.h, "192.0.2.1", 1) + statuses(f.h, "192.0.2.4", 1); got != "429200" {
-		t.Errorf("two minutes later: %s", got)
-	}
+	must.Equal(t, statuses(f.h, "192.0.2.1", 1)+statuses(f.h, "192.0.2.4", 1), "429200", "two minutes later")
 	f.edit(strings.Replace(domain("hour"), `"3/1h"`, `"3/1h", "algorithm": "token_bucket", "key": ["header:X-Other"]`, 1))
 	if got := f.log.count("m@file"); got > 0 {
 		t.Errorf("the log: %s", f.log)

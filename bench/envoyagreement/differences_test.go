@@ -262,9 +262,7 @@ func showAllOrNothing(t *testing.T) {
 	}
 	// In the service, requests that the second limit has rejected use the first one up.
 	for i, want := range []int{200, 200, 200, 200, 429} {
-		if got := ask("A", "1").StatusCode; got != want {
-			t.Errorf("request %d: %d", i, got)
-		}
+		must.Equal(t, ask("A", "1").StatusCode, want, "request %d", i)
 	}
 }
 
@@ -318,9 +316,7 @@ func showNoConfusion(t *testing.T) {
 		}
 		ours = append(ours, counter{found[0].Rule, found[0].Key})
 	}
-	if cacheKeys[0] != cacheKeys[1] {
-		t.Errorf("Envoy's service no longer confuses them: %q", cacheKeys)
-	}
+	must.Equal(t, cacheKeys[0], cacheKeys[1], "Envoy's service no longer confuses them: %q", cacheKeys)
 	if ours[0] == ours[1] {
 		t.Errorf("Weir counts them together: %q", ours[0].key)
 	}
@@ -351,9 +347,7 @@ func showOneSpelling(t *testing.T) {
 		path         string
 		ours, theirs bool // whether there is a limit
 	}{{"/api/7", true, true}, {"/API//7", true, false}, {"/Login", false, true}, {"/login", false, false}} {
-		if got := ask("path", c.path).StatusCode == 429; got != c.ours {
-			t.Errorf("%s: Weir has a limit: %v", c.path, got)
-		}
+		must.Equal(t, ask("path", c.path).StatusCode == 429, c.ours, "%s: Weir has a limit", c.path)
 		if l, _ := askEnvoy(envoy, "d", [][2]string{{"path", c.path}}); (l != nil) != c.theirs {
 			t.Errorf("%s: Envoy's service has a limit: %v", c.path, l != nil)
 		}
@@ -370,9 +364,7 @@ func showQuotaMode(t *testing.T) {
 	}
 	ask := counted(t, file, by("a", "A", "b", "B"))
 	for i, want := range []int{200, 429} { // in the service b still has units left
-		if got := ask("A", "1", "B", "1").StatusCode; got != want {
-			t.Errorf("request %d: %d", i, got)
-		}
+		must.Equal(t, ask("A", "1", "B", "1").StatusCode, want, "request %d", i)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // getPage calls Serve with a method and a path.
@@ -29,9 +31,7 @@ func TestThePageIsServedWithAPolicyThatAllowsNothingButItself(t *testing.T) {
 		"Referrer-Policy":        "same-origin",
 		"X-Content-Type-Options": "nosniff",
 	} {
-		if got := w.Header().Get(name); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
+		must.Equal(t, w.Header().Get(name), want, "%s", name)
 	}
 	policy := w.Header().Get("Content-Security-Policy")
 	hash := `'sha256-[A-Za-z0-9+/]{43}='`
@@ -65,9 +65,7 @@ func TestThePageHasOneStyleAndOneScriptAndNothingFromOutside(t *testing.T) {
 		"an import":                   `@import|\bimport\s*[({"']`,
 		"a path from the root":        `(ask|fetch)\(\s*["'` + "`]/",
 	} {
-		if found := regexp.MustCompile(refused).FindString(html); found != "" {
-			t.Errorf("the page has %s: %s", name, found)
-		}
+		must.Equal(t, regexp.MustCompile(refused).FindString(html), "", "the page has %s", name)
 	}
 }
 

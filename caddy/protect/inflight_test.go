@@ -13,6 +13,7 @@ import (
 
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // passing is a guard whose requests a function answers.
@@ -97,9 +98,7 @@ func TestARequestPassesEachGuardOnce(t *testing.T) {
 			})
 		})
 	})
-	if w.Code != http.StatusTeapot {
-		t.Errorf("status %d, want 418", w.Code)
-	}
+	must.Equal(t, w.Code, http.StatusTeapot, "status %d, want 418", w.Code)
 	p.underWay(0)
 	other.underWay(0)
 }
@@ -172,9 +171,7 @@ func TestAClientOfManyAddressesIsOneKey(t *testing.T) {
 		r := get(t).WithContext(context.WithValue(t.Context(), caddyhttp.VarsCtxKey, vars))
 		keys[p.g.Ask(new(front.Evaluation), r, false).key] = true
 	}
-	if len(keys) != 2 {
-		t.Errorf("%d keys of two networks", len(keys))
-	}
+	must.Equal(t, len(keys), 2, "%d keys of two networks", len(keys))
 }
 
 // TestNumbersOfPassagesThatAreAtomicComeFirst since on machines with 32 bits those of 64 are aligned only there.

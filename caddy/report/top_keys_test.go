@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -17,9 +18,7 @@ func freshTopKeys(t testing.TB) *topKeys {
 	keys := new(topKeys)
 	t.Cleanup(func() {
 		keys.end()
-		if left := bytesLeft.Load(); left != before {
-			t.Errorf("%d bytes are left, %d were before", left, before)
-		}
+		must.Equal(t, bytesLeft.Load(), before, "bytes are left, %d were before", before)
 	})
 	return keys
 }
@@ -63,9 +62,7 @@ func TestTopKeysFindsWhatIsHeavyAmongAMillionKeysAndIsNeverWrongByMoreThanItSays
 		t.Fatalf("%d keys, want %d", len(list), MostCounters)
 	}
 	for i, k := range list {
-		if i < heavy != strings.HasPrefix(k.Key, "heavy ") {
-			t.Errorf("place %d: %+v", i, k)
-		}
+		must.Equal(t, i < heavy, strings.HasPrefix(k.Key, "heavy "), "place %d: %+v", i, k)
 		if k.Count < exact[k.Key] || k.Count-k.Error > exact[k.Key] || k.Error > requests/MostCounters {
 			t.Errorf("%+v, and it has come %d times", k, exact[k.Key])
 		}
@@ -99,9 +96,7 @@ func TestTopKeysAreThoseOfTheLastOneToTwoGenerations(t *testing.T) {
 		{1000 + 2*GenerationSeconds, "a=4 c=2"},
 		{1000 + 3*GenerationSeconds, ""},
 	} {
-		if got := counts(step.now); got != step.want {
-			t.Errorf("%d s after the first: %q, want %q", step.now-1000, got, step.want)
-		}
+		must.Equal(t, counts(step.now), step.want, "%d s after the first", step.now-1000)
 	}
 	add("a", 1, 50_000)
 	if got := counts(10_000); got != "" && got != "a=1" { // the clock has stepped back

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // timers holds the timers that were set; a test makes them expire.
@@ -60,9 +61,7 @@ func TestTroubleOfAStoreIsLoggedOnceWhenItBeginsAndOnceWhenItIsOver(t *testing.T
 	if last.Level != zap.InfoLevel || last.ContextMap()["failures"] != int64(101) || last.ContextMap()["server"] != "127.0.0.1:6379" {
 		t.Errorf("%v %v", last.Level, last.ContextMap())
 	}
-	if len(clock.waiting) != 0 {
-		t.Error("a timer is left")
-	}
+	must.Equal(t, len(clock.waiting), 0, "a timer is left")
 	log.failed(errors.New("boom"))
 	reported(3, "it begins again")
 }
@@ -85,15 +84,11 @@ func TestEachRefusalOfAStoreIsLoggedOnceDuringTrouble(t *testing.T) {
 	if want := []string{"rule a", "rule b", redis.ErrTimeout.Error()}; !slices.Equal(reported, want) {
 		t.Errorf("reported %q, want %q", reported, want)
 	}
-	if len(clock.waiting) != 1 {
-		t.Errorf("%d timers", len(clock.waiting))
-	}
+	must.Equal(t, len(clock.waiting), 1, "%d timers", len(clock.waiting))
 	for range 1000 { // errors whose texts all differ
 		log.failed(fmt.Errorf("rule %d%w", lines.Len(), redis.ErrRefused))
 	}
-	if n := lines.Len(); n != mostRefusals+1 {
-		t.Errorf("%d lines", n)
-	}
+	must.Equal(t, lines.Len(), mostRefusals+1, "lines")
 	clock.runOut()
 	clock.runOut()
 	log.failed(fmt.Errorf("rule a%w", redis.ErrRefused))

@@ -54,9 +54,7 @@ func TestAValueIsSpeltAsRequestsHaveItHoweverItIsWritten(t *testing.T) {
 			t.Errorf("%s: has no spelling", c.placeholder)
 			continue
 		}
-		if got := s.Value(r, ""); got != c.want {
-			t.Errorf("%s: %q, want %q", c.placeholder, got, c.want)
-		}
+		must.Equal(t, s.Value(r, ""), c.want, "%s", c.placeholder)
 		for _, written := range append(c.written, c.want) {
 			if written == "" { // an empty value is missing, and is not looked up
 				continue
@@ -78,9 +76,7 @@ func TestAValueIsSpeltAsRequestsHaveItHoweverItIsWritten(t *testing.T) {
 	for host, want := range map[string]string{
 		"": "", "[::1]": "::1", "[2001:DB8::1]:80": "[2001:db8::1]:80", "a.test:": "a.test", ".": "", "a:b:c": "a:b:c",
 	} {
-		if got := cleanHostPort(host); got != want {
-			t.Errorf("host and port %q: %q, want %q", host, got, want)
-		}
+		must.Equal(t, cleanHostPort(host), want, "host and port %q", host)
 	}
 	for host, want := range map[string]string{
 		"[2001:DB8::1]": "[2001:db8::1]", "[::1]:80": "[::1]:80", "[A.test]": "a.test", "[A.test]:80": "a.test:80", "A.test.": "a.test",
@@ -89,13 +85,9 @@ func TestAValueIsSpeltAsRequestsHaveItHoweverItIsWritten(t *testing.T) {
 			t.Errorf("matchers are asked about %q for the host %q, want %q", got, host, want)
 		}
 	}
-	if got := speltPlaceholders(r, "POST", "shop.test:8443")["tls.server_name"]; got != "shop.test" {
-		t.Errorf("expressions see the server's name %q", got)
-	}
+	must.Equal(t, speltPlaceholders(r, "POST", "shop.test:8443")["tls.server_name"], "shop.test", "expressions see the server's name")
 	for host, want := range map[string]bool{"a.test": true, "a.test:80": true, "": true, "A.test": false, "a.Z": false, "a.test.": false, "a.test.:80": false, "[::1]": false, "\u00c4.test": false} {
-		if got := isUsualHost(host); got != want {
-			t.Errorf("the host %q is usual: %v, want %v", host, got, want)
-		}
+		must.Equal(t, isUsualHost(host), want, "the host %q is usual", host)
 	}
 }
 

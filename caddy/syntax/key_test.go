@@ -14,6 +14,7 @@ import (
 
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // newKeyRequest is a request as a handler gets it from Caddy.
@@ -59,13 +60,9 @@ func FuzzKeyTemplate(f *testing.F) {
 			asked = append(asked, name)
 			return "", true
 		})
-		if len(texts) != len(names)+1 {
-			t.Errorf("%q: has %d texts around %d placeholders", template, len(texts), len(names))
-		}
+		must.Equal(t, len(texts), len(names)+1, "%q: has %d texts around %d placeholders", template, len(texts), len(names))
 		text := strings.Join(texts, "")
-		if replaced := repl.ReplaceAll(template, ""); replaced != text {
-			t.Errorf("%q: the text around is %q, for Caddy %q", template, text, replaced)
-		}
+		must.Equal(t, repl.ReplaceAll(template, ""), text, "%q: the text around is %q, for Caddy", template, text)
 		if strings.Join(names, "\x00") != strings.Join(asked, "\x00") || len(names) != len(asked) {
 			t.Errorf("%q: has the placeholders %q, for Caddy %q", template, names, asked)
 		}
@@ -142,9 +139,7 @@ func FuzzKeysOfDifferentValuesDiffer(f *testing.F) {
 			for _, value := range a[:n] {
 				empty = empty || value == ""
 			}
-			if missingA != empty {
-				t.Errorf("%q: missing is %v", a[:n], missingA)
-			}
+			must.Equal(t, missingA, empty, "%q: missing", a[:n])
 		}
 	})
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // patience is how long a test waits for what must happen.
@@ -126,9 +128,7 @@ func TestATagIsKeptOfDocumentsThatWereTakenForTheseRules(t *testing.T) {
 	for _, r := range a.requests() {
 		tags = append(tags, r.Header.Get("If-None-Match"))
 	}
-	if strings.Join(tags, " ") != `  "5" ` {
-		t.Errorf("%q", tags)
-	}
+	must.Equal(t, strings.Join(tags, " "), `  "5" `, "%q", tags)
 }
 
 func TestWhatAnAdvisorMayNotAnswerIsRefused(t *testing.T) {
@@ -240,9 +240,7 @@ func TestPausesGrowAndAreNoShorterThanTheInterval(t *testing.T) {
 		{time.Second, 1000, 0, time.Minute},
 		{time.Hour, 1000, 0, 8 * time.Hour},
 	} {
-		if got := pause(c.interval, c.failed, c.chance); got != c.want {
-			t.Errorf("%s after %d failures: %s, not %s", c.interval, c.failed, got, c.want)
-		}
+		must.Equal(t, pause(c.interval, c.failed, c.chance), c.want, "%s after %d failures", c.interval, c.failed)
 	}
 }
 
@@ -304,9 +302,7 @@ func TestAPollerAsksAgainUntilItIsStopped(t *testing.T) {
 	p.cancel()
 	s.end <- true
 	p.Stop()
-	if n := len(a.requests()); n != 4 {
-		t.Errorf("%d requests", n)
-	}
+	must.Equal(t, len(a.requests()), 4, "requests")
 	a.Server.Close()
 	settled(t, before)
 }

@@ -238,14 +238,10 @@ func TestTheWayBackIsKnown(t *testing.T) {
 	s := someRule(t, Bounds)
 	s.Algorithms = []string{"token_bucket"}
 	st := Start(s)
-	if WalkBack(s, &st) != 0 {
-		t.Error("it is at the configured limit")
-	}
+	must.Equal(t, WalkBack(s, &st), 0, "it is at the configured limit")
 	Take(&st, &Rule{Rule: "api", Reason: "growth", Limit: &Limit{Requests: 100, Algorithm: "token_bucket"}}, 1, begins, begins+3600*seconds, begins)
 	Turn(s, &st, Conditions{}, begins)
-	if got := WalkBack(s, &st); got != s.Every {
-		t.Errorf("another algorithm takes %d", got)
-	}
+	must.Equal(t, WalkBack(s, &st), s.Every, "another algorithm takes")
 	Take(&st, &Rule{Rule: "api", Reason: "growth", Limit: &Limit{Requests: 200}}, 2, begins, begins+3600*seconds, begins)
 	now := begins
 	for ; now < begins+600*seconds; now += seconds {
@@ -266,9 +262,7 @@ func TestStepsKeepToTheSecondsThatTurnsComeWith(t *testing.T) {
 	was := s.Requests
 	for turn := int64(0); turn <= 90; turn++ {
 		o := Turn(s, &st, Conditions{}, begins+turn*seconds+late[turn%int64(len(late))])
-		if steps := o.Requests != was; steps != (turn%30 == 0) {
-			t.Errorf("at second %d: from %d to %d", turn, was, o.Requests)
-		}
+		must.Equal(t, o.Requests != was, turn%30 == 0, "at second %d: from %d to %d", turn, was, o.Requests)
 		was = o.Requests
 		if turn%30 == 0 {
 			late[0] /= 3
@@ -288,9 +282,7 @@ func TestOutcomesAreExplained(t *testing.T) {
 		}
 		seen[text] = true
 	}
-	if text := Explain(&Outcome{Why: GateWarmUp, Serial: 4711, Reason: "growth"}); text != "advice 4711, growth: not loosened before usual demand is learnt" {
-		t.Error(text)
-	}
+	must.Equal(t, Explain(&Outcome{Why: GateWarmUp, Serial: 4711, Reason: "growth"}), "advice 4711, growth: not loosened before usual demand is learnt")
 	if !seen["frozen by hand"] || !seen["configured"] {
 		t.Errorf("%v", seen)
 	}
@@ -315,7 +307,5 @@ func TestAdviceThatComesFasterThanItTakesEffectIsFollowed(t *testing.T) {
 			followed = o.Requests
 		}
 	}
-	if followed != 150 {
-		t.Errorf("the limit is %d", followed)
-	}
+	must.Equal(t, followed, 150, "the limit")
 }

@@ -106,12 +106,8 @@ func TestTheDigestIsThatOfTheVectors(t *testing.T) {
 		for i := range c.Rules {
 			rules = append(rules, c.Rules[i].adaptable(t))
 		}
-		if text := DigestText(rules); text != c.Text {
-			t.Errorf("%s: %q, not %q", c.Title, text, c.Text)
-		}
-		if digest := Digest(rules); digest != c.Digest {
-			t.Errorf("%s: %s, not %s", c.Title, digest, c.Digest)
-		}
+		must.Equal(t, DigestText(rules), c.Text, "%s", c.Title)
+		must.Equal(t, Digest(rules), c.Digest, "%s", c.Title)
 	}
 }
 
@@ -206,9 +202,7 @@ func TestDocumentsAreTakenAndRefusedAsTheVectorsSay(t *testing.T) {
 		} else if d == nil {
 			t.Errorf("%s: no document", c.Title)
 		}
-		if reason != c.Reason {
-			t.Errorf("%s: %q (%v), not %q", c.Title, reason, refusal, c.Reason)
-		}
+		must.Equal(t, reason, c.Reason, "%s: %q (%v), not %q", c.Title, reason, refusal, c.Reason)
 		seen[c.Reason]++
 		if refusal == nil {
 			sameAgain(t, c.Title, d)
@@ -239,7 +233,5 @@ func sameAgain(t testing.TB, title string, d *Document) {
 	}
 	one, _ := json.Marshal(d)
 	other, _ := json.Marshal(again)
-	if string(one) != string(other) {
-		t.Errorf("%s: %s became %s", title, one, other)
-	}
+	must.Equal(t, string(one), string(other), "%s: %s became %s", title, one, other)
 }

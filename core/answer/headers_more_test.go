@@ -8,6 +8,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // draft-ietf-httpapi-ratelimit-headers-10, 4.1.2: t is the seconds until additional quota is made available, and not until all of it is.
@@ -97,9 +98,7 @@ func TestOnARejectionNoEarlierHandlersPolicyHasATimeAfterRetryAfter(t *testing.T
 	} {
 		h := http.Header{"Ratelimit": {earlier}}
 		written(h, allFields, []core.Check{decided(t, "b", 10, rate.Decision{RetryAfter: 5_000_000, ResetAfter: 9_000_000})})
-		if got := h.Get("RateLimit"); got != want {
-			t.Errorf("after %s: %s, want %s", earlier, got, want)
-		}
+		must.Equal(t, h.Get("RateLimit"), want, "after %s", earlier)
 	}
 }
 
@@ -124,9 +123,7 @@ func TestRateLimitHasNoTimeWhereNoneIsKnown(t *testing.T) {
 			v, checks := d.spend(c.requests)
 			h := http.Header{}
 			WriteHeaders(h, f, checks, &v)
-			if got := h.Get("RateLimit"); got != c.want {
-				t.Errorf("%s: %s, want %s", name, got, c.want)
-			}
+			must.Equal(t, h.Get("RateLimit"), c.want, "%s", name)
 		}
 	}
 }
@@ -148,8 +145,6 @@ func TestPolicysWindowIsTheTimeInWhichItsQuotaIsRefilled(t *testing.T) {
 		{rate.LimitConfig{Algorithm: rate.LeakyBucket, Requests: 1, Period: 2 * time.Second, Burst: 4}, `"r";q=4;w=8`},
 	} {
 		r := mustRule(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, c.config)})
-		if r.PolicyText != c.want {
-			t.Errorf("%+v: %s, want %s", c.config, r.PolicyText, c.want)
-		}
+		must.Equal(t, r.PolicyText, c.want, "%+v", c.config)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 var allFields = Fields{XRateLimit: true, IETF: true}
@@ -25,13 +26,9 @@ func written(h http.Header, f Fields, checks []core.Check) http.Header {
 func wantHeader(t *testing.T, h http.Header, want map[string]string) {
 	t.Helper()
 	for name, value := range want {
-		if got := strings.Join(h.Values(name), " | "); got != value {
-			t.Errorf("%s: %q, want %q", name, got, value)
-		}
+		must.Equal(t, strings.Join(h.Values(name), " | "), value, "%s", name)
 	}
-	if len(h) != len(want) {
-		t.Errorf("the fields are %v, want %v", h, want)
-	}
+	must.Equal(t, len(h), len(want), "the fields are %v, want %v", h, want)
 }
 
 func TestAllowedRequestsHaveQuotaFields(t *testing.T) {
@@ -101,9 +98,7 @@ func TestPolicyNamesItsWindowOnlyInWholeSeconds(t *testing.T) {
 		{rate.LimitConfig{Requests: 5, Calendar: rate.Day}, `"r";q=5`},
 	} {
 		check := core.Check{Rule: mustRule(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, c.config)}), Decision: rate.Decision{Allowed: true, Limit: 5}}
-		if got := written(http.Header{}, allFields, []core.Check{check}).Get("RateLimit-Policy"); got != c.want {
-			t.Errorf("%+v: %s, want %s", c.config, got, c.want)
-		}
+		must.Equal(t, written(http.Header{}, allFields, []core.Check{check}).Get("RateLimit-Policy"), c.want, "%+v", c.config)
 	}
 }
 
@@ -191,9 +186,7 @@ func TestARuleOfSeveralKeysIsListedOnceByItsTightest(t *testing.T) {
 		{[]core.Check{never, rejects}, `"never";r=10, "rejects";r=0;t=2`},
 	} {
 		for _, h := range []http.Header{{}, {"X-Ratelimit-Limit": {"100"}}} { // by either way of writing them
-			if got := written(h, allFields, c.checks).Get("RateLimit"); got != c.want {
-				t.Errorf("%d: %s, want %s", i, got, c.want)
-			}
+			must.Equal(t, written(h, allFields, c.checks).Get("RateLimit"), c.want, "%d", i)
 		}
 	}
 }
@@ -254,9 +247,7 @@ func TestTimesAreWholeSecondsRoundedUp(t *testing.T) {
 	for _, c := range []struct{ micros, retry, seconds int64 }{
 		{0, 1, 0}, {1, 1, 1}, {999_999, 1, 1}, {1_000_000, 1, 1}, {1_000_001, 2, 2}, {60_000_000, 60, 60}, {forever, forever / 1_000_000, forever / 1_000_000},
 	} {
-		if got := RetrySeconds(c.micros); got != c.retry {
-			t.Errorf("Retry-After of %d µs: %d, want %d", c.micros, got, c.retry)
-		}
+		must.Equal(t, RetrySeconds(c.micros), c.retry, "Retry-After of %d µs", c.micros)
 		if got := seconds(c.micros); got != c.seconds {
 			t.Errorf("%d µs: %d s, want %d", c.micros, got, c.seconds)
 		}

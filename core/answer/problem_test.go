@@ -8,6 +8,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestBodiesArePlainTextUnlessJSONIsAskedFor(t *testing.T) {
@@ -24,9 +25,7 @@ func TestBodiesArePlainTextUnlessJSONIsAskedFor(t *testing.T) {
 		{[]string{"application/json;q=0, text/plain"}, false},
 		{[]string{"application/json; charset=utf-8; q=0.0"}, false},
 	} {
-		if got := WantsProblem(http.Header{"Accept": c.accept}); got != c.want {
-			t.Errorf("Accept %q: %v", c.accept, got)
-		}
+		must.Equal(t, WantsProblem(http.Header{"Accept": c.accept}), c.want, "Accept %q", c.accept)
 	}
 }
 
@@ -57,9 +56,7 @@ func TestProblemNamesTheRulesThatRejected(t *testing.T) {
 	}
 	checks[0].Key = "secret"
 	kind, body := Body(true, "", checks, &core.Verdict{Outcome: core.Reject, RetryAfter: 3_000_000})
-	if kind != "application/problem+json" {
-		t.Errorf("the content type is %q", kind)
-	}
+	must.Equal(t, kind, "application/problem+json", "the content type")
 	var p struct {
 		Type, Title, Detail string
 		Status              int
@@ -71,9 +68,7 @@ func TestProblemNamesTheRulesThatRejected(t *testing.T) {
 	if p.Type != QuotaExceeded || p.Status != 429 || p.Title == "" || !strings.HasSuffix(p.Detail, "Try again in 3 seconds.") {
 		t.Errorf("%+v", p)
 	}
-	if strings.Join(p.Violated, " ") != "a c" {
-		t.Errorf("violated-policies %q, want a and c", p.Violated)
-	}
+	must.Equal(t, strings.Join(p.Violated, " "), "a c", "violated-policies %q, want a and c", p.Violated)
 	if strings.Contains(string(body), "secret") {
 		t.Error("a key is in the body")
 	}

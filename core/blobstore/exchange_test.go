@@ -151,24 +151,14 @@ func TestInstancesLearnWhatOthersHaveAdmittedOnce(t *testing.T) {
 	write(t, a, 1)
 	write(t, b, 1)
 	for _, want := range []int64{7, 0} {
-		if got := read(t, c, 2)[minute]; got != want {
-			t.Errorf("c learns %d; want %d", got, want)
-		}
+		must.Equal(t, read(t, c, 2)[minute], want, "c learns")
 	}
 	a.add(minute, 2)
 	write(t, a, 3)
-	if got := read(t, c, 3)[minute]; got != 2 {
-		t.Errorf("c learns %d; want 2", got)
-	}
-	if got := read(t, b, 3)[minute]; got != 5 {
-		t.Errorf("b learns %d; want 5", got)
-	}
-	if got := read(t, exchangeOver(t, s), 4)[minute]; got != 9 {
-		t.Errorf("a new instance learns %d; want 9", got)
-	}
-	if got := read(t, exchangeOver(t, s), 60*second)[minute]; got != 0 {
-		t.Errorf("when the slot is over, a new instance learns %d", got)
-	}
+	must.Equal(t, read(t, c, 3)[minute], 2, "c learns")
+	must.Equal(t, read(t, b, 3)[minute], 5, "b learns")
+	must.Equal(t, read(t, exchangeOver(t, s), 4)[minute], 9, "a new instance learns")
+	must.Equal(t, read(t, exchangeOver(t, s), 60*second)[minute], 0, "when the slot is over, a new instance learns")
 }
 
 func TestOnlyChangesAreWritten(t *testing.T) {
@@ -345,17 +335,13 @@ func TestWhatCannotBeReadLosesNothingElse(t *testing.T) {
 	put(other, whole)
 	sound.add(minute, 1)
 	write(t, sound, 2)
-	if got := read(t, e, 2, "it is cut off", "was copied or renamed", "is a directory")[minute]; got != 1 {
-		t.Errorf("%d; want 1", got)
-	}
+	must.Equal(t, read(t, e, 2, "it is cut off", "was copied or renamed", "is a directory")[minute], 1)
 	read(t, e, 3) // each trouble is reported once
 	put(other, nil)
 	read(t, e, 4, "it is no tally")
 	damaged.add(minute, 2)
 	write(t, damaged, 5)
-	if got := read(t, e, 5)[minute]; got != 2 {
-		t.Errorf("when it is whole again, %d; want 2", got)
-	}
+	must.Equal(t, read(t, e, 5)[minute], 2, "when it is whole again")
 	put(name, nil)
 	read(t, e, 6, "it is no tally")
 	for _, name := range []string{"notes.txt", "abc" + suffix} {
@@ -423,9 +409,7 @@ func TestInstancesThatAreGoneArePurged(t *testing.T) {
 	if len(s.of) != 2 {
 		t.Fatalf("after the purge age, and before its counts are over, there are %d blobs; want 2", len(s.of))
 	}
-	if got := read(t, exchangeOver(t, s), 99*second)[long]; got != 3 {
-		t.Errorf("an instance that starts after the purge age knows of %d; want 3", got)
-	}
+	must.Equal(t, read(t, exchangeOver(t, s), 99*second)[long], 3, "an instance that starts after the purge age knows of")
 	news := e.Read(context.Background(), 100*second, 100*second)
 	if len(news.Purged) != 1 || news.Purged[0] != gone.name(gone.instance) || len(s.of) != 1 {
 		t.Errorf("purged: %v; %d blobs remain", news.Purged, len(s.of))
@@ -438,9 +422,7 @@ func TestInstancesThatAreGoneArePurged(t *testing.T) {
 	}
 	clear(s.of) // as another instance purges them
 	read(t, e, next.slot.End)
-	if len(e.peers) != 0 {
-		t.Errorf("%d instances are still known", len(e.peers))
-	}
+	must.Equal(t, len(e.peers), 0, "%d instances are still known", len(e.peers))
 }
 
 func TestUnreadableBlobsOfInstancesThatAreGoneArePurged(t *testing.T) {
@@ -454,9 +436,7 @@ func TestUnreadableBlobsOfInstancesThatAreGoneArePurged(t *testing.T) {
 	read(t, e, 0)
 	read(t, e, 59*second)
 	read(t, e, 60*second)
-	if len(s.of) != 0 {
-		t.Error("it is still there")
-	}
+	must.Equal(t, len(s.of), 0, "it is still there")
 }
 
 func TestReadOnlyStorageIsReportedAndKeepsCounts(t *testing.T) {
@@ -472,9 +452,7 @@ func TestReadOnlyStorageIsReportedAndKeepsCounts(t *testing.T) {
 	}
 	must.Succeed(t, os.Remove(filepath.Join(root, "weir")))
 	write(t, a, 2)
-	if got := read(t, b, 3)[minute]; got != 3 {
-		t.Errorf("%d; want 3", got)
-	}
+	must.Equal(t, read(t, b, 3)[minute], 3)
 }
 
 // A writer that is killed at any moment leaves a whole blob.
@@ -511,7 +489,5 @@ func TestWriterThatIsKilledLeavesAWholeBlob(t *testing.T) {
 	}
 	e := exchangeOver(t, onDisk(t, root))
 	read(t, e, 1)
-	if len(e.peers) != 5 {
-		t.Errorf("%d writers; want 5", len(e.peers))
-	}
+	must.Equal(t, len(e.peers), 5, "%d writers; want 5", len(e.peers))
 }

@@ -3,6 +3,7 @@ package guard
 import (
 	"testing"
 
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -34,12 +35,8 @@ func TestAGuardTellsOverloadAndConcentrationApart(t *testing.T) {
 		}
 		c.attack(v)
 		v.seconds(12, c.most)
-		if got := Overloaded(v.g, v.now); got != c.overloaded {
-			t.Errorf("%s: overloaded: %v", name, got)
-		}
-		if got := Concentrated(v.rule, v.now); got != c.concentrated {
-			t.Errorf("%s: concentrated: %v", name, got)
-		}
+		must.Equal(t, Overloaded(v.g, v.now), c.overloaded, "%s: overloaded", name)
+		must.Equal(t, Concentrated(v.rule, v.now), c.concentrated, "%s: concentrated", name)
 		v.now += lately + 1
 		if Overloaded(v.g, v.now) || Concentrated(v.rule, v.now) {
 			t.Errorf("%s: it is told for longer than %d µs without any request", name, lately)

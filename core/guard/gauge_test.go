@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -174,13 +175,9 @@ func TestTheWordIsExact(t *testing.T) {
 	if atomic.LoadInt64(&tickets) == 0 || atomic.LoadInt64(&begun) == 0 {
 		t.Errorf("%d had a ticket, %d had none", tickets, begun)
 	}
-	if got := Look(g).UnderWay; got != 0 {
-		t.Errorf("in the end %d are under way", got)
-	}
+	must.Equal(t, Look(g).UnderWay, 0, "in the end are under way")
 	withdraw(g)
-	if *gauge.Word != free*room {
-		t.Errorf("in the end the word is %#x, want %#x", *gauge.Word, free*room)
-	}
+	must.Equal(t, *gauge.Word, free*room, "in the end the word")
 }
 
 // takeMany has requests come and go, some of them with tickets.
@@ -215,9 +212,7 @@ func TestTicketsThatAreLeftStandForNobody(t *testing.T) {
 		p.occupy(under)
 		for i := 0; i < 10; i++ {
 			Refill(p.g)
-			if many := Refill(p.g); many != 1 {
-				t.Errorf("with %d under way and no ticket taken since the last, one stands for %d", under, many)
-			}
+			must.Equal(t, Refill(p.g), 1, "with %d under way and no ticket taken since the last, one stands for", under)
 		}
 	}
 	p.occupy(0)

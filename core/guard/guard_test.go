@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -51,20 +52,14 @@ func (s *scene) fill(key uint64) (n int) {
 
 func TestAsManyAreUnderWayAsMayBe(t *testing.T) {
 	s := newScene(t, Config{Max: 20})
-	if n := s.fill(1); n != 20 {
-		t.Errorf("%d of 20 were admitted", n)
-	}
+	must.Equal(t, s.fill(1), 20, "of 20 were admitted")
 	s.end(3, 1000)
-	if n := s.fill(2); n != 3 {
-		t.Errorf("%d more were admitted after 3 had ended", n)
-	}
+	must.Equal(t, s.fill(2), 3, "more were admitted after 3 had ended")
 	if got := Look(s.g); got.UnderWay != 20 || got.Full != 2 || got.Unfair != 0 || got.Limit != 20 {
 		t.Errorf("%+v; want 20 under way of 20, 2 turned away", got)
 	}
 	s.end(20, 1000)
-	if got := Look(s.g).UnderWay; got != 0 {
-		t.Errorf("in the end %d are under way", got)
-	}
+	must.Equal(t, Look(s.g).UnderWay, 0, "in the end are under way")
 }
 
 func TestTheDefaultsHold(t *testing.T) {
@@ -168,9 +163,7 @@ func TestPriorityGoesLast(t *testing.T) {
 	for s.begin(4, true) {
 		n++
 	}
-	if n != 10 {
-		t.Errorf("%d more with priority were admitted, want 10", n)
-	}
+	must.Equal(t, n, 10, "%d more with priority were admitted, want 10", n)
 	s.end(100, 1000)
 	s.now += second
 	s.begin(1, false)
@@ -367,9 +360,7 @@ func TestWhatIsUnderWayIsCountedExactly(t *testing.T) {
 		}()
 	}
 	done.Wait()
-	if got := Look(g).UnderWay; got != 0 {
-		t.Errorf("in the end %d are under way", got)
-	}
+	must.Equal(t, Look(g).UnderWay, 0, "in the end are under way")
 	if most > 10 {
 		t.Errorf("%d were under way at a time, of 10", most)
 	}

@@ -8,28 +8,23 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
 func TestBucketsHaveTheirBounds(t *testing.T) {
 	for i := 0; i < buckets; i++ {
 		low := bound(i)
-		if got := bucketOf(low); got != i {
-			t.Errorf("a key with %d requests is in bucket %d, want %d", low+1, got, i)
-		}
+		must.Equal(t, bucketOf(low), i, "a key with %d requests is in bucket", low+1)
 		if i > 0 {
-			if got := bucketOf(low - 1); got != i-1 {
-				t.Errorf("a key with %d requests is in bucket %d, want %d", low, got, i-1)
-			}
+			must.Equal(t, bucketOf(low-1), i-1, "a key with %d requests is in bucket", low)
 			if width := float64(bound(i)-bound(i-1)) / float64(bound(i)); low > 8 && width > 0.21 {
 				t.Errorf("bucket %d is from %d to %d", i-1, bound(i-1), bound(i))
 			}
 		}
 	}
 	for i, most := 0, int64(1); i < demands; i++ {
-		if b := bound(bucketOf(most)); b != most {
-			t.Errorf("%d is no bound; the nearest is %d", most, b)
-		}
+		must.Equal(t, bound(bucketOf(most)), most, "%d is no bound; the nearest", most)
 		most *= 2
 	}
 	if n := bound(buckets-1) + 12345; bucketOf(n) != buckets-1 {
@@ -64,9 +59,7 @@ func TestQuantilesAreThoseOfWhatWasLearnt(t *testing.T) {
 	if got, most := float64(Greatest(h)), all[len(all)-1]; got < most || got > 1.34*most {
 		t.Errorf("the greatest is %v, want %v", got, most)
 	}
-	if h.Learnt != 100*Window {
-		t.Errorf("%d µs were learnt", h.Learnt)
-	}
+	must.Equal(t, h.Learnt, 100*Window, "%d µs were learnt", h.Learnt)
 }
 
 func TestWhatWasLearntIsForgottenInDays(t *testing.T) {
@@ -174,9 +167,7 @@ func TestUnusualKeysAreTightenedUnderOverload(t *testing.T) {
 		t.Errorf("under attack: %+v; want a limit of p99 or more", got)
 	}
 	for key := uint64(1); key <= 20; key++ {
-		if v.through[key] != v.asks[key] {
-			t.Errorf("key %d got %d of %d through", key, v.through[key], v.asks[key])
-		}
+		must.Equal(t, v.through[key], v.asks[key], "key %d got %d of %d through", key, v.through[key], v.asks[key])
 	}
 	// What an unusual key gets in ten seconds is its limit.
 	got := 0
@@ -321,9 +312,7 @@ func TestARuleTellsOfItsKeys(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for i, want := range []int64{2, 3, 3, 3, 4, 4, 4, 5, 5} { // at most 1, 2, 4, ...
-		if got.Demand[i] != want {
-			t.Errorf("%d keys asked for at most %d, want %d", got.Demand[i], 1<<i, want)
-		}
+		must.Equal(t, got.Demand[i], want, "%d keys asked for at most %d, want %d", got.Demand[i], 1<<i, want)
 	}
 	if got.Took[0] != 1 || got.Took[1] != 2 || got.Took[2] != 3 || got.Took[firstBytes-1] != 3 || got.Answers != 4 || got.Time != 99_004_901 {
 		t.Errorf("times: %+v", got)
@@ -351,9 +340,7 @@ func TestOneThatStandsForManyCountsForThem(t *testing.T) {
 		t.Errorf("each: %+v, some: %+v", a, b)
 	}
 	for i := range a.Demand {
-		if a.Demand[i] != b.Demand[i] {
-			t.Errorf("%d keys asked for at most %d, by samples %d", a.Demand[i], 1<<uint(i), b.Demand[i])
-		}
+		must.Equal(t, a.Demand[i], b.Demand[i], "%d keys asked for at most %d, by samples %d", a.Demand[i], 1<<uint(i), b.Demand[i])
 	}
 }
 
@@ -491,19 +478,13 @@ func TestAdviceLimitsKeysAboveAThreshold(t *testing.T) {
 	if through := ask(1, 100); through < 10 || through > 35 {
 		t.Errorf("%d of 100 requests get through, want about 20", through)
 	}
-	if through := ask(2, 40); through != 40 {
-		t.Errorf("%d of 40 requests of a key below the threshold get through", through)
-	}
+	must.Equal(t, ask(2, 40), 40, "of 40 requests of a key below the threshold get through")
 	if tight, advised := turnRules(g, now, 1, false, 0); tight || !advised {
 		t.Error("requests may pass unseen while advice limits keys")
 	}
 	now = until
-	if through := ask(1, 100); through != 100 {
-		t.Errorf("%d of 100 requests get through after the advice", through)
-	}
+	must.Equal(t, ask(1, 100), 100, "of 100 requests get through after the advice")
 	Advise(r, 50, 20, now+20*Window)
 	Advise(r, 0, 0, 0)
-	if through := ask(1, 100); through != 100 {
-		t.Errorf("%d of 100 requests get through when the advice was ended", through)
-	}
+	must.Equal(t, ask(1, 100), 100, "of 100 requests get through when the advice was ended")
 }

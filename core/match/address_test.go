@@ -4,6 +4,8 @@ import (
 	"math/rand"
 	"net/netip"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestReadAddressReadsWhatProxiesWrite(t *testing.T) {
@@ -18,9 +20,7 @@ func TestReadAddressReadsWhatProxiesWrite(t *testing.T) {
 		if got := ReadAddress(text); !got.IsValid() || got.String() != want {
 			t.Errorf("%q: %s, want %s", text, got.String(), want)
 		}
-		if got := CleanAddress(text); got != want {
-			t.Errorf("%q, cleaned: %s, want %s", text, got, want)
-		}
+		must.Equal(t, CleanAddress(text), want, "%q, cleaned", text)
 	}
 	for _, text := range []string{
 		"", " ", "unknown", "_hidden", "\"_hidden\"", "_hidden:80", "010.0.0.1", "10.0.0", "10.0.0.0/8", "203.0.113.9:http", "203.0.113.9:80:80", "[2001:db8::1", "2001:db8::1]", "[2001:db8::1]443",
@@ -29,9 +29,7 @@ func TestReadAddressReadsWhatProxiesWrite(t *testing.T) {
 		if got := ReadAddress(text); got.IsValid() {
 			t.Errorf("%q: %s", text, got.String())
 		}
-		if got := CleanAddress(text); got != text {
-			t.Errorf("%q, cleaned: %q", text, got)
-		}
+		must.Equal(t, CleanAddress(text), text, "%q, cleaned", text)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func FuzzParseSource(f *testing.F) {
@@ -42,9 +44,7 @@ func FuzzMask(f *testing.F) {
 		masked := p.Mask(address)
 		ip := ReadAddress(address)
 		if !ip.IsValid() {
-			if masked != address {
-				t.Errorf("%q is no address, and becomes %q", address, masked)
-			}
+			must.Equal(t, masked, address, "%q is no address, and becomes", address)
 			return
 		}
 		// All of one network have one key, and the key of an address is in its network.
@@ -52,9 +52,7 @@ func FuzzMask(f *testing.F) {
 			if !network.Contains(ip) || network != network.Masked() {
 				t.Errorf("%s is not in %s", address, masked)
 			}
-			if other := p.Mask(network.Addr().String()); other != masked {
-				t.Errorf("%s is in %s, whose first address is in %s", address, masked, other)
-			}
+			must.Equal(t, p.Mask(network.Addr().String()), masked, "%s is in %s, whose first address is in", address, masked)
 		} else if whole, err := netip.ParseAddr(masked); err != nil || whole.WithZone("") != ip {
 			t.Errorf("%s becomes %q", address, masked)
 		}
@@ -87,9 +85,7 @@ func FuzzAppendKeyPart(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b, c, d string) {
 		one := string(AppendKeyPart(AppendKeyPart(nil, a), b))
 		two := string(AppendKeyPart(AppendKeyPart(nil, c), d))
-		if (one == two) != (a == c && b == d) {
-			t.Errorf("%q and %q, %q and %q: %q and %q", a, b, c, d, one, two)
-		}
+		must.Equal(t, (one == two), a == c && b == d, "%q and %q, %q and %q: %q and %q", a, b, c, d, one, two)
 		if single := string(AppendKeyPart(nil, a)); single == one || !strings.HasPrefix(one, single) {
 			t.Errorf("%q alone is %q, with %q %q", a, single, b, one)
 		}

@@ -3,6 +3,8 @@ package match
 import (
 	"net/http/httptest"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestAGetterReturnsTheValue(t *testing.T) {
@@ -17,14 +19,10 @@ func TestAGetterReturnsTheValue(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := source.Value(r, "")
-		if got := source.Getter(nil)(r); got != want {
-			t.Errorf("%s: %q, want %q", text, got, want)
-		}
+		must.Equal(t, source.Getter(nil)(r), want, "%s", text)
 		if text == "header:X-Address" || text == "cookie:session" || text == "static:a:b" {
 			want = "<" + want + ">"
 		}
-		if got := source.Getter(func(value string) string { return "<" + value + ">" })(r); got != want {
-			t.Errorf("%s: with a function for values that have a colon %q, want %q", text, got, want)
-		}
+		must.Equal(t, source.Getter(func(value string) string { return "<" + value + ">" })(r), want, "%s: with a function for values that have a colon", text)
 	}
 }

@@ -52,16 +52,12 @@ func TestMatchCoversWhatMeetsEveryField(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if got := m.Covers(api, "192.0.2.1"); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
-		}
+		must.Equal(t, m.Covers(api, "192.0.2.1"), c.want, "%s", c.name)
 	}
 	m, err := Match{ExceptIPs: []string{"192.0.2.0/24", "fe80::1"}}.Compile()
 	must.Succeed(t, err)
 	for address, want := range map[string]bool{"": true, "unknown": true, "::ffff:192.0.2.9": false, "fe80::1%eth0": false, "192.0.3.1": true} {
-		if m.Covers(api, address) != want {
-			t.Errorf("a client %q: must be %v", address, want)
-		}
+		must.Equal(t, m.Covers(api, address), want, "a client %q: must be %v", address, want)
 	}
 }
 
@@ -87,9 +83,7 @@ func TestExceptsPrivateIsOfNetworksAlone(t *testing.T) {
 	} {
 		m, err := Match{ExceptIPs: []string{"198.51.100.0/24", network}}.Compile()
 		must.Succeed(t, err)
-		if got := m.ExceptsPrivate(); got != want {
-			t.Errorf("%s: %v", network, got)
-		}
+		must.Equal(t, m.ExceptsPrivate(), want, "%s", network)
 	}
 }
 
@@ -103,9 +97,7 @@ func TestExceptsIsOfWholeNetworks(t *testing.T) {
 	} {
 		network, err := ParseNetwork(text)
 		must.Succeed(t, err)
-		if m.Excepts(network) != want {
-			t.Errorf("%s: must be %v", text, want)
-		}
+		must.Equal(t, m.Excepts(network), want, "%s: must be %v", text, want)
 	}
 }
 
@@ -115,9 +107,7 @@ func TestMatchTakesTheSpellingsOfAMethodForTheSame(t *testing.T) {
 	must.Succeed(t, err)
 	for method, want := range map[string]bool{"POST": true, "post": true, "pOsT": true, "propfind": true, "GET": false, "get": false, "": false, "POSTS": false} {
 		r := &http.Request{Method: method, URL: &url.URL{Path: "/"}}
-		if m.Covers(r, "192.0.2.1") != want {
-			t.Errorf("%q: must be %v", method, want)
-		}
+		must.Equal(t, m.Covers(r, "192.0.2.1"), want, "%q: must be %v", method, want)
 	}
 }
 
@@ -210,21 +200,13 @@ func TestEverySpellingOfAPathIsCovered(t *testing.T) {
 		"/":               {root, "/"},
 	} {
 		r := &http.Request{Host: "A.COM.:8080", URL: &url.URL{Path: path}, Header: http.Header{}}
-		if got := exact.Covers(r, ""); got != (want.matcher == exact) {
-			t.Errorf("%q: the path covers it: %v", path, got)
-		}
-		if got := prefix.Covers(r, ""); got != (want.matcher == prefix) {
-			t.Errorf("%q: the prefix covers it: %v", path, got)
-		}
-		if got := root.Covers(r, ""); got != (want.matcher == root) {
-			t.Errorf("%q: the root covers it: %v", path, got)
-		}
+		must.Equal(t, exact.Covers(r, ""), want.matcher == exact, "%q: the path covers it", path)
+		must.Equal(t, prefix.Covers(r, ""), want.matcher == prefix, "%q: the prefix covers it", path)
+		must.Equal(t, root.Covers(r, ""), want.matcher == root, "%q: the root covers it", path)
 		if got := len(index.Candidates(r, nil)); got == 0 && want.matcher != nil {
 			t.Errorf("%q: is not found", path)
 		}
-		if got := source.Value(r, ""); got != want.key {
-			t.Errorf("%q: the key is %q, want %q", path, got, want.key)
-		}
+		must.Equal(t, source.Value(r, ""), want.key, "%q: the key", path)
 	}
 }
 
@@ -295,12 +277,8 @@ func TestMatchReadsOperators(t *testing.T) {
 			t.Errorf("%+v: %v", c.match, err)
 			continue
 		}
-		if got := m.Covers(bot, ""); got != c.want {
-			t.Errorf("%+v: %v", c.match, got)
-		}
-		if got := m.CoversFunc(nil)(bot); got != c.want {
-			t.Errorf("%+v, by a function: %v", c.match, got)
-		}
+		must.Equal(t, m.Covers(bot, ""), c.want, "%+v", c.match)
+		must.Equal(t, m.CoversFunc(nil)(bot), c.want, "%+v, by a function", c.match)
 		if got := len(NewIndex([]*Matcher{m}).Candidates(bot, nil)); c.want && got != 1 {
 			t.Errorf("%+v: an index does not find it", c.match)
 		}
@@ -376,9 +354,7 @@ func TestTheMethodIsTheOneThatTheServiceGets(t *testing.T) {
 		if c.field != "" {
 			r.Header[":protocol"] = []string{c.field}
 		}
-		if got := MethodOf(r); got != c.want {
-			t.Errorf("%+v: %s", c, got)
-		}
+		must.Equal(t, MethodOf(r), c.want, "%+v", c)
 		gets, err := Match{Methods: []string{"GET"}}.Compile()
 		must.Succeed(t, err)
 		others, err := Match{Methods: []string{"!GET"}}.Compile()

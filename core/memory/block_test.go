@@ -74,9 +74,7 @@ func TestTheShortcutAllowsNoBlockedKey(t *testing.T) {
 					if remaining, _, _ := rate.Take(l, &s, at); remaining != -1 || s != rate.BlockState(now, duration) {
 						t.Errorf("%s, blocked for %d, after %d: %d remain, %+v", l, duration, at-now, remaining, s)
 					}
-					if rate.Unused(l, &s, at) != (at >= now+duration) {
-						t.Errorf("%s, blocked for %d, after %d: unused is %t", l, duration, at-now, rate.Unused(l, &s, at))
-					}
+					must.Equal(t, rate.Unused(l, &s, at), at >= now+duration, "%s, blocked for %d, after %d: unused", l, duration, at-now)
 				}
 			}
 		}
@@ -194,17 +192,13 @@ func TestABlockIsSweptWhenItIsOver(t *testing.T) {
 			}
 			s.now += 30*24*3600*inSeconds - 1
 			s.store.Sweep()
-			if n := s.store.Keys(r); n != 40 {
-				t.Errorf("%s: before the end there are %d keys of 40", l, n)
-			}
+			must.Equal(t, s.store.Keys(r), 40, "%s: before the end there are keys of 40", l)
 			s.now++
 			s.store.Sweep()
 			if err := leak(s.store); err != nil {
 				t.Errorf("%s: at the end: %v", l, err)
 			}
-			if n := s.store.Stats().LogBytes; n != 0 {
-				t.Errorf("%s: %d bytes of logs are left", l, n)
-			}
+			must.Equal(t, s.store.Stats().LogBytes, 0, "%s: bytes of logs are left", l)
 		}
 	}
 }
@@ -336,11 +330,7 @@ func TestWaitingReportsHowManyRequestsWait(t *testing.T) {
 
 func TestAMemorySaysHowManyKeysItMayHold(t *testing.T) {
 	m := New(Config{MaxKeys: 7})
-	if n := m.Stats().MaxKeys; n != 7 {
-		t.Errorf("got %d", n)
-	}
+	must.Equal(t, m.Stats().MaxKeys, 7, "got")
 	m.SetMaxKeys(0)
-	if n := m.Stats().MaxKeys; n != DefaultMaxKeys {
-		t.Errorf("got %d", n)
-	}
+	must.Equal(t, m.Stats().MaxKeys, DefaultMaxKeys, "got")
 }

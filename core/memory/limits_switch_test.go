@@ -37,9 +37,7 @@ func TestWithoutTheStoreATransitionGoesOnInMemory(t *testing.T) {
 	}
 	must.Succeed(t, f.limiter.Block(limits.Own(), "mallory", int64(time.Hour/time.Microsecond)))
 	must.Succeed(t, f.limiter.SwitchTo(limits, made(rate.FixedWindow, 10)))
-	if got := all("alice"); got != 0 {
-		t.Errorf("%d more were allowed after the switch", got)
-	}
+	must.Equal(t, all("alice"), 0, "more were allowed after the switch")
 	if got := all("bob"); got != 2 {
 		t.Errorf("another client was allowed %d, want its share of the former limit", got)
 	}
@@ -47,13 +45,9 @@ func TestWithoutTheStoreATransitionGoesOnInMemory(t *testing.T) {
 	if got := all("bob"); got != 5 {
 		t.Errorf("when the transition is over %d were allowed, want this node's share of 10", got)
 	}
-	if got := all("mallory"); got != 0 {
-		t.Errorf("a blocked client was allowed %d", got)
-	}
+	must.Equal(t, all("mallory"), 0, "a blocked client was allowed")
 	f.limiter.EndSwitch(limits)
-	if got := len(limits.FormerRules()); got != 0 {
-		t.Errorf("%d former rules are left", got)
-	}
+	must.Equal(t, len(limits.FormerRules()), 0, "former rules are left")
 }
 
 // A transition that its store cannot begin leaves the limits as they are.

@@ -62,9 +62,7 @@ func TestEqualLimitsShareARule(t *testing.T) {
 	for _, r := range l.Rules() {
 		text += r.Limit.String() + " "
 	}
-	if text != "5/1m fixed_window 6/1m fixed_window 8/1m fixed_window 7/1m fixed_window " {
-		t.Error(text)
-	}
+	must.Equal(t, text, "5/1m fixed_window 6/1m fixed_window 8/1m fixed_window 7/1m fixed_window ")
 	// The same numbers may mean different limits.
 	apart, err := core.NewLimits(core.RuleConfig{Name: "r", Limit: perMinute(t, 5)}, core.MoreLimits{Tiers: map[string]*rate.Limit{
 		"hour":     mustLimit(t, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 5, Period: time.Hour}),
@@ -108,9 +106,7 @@ func TestLimitsAreTheSameIfAllTheirChoicesAre(t *testing.T) {
 	}
 	for i := range all {
 		for j := range all {
-			if all[i].Same(all[j]) != (i == j) {
-				t.Errorf("%d and %d: %v", i, j, all[i].Same(all[j]))
-			}
+			must.Equal(t, all[i].Same(all[j]), i == j, "%d and %d", i, j)
 		}
 	}
 	if !of(five, map[string]*rate.Limit{"a": six}, nil).Same(of(perMinute(t, 5), map[string]*rate.Limit{"a": perMinute(t, 6)}, nil)) {

@@ -41,9 +41,7 @@ func TestStatusesAreReadInAnyOrderAndWrittenInOne(t *testing.T) {
 	}
 	s := mustStatuses(t, "101", "404", "5xx")
 	for code, want := range map[int]bool{101: true, 404: true, 500: true, 599: true, 100: false, 403: false, 499: false, 600: false, 0: false, -1: false, 1 << 40: false} {
-		if s.Has(code) != want {
-			t.Errorf("%d: %t", code, s.Has(code))
-		}
+		must.Equal(t, s.Has(code), want, "%d", code)
 	}
 }
 
@@ -202,9 +200,7 @@ func TestRulesBesideARuleShareNothingWithIt(t *testing.T) {
 	if candidate.Identity == r.Identity || places.Identity == r.Identity || places.Identity == candidate.Identity {
 		t.Errorf("%q, %q, %q", r.Identity, candidate.Identity, places.Identity)
 	}
-	if places.PolicyText != `"r.concurrency";q=5;qu="concurrent-requests"` {
-		t.Errorf("clients get %s", places.PolicyText)
-	}
+	must.Equal(t, places.PolicyText, `"r.concurrency";q=5;qu="concurrent-requests"`, "clients get")
 	// A changed concurrency counts the same requests in flight: a reload changes only the number.
 	more := mustRule(t, core.RuleConfig{Name: "r", Limit: limit, Concurrency: 9})
 	if more.Linked()[0].Identity != places.Identity {
@@ -297,9 +293,7 @@ func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
 	s.limiter.Depart(last)
 	s.limiter.Depart(more)
 	s.limiter.Depart(more) // a second call has no effect
-	if n := r.Waiting(); n != 0 {
-		t.Errorf("%d wait, when all have departed", n)
-	}
+	must.Equal(t, r.Waiting(), 0, "wait, when all have departed")
 }
 
 // Concurrent requests may all get a delay before the first is counted. The last of them is then rejected after all, and gives
@@ -492,9 +486,7 @@ func TestReservationsMadeWithoutTheStoreEndInMemory(t *testing.T) {
 	}
 	must.Succeed(t, f.limiter.Finish(all[0], 401))
 	must.Succeed(t, f.limiter.Finish(all[1], 200))
-	if store.settled != 2 {
-		t.Errorf("the store has settled %d; want what was reserved in it", store.settled)
-	}
+	must.Equal(t, store.settled, 2, "the store has settled %d; want what was reserved in it", store.settled)
 	f.store.failure = errors.New("down")
 	checks, v = f.ask("k", 1, true, count)
 	if v.Outcome != core.Allow || checks[0].Decision.Remaining != 3 || checks[0].InFlight.Decision.Remaining != 1 {

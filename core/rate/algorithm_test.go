@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // panicOf returns the text of a call's panic. Under the interpreter a panic's value is not a string.
@@ -76,12 +78,8 @@ func TestEachAlgorithmHasItsNameAndItsNumber(t *testing.T) {
 		t.Error("a configuration can name the algorithm of requests in flight")
 	}
 	for _, a := range []Algorithm{-1, 0, last + 1} {
-		if a.String() != "" {
-			t.Errorf("algorithm %d is called %q", int(a), a)
-		}
+		must.Equal(t, a.String(), "", "algorithm %d is called %q", int(a), a)
 		_, err := NewLimit(LimitConfig{Algorithm: a, Requests: 1, Period: time.Second})
-		if (err == nil) != (a == 0) {
-			t.Errorf("a limit of algorithm %d: %v", int(a), err)
-		}
+		must.Equal(t, (err == nil), a == 0, "a limit of algorithm %d: %v", int(a), err)
 	}
 }

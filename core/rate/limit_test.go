@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestParseLimitReadsRequestsAndPeriod(t *testing.T) {
@@ -199,9 +201,7 @@ func TestLimitIsWrittenAsItIsConfigured(t *testing.T) {
 		{LimitConfig{Algorithm: TokenBucket, Requests: 5, Period: time.Second, Burst: 20}, "5/1s token_bucket burst 20"},
 		{LimitConfig{Algorithm: TokenBucket, Requests: 5, Period: time.Second, Burst: 5}, "5/1s token_bucket"},
 	} {
-		if got := mustLimit(t, c.config).String(); got != c.want {
-			t.Errorf("%s, want %s", got, c.want)
-		}
+		must.Equal(t, mustLimit(t, c.config).String(), c.want)
 	}
 }
 
@@ -210,9 +210,7 @@ func TestIdentityHasWhatAReloadMustNotChange(t *testing.T) {
 	base := LimitConfig{Algorithm: TokenBucket, Requests: 5, Period: time.Second, Burst: 20}
 	same := LimitConfig{Algorithm: TokenBucket, Requests: 9, Period: time.Second, Burst: 1}
 	a, b := mustLimit(t, base), mustLimit(t, same)
-	if a.Identity() != b.Identity() {
-		t.Errorf("%q and %q differ in numbers alone", a.Identity(), b.Identity())
-	}
+	must.Equal(t, a.Identity(), b.Identity(), "%q and %q differ in numbers alone", a.Identity(), b.Identity())
 	if a.Same(b) || !a.Same(mustLimit(t, base)) {
 		t.Error("Same must distinguish limits with other numbers, and no others")
 	}
@@ -251,9 +249,7 @@ func TestAlgorithmAndCalendarNames(t *testing.T) {
 		`token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter (did you mean token_bucket?)` {
 		t.Errorf("token-bucket: %v", err)
 	}
-	if Algorithm(0).String()+Algorithm(9).String()+Epoch.String()+Calendar(9).String() != "" {
-		t.Error("what has no name must have an empty one")
-	}
+	must.Equal(t, Algorithm(0).String()+Algorithm(9).String()+Epoch.String()+Calendar(9).String(), "", "what has no name must have an empty one")
 	if Day.String()+Week.String()+Month.String() != "dayweekmonth" {
 		t.Error(Day.String() + Week.String() + Month.String())
 	}

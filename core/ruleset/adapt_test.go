@@ -6,6 +6,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // compiled compiles a rule named a, with 100/1m if it has no other limit, and fails the test if that has errors.
@@ -106,9 +107,7 @@ func TestTheLimitsOfAnAdaptedRule(t *testing.T) {
 		{200, rate.FixedWindow, 60, "200/1m fixed_window"},
 		{200, rate.LeakyBucket, 60, "200/1m leaky_bucket burst 60"},
 	} {
-		if got := burstFor(r.Adapt, c.requests); got != c.burst {
-			t.Errorf("%d requests have a burst of %d, not %d", c.requests, got, c.burst)
-		}
+		must.Equal(t, burstFor(r.Adapt, c.requests), c.burst, "%d requests have a burst of", c.requests)
 		limits, err := LimitsWith(r.Adapt, c.requests, c.burst, c.algorithm)
 		if err != nil {
 			t.Fatal(err)
@@ -117,16 +116,12 @@ func TestTheLimitsOfAnAdaptedRule(t *testing.T) {
 		if own.Limit.String() != c.want || own.Name() != "a" || own.Namespace != "shop" || own.KeySpec() != r.Limits.Own().KeySpec() {
 			t.Errorf("got %s of %s/%s, want %s", own.Limit, own.Namespace, own.Name(), c.want)
 		}
-		if own.Limit.Interval() != (c.algorithm == rate.TokenBucket) {
-			t.Errorf("%s: interval is %v", c.want, own.Limit.Interval())
-		}
+		must.Equal(t, own.Limit.Interval(), c.algorithm == rate.TokenBucket, "%s: interval", c.want)
 		if other := limits.Of("", "192.0.2.1"); other.Limit.Requests != 7 || other.Limit.Algorithm != rate.TokenBucket {
 			t.Errorf("the override is %s", other.Limit)
 		}
 		same := own.Identity == r.Limits.Own().Identity
-		if same != (c.algorithm == rate.TokenBucket) {
-			t.Errorf("%s: the same counters: %v", c.want, same)
-		}
+		must.Equal(t, same, c.algorithm == rate.TokenBucket, "%s: the same counters", c.want)
 	}
 }
 
@@ -141,12 +136,8 @@ func TestAnAdaptedLimitOfTheCalendarKeepsItsPeriod(t *testing.T) {
 func TestRulesOfOneNameMustAdaptAlike(t *testing.T) {
 	own := func(w written) *core.Rule { return compiled(t, w).Limits.Own() }
 	a := own(written{Adapt: &adapt{Ceiling: "200/1m"}})
-	if what := core.Difference(a, own(written{Adapt: &adapt{Ceiling: "200/60s", Step: "25% 30s"}})); what != "" {
-		t.Errorf("the same in other words is %s", what)
-	}
+	must.Equal(t, core.Difference(a, own(written{Adapt: &adapt{Ceiling: "200/60s", Step: "25% 30s"}})), "", "the same in other words")
 	for _, other := range []written{{}, {Adapt: &adapt{Ceiling: "201/1m"}}, {Adapt: &adapt{Ceiling: "200/1m", Algorithms: []string{"token_bucket"}}}} {
-		if what := core.Difference(a, own(other)); what != "another adapt" {
-			t.Errorf("%+v: %q", other.Adapt, what)
-		}
+		must.Equal(t, core.Difference(a, own(other)), "another adapt", "%+v", other.Adapt)
 	}
 }

@@ -139,9 +139,7 @@ func TestARequestComesUnderTheMostSpecificDescriptor(t *testing.T) {
 		{"shared=f1, shared=f2", "d.shared_f_~ x2"},
 		{"a=x, other=y, a=bob", "d.a [x], d.a_bob"},
 	} {
-		if got := clean(found(&l, d, c.request)); got != c.want {
-			t.Errorf("%q: %s, want %s", c.request, got, c.want)
-		}
+		must.Equal(t, clean(found(&l, d, c.request)), c.want, "%q", c.request)
 	}
 }
 
@@ -187,9 +185,7 @@ func TestALimitGivesWayToThoseThatReplaceIt(t *testing.T) {
 		{"all=1, some=1, all=2", "d.some [1]"},
 		{"all=1", "d.all [1]"},
 	} {
-		if got := found(&l, d, c.request); got != c.want {
-			t.Errorf("%q: %s, want %s", c.request, got, c.want)
-		}
+		must.Equal(t, found(&l, d, c.request), c.want, "%q", c.request)
 	}
 }
 
@@ -338,8 +334,6 @@ func TestADomainKnowsTheKeysThatItsDescriptorsHave(t *testing.T) {
 	s, err := NewSet([]*File{f}, "")
 	must.Succeed(t, err)
 	for keys, want := range map[string]bool{"a": true, "a b": true, "a c": true, "b": false, "a a": false, "a b c": false, "A": false} {
-		if got := s.Domains[0].Knows(strings.Fields(keys)); got != want {
-			t.Errorf("%s: %v", keys, got)
-		}
+		must.Equal(t, s.Domains[0].Knows(strings.Fields(keys)), want, "%s", keys)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestDecodeSaysAllThatIsWrongWithDescriptors(t *testing.T) {
@@ -203,9 +204,7 @@ func TestUnitsAreAsLongAsEnvoysServiceHasThem(t *testing.T) {
 		"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": day, "week": 7 * day, "month": 30 * day, "year": 365 * day,
 	} {
 		f := accepted(t, `{"domain": "d", "descriptors": [{"key": "a", "rate_limit": {"unit": "`+unit+`", "requests_per_unit": 1}}]}`)
-		if got := f.Domain.Descriptors[0].Limit.Period; got != want.Microseconds() {
-			t.Errorf("%s: %d", unit, got)
-		}
+		must.Equal(t, f.Domain.Descriptors[0].Limit.Period, want.Microseconds(), "%s", unit)
 	}
 }
 
@@ -229,8 +228,6 @@ func TestADetailedMetricIsAdvisedOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(s.Advice(), "\n"); got != want {
-			t.Errorf("%s: %q", text, got)
-		}
+		must.Equal(t, strings.Join(s.Advice(), "\n"), want, "%s", text)
 	}
 }

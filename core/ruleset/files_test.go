@@ -86,13 +86,9 @@ func TestReadReadsWhatPatternsName(t *testing.T) {
 			t.Errorf("%v: %v", c.patterns, problems)
 			continue
 		}
-		if got := f.said(strings.Join(contents.Names, " ")); got != c.want {
-			t.Errorf("%v: %s, want %s", c.patterns, got, c.want)
-		}
+		must.Equal(t, f.said(strings.Join(contents.Names, " ")), c.want, "%v", c.patterns)
 		for i, name := range contents.Names {
-			if string(contents.data[i]) != "in "+filepath.ToSlash(f.said(name)) {
-				t.Errorf("%s has %q", name, contents.data[i])
-			}
+			must.Equal(t, string(contents.data[i]), "in "+filepath.ToSlash(f.said(name)), "%s has %q", name, contents.data[i])
 		}
 	}
 }
@@ -172,9 +168,7 @@ func TestTheDigestTellsNamesAndContentsApart(t *testing.T) {
 		for i, name := range contents.Names {
 			text += name + "=" + string(contents.data[i]) + " "
 		}
-		if other := seen[contents.Digest]; other != "" {
-			t.Errorf("%s has the digest of %s", text, other)
-		}
+		must.Equal(t, seen[contents.Digest], "", "%s has the digest of", text)
 		seen[contents.Digest] = text
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // compiledRule compiles a rule, whose name and limit are there unless they are said, and returns what is wrong with it as
@@ -334,9 +335,7 @@ func TestALimitIsChosenByKeyThenTier(t *testing.T) {
 			r.Header["X-User"] = []string{user}
 		}
 		key, _ := KeyOf(pair, r, "192.0.2.1", nil)
-		if got := LimitOf(pair, r, "192.0.2.1", key).Limit.Requests; got != want {
-			t.Errorf("%q: %d, want %d", user, got, want)
-		}
+		must.Equal(t, LimitOf(pair, r, "192.0.2.1", key).Limit.Requests, want, "%q", user)
 	}
 }
 
@@ -357,12 +356,8 @@ func TestAKeyThatIsWrittenIsThatOfRequests(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if got := join(named); got != key {
-			t.Errorf("%q: %q, want %q", values, got, key)
-		}
-		if got := KeyFor(rule, values); got != key {
-			t.Errorf("%q: %q, want %q", values, got, key)
-		}
+		must.Equal(t, join(named), key, "%q", values)
+		must.Equal(t, KeyFor(rule, values), key, "%q", values)
 	}
 	for _, c := range []struct {
 		part        int
@@ -389,9 +384,7 @@ func TestTiersTakeTheSpellingsOfOneValueForTheSame(t *testing.T) {
 	for source, value := range map[string]string{"host": "Shop.TEST.", "method": "post", "path": "/A/b"} {
 		rule := mustCompile(t, written{Tiers: tiers(source, value, "9/1m", "*", "5/1m")})
 		r := &http.Request{Method: "pOST", Host: "SHOP.test:80", URL: &url.URL{Path: "//a/./B"}}
-		if got := LimitOf(rule, r, "192.0.2.1", "192.0.2.1").Limit.Requests; got != 9 {
-			t.Errorf("%s: %d, want 9", source, got)
-		}
+		must.Equal(t, LimitOf(rule, r, "192.0.2.1", "192.0.2.1").Limit.Requests, 9, "%s", source)
 		if l := rule.Limits.Of(TierFor(rule, value), ""); l.Limit.Requests != 9 {
 			t.Errorf("%s: %s, want 9", source, l.Limit)
 		}
@@ -415,17 +408,13 @@ func TestTiersThatAClientChoosesAreAdvisedOf(t *testing.T) {
 		if (want == "") != (text == "") || !strings.Contains(text, want) {
 			t.Errorf("%s: %q", source, text)
 		}
-		if NeedsAddress(r) != true {
-			t.Errorf("%s: the key is an address", source)
-		}
+		must.Equal(t, NeedsAddress(r), true, "%s: the key is an address", source)
 	}
 	byAddress := mustCompile(t, written{Key: []string{"path"}, Tiers: tiers("client_ip", "192.0.2.1", "9/1m", "*", "5/1m")})
 	if !NeedsAddress(byAddress) || NeedsAddress(mustCompile(t, written{Key: []string{"path"}})) {
 		t.Error("which rules need the client's address")
 	}
-	if got := LimitOf(byAddress, request(nil), "192.0.2.1", "/a").Limit.Requests; got != 9 {
-		t.Errorf("by address: %d", got)
-	}
+	must.Equal(t, LimitOf(byAddress, request(nil), "192.0.2.1", "/a").Limit.Requests, 9, "by address")
 }
 
 // What is answered for a request before its body is read, and shown of one by an address, is answered by the connection's peer too.
@@ -484,12 +473,8 @@ func TestCostsAreReadFromRequests(t *testing.T) {
 		if rule.CostFrom != nil {
 			got = rate.ReadCost(rule.CostFrom.Value(r, ""))
 		}
-		if got != c.want {
-			t.Errorf("%s: %d, want %d", c.cost, got, c.want)
-		}
-		if Plain(rule) != (c.cost == "") {
-			t.Errorf("%s: plain %v", c.cost, Plain(rule))
-		}
+		must.Equal(t, got, c.want, "%s", c.cost)
+		must.Equal(t, Plain(rule), c.cost == "", "%s: plain", c.cost)
 	}
 }
 
@@ -500,9 +485,7 @@ func TestFindGoesAsFarAsThereIsAWay(t *testing.T) {
 		{"a.b.1", "1:19"}, {"a.b.2", "1:13"}, {"a.b.x", "1:13"}, {"a.b.", "1:13"}, {"a.b.9999999999", "1:13"}, {"a.c", "1:7"}, {"c.0", "1:31"}, {"d", "1:1"},
 	} {
 		n := root.find(strings.Split(c.path, "."))
-		if got := fmt.Sprintf("%d:%d", n.Line, n.Column); got != c.want {
-			t.Errorf("%s: %s, want %s", c.path, got, c.want)
-		}
+		must.Equal(t, fmt.Sprintf("%d:%d", n.Line, n.Column), c.want, "%s", c.path)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func byPath(i int) string   { return `"paths": ["/p` + strconv.Itoa(i) + `"]` }
@@ -26,9 +28,7 @@ func manyRules(many int, by func(i int) string) string {
 func TestAFewAndManyRulesCoverTheSame(t *testing.T) {
 	for _, many := range []int{1, fewRules, fewRules + 1, 50} {
 		s := setOf(t, manyRules(many, byPrefix))
-		if (s.index == nil) != (many <= fewRules) {
-			t.Errorf("%d rules: an index %v", many, s.index != nil)
-		}
+		must.Equal(t, (s.index == nil), many <= fewRules, "%d rules: an index %v", many, s.index != nil)
 		for i := 0; i < many; i++ {
 			r := &http.Request{URL: &url.URL{Path: fmt.Sprintf("/v1/p%d/users", i)}}
 			covers := ""
@@ -37,9 +37,7 @@ func TestAFewAndManyRulesCoverTheSame(t *testing.T) {
 					covers += s.Rules[at].Name
 				}
 			}
-			if covers != "r"+strconv.Itoa(i) {
-				t.Errorf("of %d, request %d is covered by %q", many, i, covers)
-			}
+			must.Equal(t, covers, "r"+strconv.Itoa(i), "of %d, request %d is covered by", many, i)
 		}
 	}
 }

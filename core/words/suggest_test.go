@@ -1,6 +1,10 @@
 package words
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
+)
 
 func TestNearestIsTheWordThatWasMeant(t *testing.T) {
 	known := []string{"token_bucket", "leaky_bucket", "limit", "burst", "key"}
@@ -9,13 +13,9 @@ func TestNearestIsTheWordThatWasMeant(t *testing.T) {
 		{"limits", "limit"}, {"limt", "limit"}, {"brust", "burst"}, {"bursts", "burst"}, {"kye", "key"}, {"keys", "key"},
 		{"window", ""}, {"algorithm", ""}, {"", ""}, {"x", ""},
 	} {
-		if got := Nearest(c.word, known); got != c.want {
-			t.Errorf("%q: %q, want %q", c.word, got, c.want)
-		}
+		must.Equal(t, Nearest(c.word, known), c.want, "%q", c.word)
 	}
-	if got := Nearest("abc", nil); got != "" {
-		t.Errorf("of no words: %q", got)
-	}
+	must.Equal(t, Nearest("abc", nil), "", "of no words")
 }
 
 func TestDistanceIsLevenshteins(t *testing.T) {
@@ -25,9 +25,7 @@ func TestDistanceIsLevenshteins(t *testing.T) {
 	}{
 		{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"same", "same", 0},
 	} {
-		if got := distance(c.a, c.b, 10); got != c.want {
-			t.Errorf("%q and %q: %d, want %d", c.a, c.b, got, c.want)
-		}
+		must.Equal(t, distance(c.a, c.b, 10), c.want, "%q and %q", c.a, c.b)
 	}
 	if got := distance("abcdef", "", 3); got <= 3 {
 		t.Errorf("what is too far apart is %d, want more than 3", got)

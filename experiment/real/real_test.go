@@ -59,9 +59,7 @@ func TestWithRealParts(t *testing.T) {
 			if found.Legitimate != legitimate || first != legitimate || found.cell != c || found.Failed != nil {
 				t.Errorf("%+v, and %d in its seconds; want %d legitimate requests, and no failures", found, first, legitimate)
 			}
-			if (limits > 0) != (arm == "guard alone") {
-				t.Errorf("a limit of 128 was seen %d times", limits)
-			}
+			must.Equal(t, (limits > 0), arm == "guard alone", "a limit of 128 was seen %d times", limits)
 		})
 	}
 }
@@ -259,9 +257,7 @@ func TestThePlaceOfACellIsItsOwn(t *testing.T) {
 			}
 		}
 	}
-	if got := (cell{"redis off", "token_bucket", "guard+go", 2, 0}).file("data"); got != filepath.Join("data", "redis_off", "token_bucket.guard+go.2.jsonl.gz") {
-		t.Error(got)
-	}
+	must.Equal(t, (cell{"redis off", "token_bucket", "guard+go", 2, 0}).file("data"), filepath.Join("data", "redis_off", "token_bucket.guard+go.2.jsonl.gz"))
 	if _, err := cellsOf("luck", 1); err == nil {
 		t.Error("a matrix that there is not is taken")
 	}

@@ -199,9 +199,7 @@ func TestCallsThatWaitAreSentTogether(t *testing.T) {
 	const others = most + 44
 	send(1, 1+others)
 	until(t, "the others wait", func() bool { return c.queue() == others })
-	if got := f.arrived(); got != 1 {
-		t.Errorf("%d calls were sent over a connection that was not free", got)
-	}
+	must.Equal(t, f.arrived(), 1, "calls were sent over a connection that was not free")
 	f.answer(1)
 	until(t, "all that one pipeline takes arrive, though none of them is answered", func() bool { return f.arrived() == 1+most })
 	if got := c.queue(); got != 44 {
@@ -225,9 +223,7 @@ func TestASingleCallIsSentAtOnce(t *testing.T) {
 			}
 		})
 		until(t, "the call is sent", func() bool { return f.arrived() == n+1 })
-		if got := c.queue(); got != 0 {
-			t.Errorf("%d calls wait", got)
-		}
+		must.Equal(t, c.queue(), 0, "calls wait")
 	}
 	f.answer(-1)
 	wg.Wait()
@@ -251,9 +247,7 @@ func TestACallThatTimesOutInTheQueueIsNotSent(t *testing.T) {
 	if got := f.arrived(); got < 2 || got > 1+later { // the first, and those when answers came, of which some may time out
 		t.Errorf("%d calls were sent, %d of them when answers came", got, later)
 	}
-	if got := c.queue(); got != 0 {
-		t.Errorf("%d calls wait", got)
-	}
+	must.Equal(t, c.queue(), 0, "calls wait")
 }
 
 func TestCallsThatWaitEndWithClose(t *testing.T) {
@@ -278,9 +272,7 @@ func TestCallsThatWaitEndWithClose(t *testing.T) {
 	c.close()
 	_ = c.client.Close()
 	wg.Wait()
-	if got := f.arrived(); got != 1 {
-		t.Errorf("%d calls were sent", got)
-	}
+	must.Equal(t, f.arrived(), 1, "calls were sent")
 }
 
 func TestRepliesReachTheirCallers(t *testing.T) {
@@ -365,9 +357,7 @@ func TestACallThatWasNotExecutedIsSentAgain(t *testing.T) {
 			f.mu.Lock()
 			got := strings.Join(f.log, ", ")
 			f.mu.Unlock()
-			if got != test.log {
-				t.Errorf("the connections and commands were %s, want %s", got, test.log)
-			}
+			must.Equal(t, got, test.log, "the connections and commands were")
 		})
 	}
 }

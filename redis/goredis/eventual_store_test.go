@@ -71,20 +71,14 @@ func TestEventualNodesLearnOfEachOther(t *testing.T) {
 	if d := f.admit(1, 50); d.Remaining != 950 {
 		t.Errorf("node 1: %+v", d)
 	}
-	if calls := scriptCalls(f.conn) - before; calls != 2 {
-		t.Errorf("%d calls for 150 requests", calls)
-	}
+	must.Equal(t, scriptCalls(f.conn)-before, 2, "calls for 150 requests")
 	f.synchronise(0, 1)
 	if d := f.admit(1, 1); d.Remaining != 849 {
 		t.Errorf("node 1 afterwards: %+v", d)
 	}
-	if left := f.newcomer(); left != 850 {
-		t.Errorf("a newcomer has %d left", left)
-	}
+	must.Equal(t, f.newcomer(), 850, "a newcomer has left")
 	f.synchronise(0, 1)
-	if left := f.newcomer(); left != 849 {
-		t.Errorf("a newcomer has %d left at the end", left)
-	}
+	must.Equal(t, f.newcomer(), 849, "a newcomer has left at the end")
 }
 
 // A node that has not heard from the others for longer than the interval asks before it decides.
@@ -118,9 +112,7 @@ func TestWhatRedisLosesIsToldAgain(t *testing.T) {
 		if d := f.admit(1, 1); d.Remaining != 848 {
 			t.Errorf("%v: %+v", lose, d)
 		}
-		if left := f.newcomer(); left != 849 {
-			t.Errorf("%v: a newcomer has %d left", lose, left)
-		}
+		must.Equal(t, f.newcomer(), 849, "%v: a newcomer has left", lose)
 	}
 }
 
@@ -167,9 +159,7 @@ func TestALogIsWrittenAfreshWhenItIsLong(t *testing.T) {
 	if longest > 70_000 {
 		t.Errorf("%d bytes", longest)
 	}
-	if left := f.newcomer(); left != 100 {
-		t.Errorf("a newcomer has %d left", left)
-	}
+	must.Equal(t, f.newcomer(), 100, "a newcomer has left")
 }
 
 // What was told with a call whose answer is lost counts once, whether Redis has it or not.
@@ -355,9 +345,7 @@ func TestAStoreThatClosesTellsWhatIsUntold(t *testing.T) {
 	if err := s.CloseNow(); err != nil {
 		t.Error(err)
 	}
-	if left := f.newcomer(); left != 900 {
-		t.Errorf("%d left", left)
-	}
+	must.Equal(t, f.newcomer(), 900, "left")
 }
 
 // A rule that is eventual needs a store that nodes share.
@@ -501,9 +489,7 @@ func TestEventualInACluster(t *testing.T) {
 	stores[1].Synchronise()
 	for key := range 40 {
 		for _, c := range decide(1, key) {
-			if c.Decision.Remaining != 989 {
-				t.Errorf("key %d: %+v", key, c.Decision)
-			}
+			must.Equal(t, c.Decision.Remaining, 989, "key %d: %+v", key, c.Decision)
 		}
 	}
 	for _, s := range stores {

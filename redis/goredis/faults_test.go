@@ -156,9 +156,7 @@ func TestScriptsThatAreFlushedAreLoadedAgain(t *testing.T) {
 	stop := again(func() { server.MustDo(t, "SCRIPT", "FLUSH") })
 	admitted := crowd(t, fleet, 10, nil, ask)
 	stop()
-	if admitted != 640 {
-		t.Errorf("%d of 640 requests were admitted", admitted)
-	}
+	must.Equal(t, admitted, 640, "%d of 640 requests were admitted", admitted)
 	used := int64(0)
 	for _, r := range rules {
 		used += fleet[0].used(t, r, "everybody")
@@ -241,9 +239,7 @@ func TestAServerIsUsedAgainWhenItHasLoadedItsData(t *testing.T) {
 	wg.Wait()
 	before := w.used(t, 0, "everybody")
 	w.recovers(t)
-	if after := w.used(t, 0, "everybody"); after != before+1 {
-		t.Errorf("one call has changed the units used from %d to %d", before, after)
-	}
+	must.Equal(t, w.used(t, 0, "everybody"), before+1, "one call has changed the units used from %d to", before)
 }
 
 func TestWithoutMemoryNothingIsHalfWritten(t *testing.T) {
@@ -720,9 +716,7 @@ func TestACallThatHasWaitedTooLongIsNotSent(t *testing.T) {
 		used = checks[0].Decision.Limit - checks[0].Decision.Remaining
 		return err
 	})
-	if used != before+1 {
-		t.Errorf("%d of four calls were executed, but only one was sent", used-before)
-	}
+	must.Equal(t, used, before+1, "%d of four calls were executed, but only one was sent", used-before)
 }
 
 func TestCallsInFlightEndWithClose(t *testing.T) {

@@ -838,9 +838,7 @@ func slotsThatMove(t *testing.T, c *redistest.Cluster, g way) {
 			return err == nil && !ok
 		})
 		_, failed, last := stop()
-		if failed != 0 {
-			t.Errorf("round %d: %d calls failed: %v", round, failed, last)
-		}
+		must.Equal(t, failed, 0, "round %d: %d calls failed: %v", round, failed, last)
 		for _, n := range fleet {
 			if used := n.used(t, 0, client); used != units {
 				t.Errorf("round %d: %d units are used, want %d", round, used, units)
@@ -887,9 +885,7 @@ func replicasTakeOver(t *testing.T, c *redistest.Cluster, g way) {
 				return err
 			})
 		}
-		if admitted != units/2 {
-			t.Errorf("%d of the %d that were left to %s were admitted", admitted, units/2, client)
-		}
+		must.Equal(t, admitted, units/2, "%d of the %d that were left to %s were admitted", admitted, units/2, client)
 	}
 }
 
@@ -947,9 +943,7 @@ func rulesOfSlotsThatMove(t *testing.T, c *redistest.Cluster, g way) {
 	}
 	for i := range 5 {
 		checks, ok := take(client, 2)
-		if ok != (i < 3) {
-			t.Errorf("try %d: %v", i, ok)
-		}
+		must.Equal(t, ok, i < 3, "try %d", i)
 		settle(checks, true)
 	}
 	for i := range 3 {

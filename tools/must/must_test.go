@@ -2,25 +2,36 @@ package must
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 )
 
-// ended is a test that notes how it ends.
-type ended struct {
+// judged is a test that notes what is said of it.
+type judged struct {
 	testing.TB
-	with []any
+	said string
 }
 
-func (e *ended) Helper()            {}
-func (e *ended) Fatal(words ...any) { e.with = words }
+func (j *judged) Helper()            {}
+func (j *judged) Fatal(words ...any) { j.said = "ended: " + fmt.Sprint(words...) }
+func (j *judged) Error(words ...any) { j.said = "failed: " + fmt.Sprint(words...) }
 
-func TestAnErrorEndsTheTest(t *testing.T) {
-	e, broken := &ended{}, errors.New("it broke")
-	Succeed(e, nil)
-	if e.with != nil {
-		t.Errorf("without an error it ends with %v", e.with)
-	}
-	if Succeed(e, broken); len(e.with) != 1 || e.with[0] != broken {
-		t.Errorf("at an error it ends with %v", e.with)
+func TestWhatIsWrongIsSaid(t *testing.T) {
+	for want, check := range map[string]func(t testing.TB){
+		"": func(t testing.TB) {
+			Succeed(t, nil)
+			Equal(t, "a", "a")
+			Equal(t, int64(5), 5, "a number")
+			Equal(t, true, true)
+		},
+		"ended: it broke":                    func(t testing.TB) { Succeed(t, errors.New("it broke")) },
+		"failed: got 1, want 2":              func(t testing.TB) { Equal(t, 1, 2) },
+		"failed: of k: got true, want false": func(t testing.TB) { Equal(t, true, false, "of %s", "k") },
+		"failed: got , want a":               func(t testing.TB) { Equal(t, "", "a") },
+	} {
+		j := &judged{}
+		if check(j); j.said != want {
+			t.Errorf("said %q, want %q", j.said, want)
+		}
 	}
 }

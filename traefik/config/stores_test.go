@@ -87,9 +87,7 @@ func TestSettingsOfSentinelsAndOfACluster(t *testing.T) {
 		if err := client.Complete(); err != nil {
 			t.Errorf("%v: %v", c.settings, err)
 		}
-		if got := fmt.Sprint(client.Addresses, " ", client.MasterName, " ", client.SentinelUsername, " ", client.SentinelPassword, " ", client.Cluster); got != c.want {
-			t.Errorf("%v: got %s, want %s", c.settings, got, c.want)
-		}
+		must.Equal(t, fmt.Sprint(client.Addresses, " ", client.MasterName, " ", client.SentinelUsername, " ", client.SentinelPassword, " ", client.Cluster), c.want, "%v", c.settings)
 	}
 	var one, two StoreSettings
 	if one.setRedis(object{"address": "a:1", "masterName": "main"}) != nil || two.setRedis(object{"address": "a:1", "masterName": "other"}) != nil {
@@ -109,12 +107,8 @@ func TestAChangedSecretIsAnotherSetting(t *testing.T) {
 	}
 	settings := object{"address": "a:1", "password": "file:" + file, "nodes": 2}
 	first := read(settings)
-	if read(settings) != first {
-		t.Error("the same settings are others")
-	}
-	if read(object{"address": "a:1", "password": "one", "nodes": 3}) != first {
-		t.Error("settings that come to the same do not share a store")
-	}
+	must.Equal(t, read(settings), first, "the same settings are others")
+	must.Equal(t, read(object{"address": "a:1", "password": "one", "nodes": 3}), first, "settings that come to the same do not share a store")
 	writeFile(t, file, "two\n")
 	if read(settings) == first {
 		t.Error("another password shares a store")
@@ -122,9 +116,7 @@ func TestAChangedSecretIsAnotherSetting(t *testing.T) {
 	if read(object{"address": "a:1", "password": "one", "tls": ""}) == first {
 		t.Error("with TLS it shares a store with one without")
 	}
-	if read(object{"address": "a:1", "password": "one", "tls": ""}) != read(object{"address": "a:1", "password": "one", "tls": "true"}) {
-		t.Error("TLS that is written in two ways is two stores")
-	}
+	must.Equal(t, read(object{"address": "a:1", "password": "one", "tls": ""}), read(object{"address": "a:1", "password": "one", "tls": "true"}), "TLS that is written in two ways is two stores")
 	if read(object{"address": "a:1", "tls": object{"serverName": "b"}}) == read(object{"address": "a:1", "tls": object{}}) {
 		t.Error("with another server's name it shares a store")
 	}
@@ -155,9 +147,7 @@ func TestTraefiksRedisWords(t *testing.T) {
 	if strings.Join(c.Addresses, " ") != "redis.internal:7000" || c.Username != "u" || c.Password != "hunter2" || c.Database != 3 || c.Timeout != 2*time.Second || c.DialTimeout != 3*time.Second || c.TLS == nil || !c.TLS.InsecureSkipVerify {
 		t.Errorf("%+v", c)
 	}
-	if got := strings.Join(s.Redis.Unused, " "); got != "poolSize maxActiveConns" {
-		t.Errorf("unused: %s", got)
-	}
+	must.Equal(t, strings.Join(s.Redis.Unused, " "), "poolSize maxActiveConns", "unused")
 	if err := s.setDialectRedis(object{"readTimeout": 0, "writeTimeout": "-1s"}); err == nil {
 		t.Error("a negative timeout was taken")
 	}
