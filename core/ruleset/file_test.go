@@ -49,15 +49,9 @@ func accepted(t *testing.T, text string) *File {
 
 func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 	checkRefused(t, []refused{
-		{`null`, []string{
-			`1:1: is empty; write rules, or a domain with descriptors`,
-		}},
-		{`[]`, []string{
-			`1:1: the file must be a map with some of rules, domain, descriptors, not a list`,
-		}},
-		{`"rules"`, []string{
-			`1:1: the file must be a map with some of rules, domain, descriptors, not a text`,
-		}},
+		{`null`, []string{`1:1: is empty; write rules, or a domain with descriptors`}},
+		{`[]`, []string{`1:1: the file must be a map with some of rules, domain, descriptors, not a list`}},
+		{`"rules"`, []string{`1:1: the file must be a map with some of rules, domain, descriptors, not a text`}},
 		{`{"rules": [{"name": "a", "limt": "5/1x", "burst": 7, "enforcement": "hart"}]}`, []string{
 			`1:26: "limt" is not a field of a rule (did you mean limit?)`,
 			`1:34: rule "a": limit "5/1x": the period "1x" must be a duration such as 10s, 1m, 24h or 7d, or day, week or month`,
@@ -68,18 +62,10 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:58: burst: has no value; write one, or take the line out`,
 			`1:114: rule "b": match: is empty; write some of methods, hosts, paths, path_prefixes, headers, except_ips, or leave it out`,
 		}},
-		{`{}`, []string{
-			`1:1: has neither rules nor a domain; write rules: and a list of them`,
-		}},
-		{`{"rules": null}`, []string{
-			`1:1: has neither rules nor a domain; write rules: and a list of them`,
-		}},
-		{`{"rules": {}}`, []string{
-			`1:11: rules: must be a list, each item with a dash in front: - name: …`,
-		}},
-		{`{"rules": []}`, []string{
-			`1:11: rules: is empty; write a rule, such as - {name: per-client, limit: 100/1m}, or leave rules out`,
-		}},
+		{`{}`, []string{`1:1: has neither rules nor a domain; write rules: and a list of them`}},
+		{`{"rules": null}`, []string{`1:1: has neither rules nor a domain; write rules: and a list of them`}},
+		{`{"rules": {}}`, []string{`1:11: rules: must be a list, each item with a dash in front: - name: …`}},
+		{`{"rules": []}`, []string{`1:11: rules: is empty; write a rule, such as - {name: per-client, limit: 100/1m}, or leave rules out`}},
 		{`{"rules": ["a"]}`, []string{
 			`1:12: a rule must be a map with some of name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, segments, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, penalty, concurrency, candidate, adapt, consistency, on_error, on_missing_key, count_rejected, message, not a text`,
 		}},
@@ -87,128 +73,56 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:2: "ruls" is not a field of the file (did you mean rules?)`,
 			`1:10: rules: is empty; write a rule, such as - {name: per-client, limit: 100/1m}, or leave rules out`,
 		}},
-		{`{"zones": []}`, []string{
-			`1:2: "zones" is not a field of the file; there are rules, domain, descriptors`,
-		}},
-		{`{"rules": [{"limit": "1/1m"}]}`, []string{
-			`1:12: the rule has no name; write one of 1 to 64 of A-Z a-z 0-9 _ . -`,
-		}},
-		{`{"rules": [{"name": "", "limit": "1/1m"}]}`, []string{
-			`1:21: name: is empty; write a value`,
-		}},
-		{`{"rules": [{"name": ["a"], "limit": "1/1m"}]}`, []string{
-			`1:21: name: must be a single value, not a list`,
-		}},
-		{`{"rules": [{"name": "a b", "limit": "1/1m"}]}`, []string{
-			`1:21: rule "a b": name "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`,
-		}},
+		{`{"zones": []}`, []string{`1:2: "zones" is not a field of the file; there are rules, domain, descriptors`}},
+		{`{"rules": [{"limit": "1/1m"}]}`, []string{`1:12: the rule has no name; write one of 1 to 64 of A-Z a-z 0-9 _ . -`}},
+		{`{"rules": [{"name": "", "limit": "1/1m"}]}`, []string{`1:21: name: is empty; write a value`}},
+		{`{"rules": [{"name": ["a"], "limit": "1/1m"}]}`, []string{`1:21: name: must be a single value, not a list`}},
+		{`{"rules": [{"name": "a b", "limit": "1/1m"}]}`, []string{`1:21: rule "a b": name "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`}},
 		{`{"rules": [
 	{"name": "a", "limit": "1/1m"},
 	{"name": "b", "limit": "1/1m"},
-	{"name": "a", "limit": "1/1m"}]}`, []string{
-			`4:2: rule "a": duplicate name, first in line 2; rename one`,
-		}},
-		{`{"rules": [{"name": "a"}]}`, []string{
-			`1:12: rule "a": limit: is missing; write one such as 100/1m`,
-		}},
-		{`{"rules": [{"name": "a", "limit": ""}]}`, []string{
-			`1:35: rule "a": limit: is empty; write a value, or leave it out`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/0s"}]}`, []string{
-			`1:35: rule "a": limit "5/0s": the period must be from 1ms to 366d`,
-		}},
-		{`{"rules": [{"name": "a", "limit": 5}]}`, []string{
-			`1:35: rule "a": limit "5": has no period; write <requests>/<period>, such as 5/1m`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "unlimitd"}]}`, []string{
-			`1:35: rule "a": limit "unlimitd": has no period; write <requests>/<period>, such as 100/1m (did you mean unlimited?)`,
-		}},
-		{`{"rules": [{"name": "a", "limit": {"requests": 5}}]}`, []string{
-			`1:35: rule "a": limit: must be a single value, not a map`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "limits": ["x"]}]}`, []string{
-			`1:43: "limits" is not a field of a rule (did you mean limit?)`,
-		}},
-		{`{"rules": [{"name": "a", "Limit": "5/1m"}]}`, []string{
-			`1:26: "Limit" is not a field of a rule (did you mean limit?)`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "on-limit": "reject"}]}`, []string{
-			`1:43: "on-limit" is not a field of a rule (did you mean on_limit?)`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "onLimit": "reject"}]}`, []string{
-			`1:43: "onLimit" is not a field of a rule (did you mean on_limit?)`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "store": "redis"}]}`, []string{
-			`1:43: store: belongs in the handler, not in a rule file`,
-		}},
+	{"name": "a", "limit": "1/1m"}]}`, []string{`4:2: rule "a": duplicate name, first in line 2; rename one`}},
+		{`{"rules": [{"name": "a"}]}`, []string{`1:12: rule "a": limit: is missing; write one such as 100/1m`}},
+		{`{"rules": [{"name": "a", "limit": ""}]}`, []string{`1:35: rule "a": limit: is empty; write a value, or leave it out`}},
+		{`{"rules": [{"name": "a", "limit": "5/0s"}]}`, []string{`1:35: rule "a": limit "5/0s": the period must be from 1ms to 366d`}},
+		{`{"rules": [{"name": "a", "limit": 5}]}`, []string{`1:35: rule "a": limit "5": has no period; write <requests>/<period>, such as 5/1m`}},
+		{`{"rules": [{"name": "a", "limit": "unlimitd"}]}`, []string{`1:35: rule "a": limit "unlimitd": has no period; write <requests>/<period>, such as 100/1m (did you mean unlimited?)`}},
+		{`{"rules": [{"name": "a", "limit": {"requests": 5}}]}`, []string{`1:35: rule "a": limit: must be a single value, not a map`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "limits": ["x"]}]}`, []string{`1:43: "limits" is not a field of a rule (did you mean limit?)`}},
+		{`{"rules": [{"name": "a", "Limit": "5/1m"}]}`, []string{`1:26: "Limit" is not a field of a rule (did you mean limit?)`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "on-limit": "reject"}]}`, []string{`1:43: "on-limit" is not a field of a rule (did you mean on_limit?)`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "onLimit": "reject"}]}`, []string{`1:43: "onLimit" is not a field of a rule (did you mean on_limit?)`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "store": "redis"}]}`, []string{`1:43: store: belongs in the handler, not in a rule file`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "window": "1m"}]}`, []string{
 			`1:43: "window" is not a field of a rule; there are name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, segments, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, penalty, concurrency, candidate, adapt, consistency, on_error, on_missing_key, count_rejected, message`,
 		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"path": ["/a"]}}]}`, []string{
-			`1:53: "path" is not a field of match (did you mean paths?)`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "match": ["/a"]}]}`, []string{
-			`1:52: match must be a map with some of methods, hosts, paths, path_prefixes, headers, except_ips, not a list`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"paths": ["/a", "b"]}}]}`, []string{
-			`1:62: rule "a": match: paths: "b" must begin with /`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"paths": []}}]}`, []string{
-			`1:62: rule "a": match: paths: is empty; write a value, or leave it out`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"path_prefixes": "b"}}]}`, []string{
-			`1:70: rule "a": match: path_prefixes: "b" must begin with /`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"headers": ["X-Plan"]}}]}`, []string{
-			`1:64: rule "a": match: headers: must be a map, such as X-Plan: free`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"headers": {"X-Plan": ["free", "paid"]}}}]}`, []string{
-			`1:75: rule "a": match: headers: "X-Plan": must be a single value, not a list`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"except_ips": ["10.0.0.0/33"]}}]}`, []string{
-			`1:67: rule "a": match: except_ips: "10.0.0.0/33" must be an address or a network such as 10.0.0.0/8`,
-		}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"path": ["/a"]}}]}`, []string{`1:53: "path" is not a field of match (did you mean paths?)`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "match": ["/a"]}]}`, []string{`1:52: match must be a map with some of methods, hosts, paths, path_prefixes, headers, except_ips, not a list`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"paths": ["/a", "b"]}}]}`, []string{`1:62: rule "a": match: paths: "b" must begin with /`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"paths": []}}]}`, []string{`1:62: rule "a": match: paths: is empty; write a value, or leave it out`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"path_prefixes": "b"}}]}`, []string{`1:70: rule "a": match: path_prefixes: "b" must begin with /`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"headers": ["X-Plan"]}}]}`, []string{`1:64: rule "a": match: headers: must be a map, such as X-Plan: free`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"headers": {"X-Plan": ["free", "paid"]}}}]}`, []string{`1:75: rule "a": match: headers: "X-Plan": must be a single value, not a list`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"except_ips": ["10.0.0.0/33"]}}]}`, []string{`1:67: rule "a": match: except_ips: "10.0.0.0/33" must be an address or a network such as 10.0.0.0/8`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m",
 	"key": ["client_ip", "user"]}]}`, []string{
 			`2:23: rule "a": key "user": the source must be one of client_ip, remote_ip, host, method, path, header, cookie, query, static`,
 		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "key": "{http.auth.user.id}"}]}`, []string{
-			`1:50: rule "a": key "{http.auth.user.id}": the source must be one of client_ip, remote_ip, host, method, path, header, cookie, query, static; placeholders are Caddy's alone: have request_header set a field to it, and take header:NAME`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "algorithm": "leeky_bucket"}]}`, []string{
-			`1:56: rule "a": algorithm "leeky_bucket": must be one of token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter (did you mean leaky_bucket?)`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "burst": 7}]}`, []string{
-			`1:52: rule "a": burst 7: only token_bucket and leaky_bucket have a burst, not sliding_window_counter`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "count_rejected": "perhaps"}]}`, []string{
-			`1:61: rule "a": count_rejected "perhaps": must be true or false`,
-		}},
-		{`{"rules": [{"name": "a", "tiers": []}]}`, []string{
-			`1:35: tiers must be a map with some of source, limits, not a list`,
-		}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "key": "{http.auth.user.id}"}]}`, []string{`1:50: rule "a": key "{http.auth.user.id}": the source must be one of client_ip, remote_ip, host, method, path, header, cookie, query, static; placeholders are Caddy's alone: have request_header set a field to it, and take header:NAME`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "algorithm": "leeky_bucket"}]}`, []string{`1:56: rule "a": algorithm "leeky_bucket": must be one of token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter (did you mean leaky_bucket?)`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "burst": 7}]}`, []string{`1:52: rule "a": burst 7: only token_bucket and leaky_bucket have a burst, not sliding_window_counter`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "count_rejected": "perhaps"}]}`, []string{`1:61: rule "a": count_rejected "perhaps": must be true or false`}},
+		{`{"rules": [{"name": "a", "tiers": []}]}`, []string{`1:35: tiers must be a map with some of source, limits, not a list`}},
 		{`{"rules": [{"name": "a", "tiers": {}}]}`, []string{
 			`1:35: rule "a": tiers: source: is missing; write what the tier is read from, such as header:X-Plan`,
 			`1:35: rule "a": tiers: limits: is missing; write a limit for each value, such as pro: 1000/1m`,
 		}},
-		{`{"rules": [{"name": "a", "tiers": {"source": "header:X-Plan", "limits": ["1/1m"]}}]}`, []string{
-			`1:73: rule "a": tiers: limits: must be a map, such as pro: 1000/1m`,
-		}},
-		{`{"rules": [{"name": "a", "tiers": {"source": "header:X-Plan", "limits": {"free": null, "*": "1/1m"}}}]}`, []string{
-			`1:74: rule "a": tiers: limits: "free": has no value; write one, such as pro: 1000/1m`,
-		}},
-		{`{"rules": [{"name": "a", "tiers": {"source": "header:X-Plan", "limits": {"free": "5 a minute", "*": "1/1m"}}}]}`, []string{
-			`1:82: rule "a": tiers: "free": limit "5 a minute": has no period; write <requests>/<period>, such as 100/1m (did you mean 5/1m?)`,
-		}},
-		{`{"rules": [{"name": "a", "tiers": {"source": "headr:X-Plan", "limits": {"*": "1/1m"}}}]}`, []string{
-			`1:46: rule "a": tiers: source "headr:X-Plan": the source must be one of client_ip, remote_ip, host, method, path, header, cookie, query, static (did you mean header?)`,
-		}},
-		{`{"rules": [{"name": "a", "tiers": {"limit": {"*": "1/1m"}, "source": "path"}}]}`, []string{
-			`1:36: "limit" is not a field of tiers (did you mean limits?)`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "candidate": "50/1m"}]}`, []string{
-			`1:56: candidate must be a map with some of limit, algorithm, burst, refill, segments, time_zone, not a text`,
-		}},
+		{`{"rules": [{"name": "a", "tiers": {"source": "header:X-Plan", "limits": ["1/1m"]}}]}`, []string{`1:73: rule "a": tiers: limits: must be a map, such as pro: 1000/1m`}},
+		{`{"rules": [{"name": "a", "tiers": {"source": "header:X-Plan", "limits": {"free": null, "*": "1/1m"}}}]}`, []string{`1:74: rule "a": tiers: limits: "free": has no value; write one, such as pro: 1000/1m`}},
+		{`{"rules": [{"name": "a", "tiers": {"source": "header:X-Plan", "limits": {"free": "5 a minute", "*": "1/1m"}}}]}`, []string{`1:82: rule "a": tiers: "free": limit "5 a minute": has no period; write <requests>/<period>, such as 100/1m (did you mean 5/1m?)`}},
+		{`{"rules": [{"name": "a", "tiers": {"source": "headr:X-Plan", "limits": {"*": "1/1m"}}}]}`, []string{`1:46: rule "a": tiers: source "headr:X-Plan": the source must be one of client_ip, remote_ip, host, method, path, header, cookie, query, static (did you mean header?)`}},
+		{`{"rules": [{"name": "a", "tiers": {"limit": {"*": "1/1m"}, "source": "path"}}]}`, []string{`1:36: "limit" is not a field of tiers (did you mean limits?)`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "candidate": "50/1m"}]}`, []string{`1:56: candidate must be a map with some of limit, algorithm, burst, refill, segments, time_zone, not a text`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "candidate": {"limit": "5/0s", "bursts": 5}}, {"name": "b", "limit": "5/1m", "candidate": null}]}`, []string{
 			`1:66: rule "a": candidate: limit "5/0s": the period must be from 1ms to 366d`,
 			`1:74: "bursts" is not a field of candidate (did you mean burst?)`,
@@ -241,15 +155,9 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`10:51: rule "i": penalty "x": must be a duration from 1ms to 366d, in whole microseconds, such as 10m or 1d`,
 			`11:43: rule "j": burst: needs a limit, and concurrency is none; write one such as 100/1m beside it, or leave it out`,
 		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "overrides": {"192.0.2.1": "1/1m"}}]}`, []string{
-			`1:56: rule "a": overrides: must be a list, such as - {key: 192.0.2.1, limit: 1000/1m}`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "overrides": [{"key": "192.0.2.1"}]}]}`, []string{
-			`1:57: rule "a": overrides: "192.0.2.1": limit: is missing; write one such as 1000/1m`,
-		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "overrides": ["192.0.2.1"]}]}`, []string{
-			`1:57: an override must be a map with some of key, limit, not a text`,
-		}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "overrides": {"192.0.2.1": "1/1m"}}]}`, []string{`1:56: rule "a": overrides: must be a list, such as - {key: 192.0.2.1, limit: 1000/1m}`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "overrides": [{"key": "192.0.2.1"}]}]}`, []string{`1:57: rule "a": overrides: "192.0.2.1": limit: is missing; write one such as 1000/1m`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "overrides": ["192.0.2.1"]}]}`, []string{`1:57: an override must be a map with some of key, limit, not a text`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "overrides": [
 	{"key": "192.0.2.1", "limit": "9/1m"},
 	{"key": "192.0.2.1", "limit": "8/0s"},

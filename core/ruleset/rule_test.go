@@ -129,9 +129,7 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		{written{Key: []string{"header:X-Ip"}, IPv4Prefix: "24", Overrides: []override{{[]string{"192.0.2.1"}, "5/1m"}}}, []string{
 			`overrides.0.key: overrides: "192.0.2.1": has one counter with all of 192.0.2.0/24 (ipv4_prefix 24), so that this would be their limit, too; write 192.0.2.0/24 if that is meant, else count by addresses`,
 		}},
-		{written{IPv4Prefix: "24", Overrides: []override{{[]string{"192.0.2.0/24"}, "5/1m"}, {[]string{"192.0.2.9/24"}, "5/1m"}}}, []string{
-			`overrides.1.key: overrides: "192.0.2.9/24": duplicate key; keep one`,
-		}},
+		{written{IPv4Prefix: "24", Overrides: []override{{[]string{"192.0.2.0/24"}, "5/1m"}, {[]string{"192.0.2.9/24"}, "5/1m"}}}, []string{`overrides.1.key: overrides: "192.0.2.9/24": duplicate key; keep one`}},
 		// Nor has a network that is no key of the rule, nor what is no address.
 		{written{IPv4Prefix: "24", Overrides: []override{{[]string{"10.0.0.0/8"}, "5/1m"}, {[]string{"10.0.0.16/28"}, "5/1m"}, {[]string{"2001:db8::/32"}, "5/1m"}, {[]string{"home"}, "5/1m"}}}, []string{
 			`overrides.0.key: overrides: "10.0.0.0/8": is no client: it is counted by smaller networks, such as 10.0.0.0/24 (ipv4_prefix 24); name one, or count by larger ones (ipv4_prefix 8); addresses that are not to be counted are written in match: except_ips`,
@@ -139,9 +137,7 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 			`overrides.2.key: overrides: "2001:db8::/32": is no client: it is counted by smaller networks, such as 2001:db8::/64 (ipv6_prefix 64); name one, or count by larger ones (ipv6_prefix 32); addresses that are not to be counted are written in match: except_ips`,
 			`overrides.3.key: overrides: "home": must be an address, such as 192.0.2.7, or a network such as 192.0.2.0/24 or 2001:db8::/64; addresses that are not to be counted are written in match: except_ips`,
 		}},
-		{written{Overrides: []override{{[]string{"10.0.0.0/8"}, "5/1m"}}}, []string{
-			`overrides.0.key: overrides: "10.0.0.0/8": is no client: each of its addresses is counted by itself; name one, or count by such networks (ipv4_prefix 8); addresses that are not to be counted are written in match: except_ips`,
-		}},
+		{written{Overrides: []override{{[]string{"10.0.0.0/8"}, "5/1m"}}}, []string{`overrides.0.key: overrides: "10.0.0.0/8": is no client: each of its addresses is counted by itself; name one, or count by such networks (ipv4_prefix 8); addresses that are not to be counted are written in match: except_ips`}},
 		// Nor a path or a method that no request has; and the spellings of one are one.
 		{written{Key: []string{"path"}, Overrides: []override{{[]string{"login"}, "5/1m"}, {[]string{"/login"}, "5/1m"}, {[]string{"//Login"}, "5/1m"}}}, []string{
 			`overrides.0.key: overrides: "login": must be a path, which begins with /`,
@@ -151,9 +147,7 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 			`overrides.0.key: overrides: "P T": must be a method such as POST`,
 			`overrides.2.key: overrides: "POST a.example:80": duplicate key; keep one`,
 		}},
-		{written{Key: []string{"client_ip", "static:a"}, Overrides: []override{{[]string{"192.0.2.1", "b"}, "5/1m"}}}, []string{
-			`overrides.0.key: overrides: "b": must be "a", which is the same for all`,
-		}},
+		{written{Key: []string{"client_ip", "static:a"}, Overrides: []override{{[]string{"192.0.2.1", "b"}, "5/1m"}}}, []string{`overrides.0.key: overrides: "b": must be "a", which is the same for all`}},
 		{written{Tiers: tiers("host", "a.example", "9/1m", "A.Example:443", "8/1m", "*", "5/1m")}, []string{`tiers.limits.A.Example:443: tiers: "A.Example:443": duplicate value; keep one`}},
 		{written{Tiers: tiers("client_ip", "2001:db8::1", "9/1m", "2001:DB8:0::1", "8/1m", "*", "5/1m")}, []string{`tiers.limits.2001:DB8:0::1: tiers: "2001:DB8:0::1": duplicate value; keep one`}},
 		{written{Tiers: tiers("path", "pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.pro: tiers: "pro": must be a path, which begins with /`}},
@@ -168,21 +162,13 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 			`tiers.limits.*: tiers: "*": limit "x": has no period; write <requests>/<period>, such as 100/1m`,
 		}},
 		{written{Tiers: tiers("static:all", "*", "5/1m")}, []string{`tiers.source: tiers: source "static:all": is the same for all requests; write what their tier is read from, such as header:X-Plan`}},
-		{written{Tiers: tiers("client_ip", "192.0.2.1", "9/1m", "192.0.2.0/24", "5/1m", "*", "5/1m")}, []string{
-			`tiers.limits.192.0.2.0/24: tiers: "192.0.2.0/24": must be an address, since the tier is one; overrides with a prefix beside them are for networks`,
-		}},
-		{written{Tiers: tiers("remote_ip", "office", "5/1m", "*", "9/1m")}, []string{
-			`tiers.limits.office: tiers: "office": must be an address, since the tier is one; overrides with a prefix beside them are for networks`,
-		}},
-		{written{Limit: "100/1m", Cost: "6", Tiers: tiers("header:X-Plan", "a", "5/1m", "b", "10/1m", "c", "7/1m")}, []string{
-			`cost: cost 6: is more than the limit 5/1m sliding_window_counter can ever hold, which is 5, so that every request would be rejected`,
-		}},
+		{written{Tiers: tiers("client_ip", "192.0.2.1", "9/1m", "192.0.2.0/24", "5/1m", "*", "5/1m")}, []string{`tiers.limits.192.0.2.0/24: tiers: "192.0.2.0/24": must be an address, since the tier is one; overrides with a prefix beside them are for networks`}},
+		{written{Tiers: tiers("remote_ip", "office", "5/1m", "*", "9/1m")}, []string{`tiers.limits.office: tiers: "office": must be an address, since the tier is one; overrides with a prefix beside them are for networks`}},
+		{written{Limit: "100/1m", Cost: "6", Tiers: tiers("header:X-Plan", "a", "5/1m", "b", "10/1m", "c", "7/1m")}, []string{`cost: cost 6: is more than the limit 5/1m sliding_window_counter can ever hold, which is 5, so that every request would be rejected`}},
 		{written{Limit: "100/1m", Cost: "6", Tiers: tiers("header:X-Plan", "a", "5/1m", "b", "5/1h")}, []string{ // the same at each start
 			`cost: cost 6: is more than the limit 5/1h sliding_window_counter can ever hold, which is 5, so that every request would be rejected`,
 		}},
-		{written{Limit: "100/1m", Cost: "6", Overrides: []override{{[]string{"192.0.2.1"}, "7/1m"}, {[]string{"192.0.2.2"}, "4/1m"}, {[]string{"192.0.2.3"}, "9/1m"}}}, []string{
-			`cost: cost 6: is more than the limit 4/1m sliding_window_counter can ever hold, which is 4, so that every request would be rejected`,
-		}},
+		{written{Limit: "100/1m", Cost: "6", Overrides: []override{{[]string{"192.0.2.1"}, "7/1m"}, {[]string{"192.0.2.2"}, "4/1m"}, {[]string{"192.0.2.3"}, "9/1m"}}}, []string{`cost: cost 6: is more than the limit 4/1m sliding_window_counter can ever hold, which is 4, so that every request would be rejected`}},
 		{written{Name: "a b", Key: []string{"x"}, IPv4Prefix: "x", Cost: "x", Enforcement: "x", OnLimit: "x", OnMissingKey: "x", OnError: "x", CountRejected: "x", Burst: "x", MaxDelay: "x", Limit: "x"}, []string{
 			`name: name "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`,
 			`ipv4_prefix: ipv4_prefix "x": must be a whole number from 1 to 32`,
