@@ -53,9 +53,7 @@ func TestAWildcardIsWarnedOfWhereItIsSureThatNobodyMeetsIt(t *testing.T) {
 		{"{http.request.host}{http.request.method}", "a*.c*T", ""},
 		{"{http.request.uri} {http.request.method}", "/search*Token=1 GET", ""},
 	} {
-		if got := unreachableIn(t, c.template, c.value); got != c.want {
-			t.Errorf("%s %q: %s, want %s", c.template, c.value, got, c.want)
-		}
+		must.Equal(t, unreachableIn(t, c.template, c.value), c.want, "%s %q", c.template, c.value)
 	}
 }
 
@@ -106,9 +104,7 @@ func TestAValueThatARequestHasIsNeverWarnedOf(t *testing.T) {
 		}
 		met++
 		tries := mostUnreachableTries
-		if why := makers[j].Unreachable(string(value), &tries); why != "" {
-			t.Errorf("%s %q, which %q meets: %s", templates[j], string(value), text, why)
-		}
+		must.Equal(t, makers[j].Unreachable(string(value), &tries), "", "%s %q, which %q meets", templates[j], string(value), text)
 	}
 	if met < 10000 {
 		t.Errorf("%d values were looked at", met)
@@ -155,7 +151,5 @@ func TestWhatALoadTriesToFindUnmetValuesIsBounded(t *testing.T) {
 	if spelt == 0 || spelt > 2*mostUnreachableTries {
 		t.Errorf("%d texts were spelt", spelt)
 	}
-	if n := logs.Len(); n != 0 {
-		t.Errorf("%d values are warned of, and all are met", n)
-	}
+	must.Equal(t, logs.Len(), 0, "values are warned of, and all are met")
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // advisor is a service that gives advice, as a test says.
@@ -114,24 +116,16 @@ func TestAdviceMovesALimitByStepsAndWalksBack(t *testing.T) {
 	config := advisedBy(a, object{"audit": audit, "token": "env:WEIR_TEST_ADVISOR"})
 	setenv(t, "WEIR_TEST_ADVISOR", "secret")
 	h, ctx, cancel := generationOf(s, config, "m@file", 2)
-	if got := limitOf(h[0], "192.0.2.1"); got != "100" {
-		t.Errorf("the configured limit is %s", got)
-	}
+	must.Equal(t, limitOf(h[0], "192.0.2.1"), "100", "the configured limit")
 	a.advises(10*time.Minute, upTo180)
 	s.asks(a)
-	if a.token != "Bearer secret" {
-		t.Errorf("the advisor is sent %q", a.token)
-	}
+	must.Equal(t, a.token, "Bearer secret", "the advisor is sent")
 	s.step(time.Second)
 	for i := 0; i < 2; i++ { // the middleware of two routers
-		if got := limitOf(h[i], "192.0.2.1"); got != "125" {
-			t.Errorf("after a step, router %d tells %s", i, got)
-		}
+		must.Equal(t, limitOf(h[i], "192.0.2.1"), "125", "after a step, router %d tells", i)
 	}
 	s.step(30 * time.Second)
-	if got := limitOf(h[0], "192.0.2.1"); got != "156" {
-		t.Errorf("after two steps: %s", got)
-	}
+	must.Equal(t, limitOf(h[0], "192.0.2.1"), "156", "after two steps")
 	s.step(30 * time.Second)
 	r := get(h[0], "192.0.2.1", nil)
 	if r.Header.Get("X-RateLimit-Limit") != "180" || r.Header.Get("X-RateLimit-Remaining") != "176" {
@@ -150,17 +144,11 @@ func TestAdviceMovesALimitByStepsAndWalksBack(t *testing.T) {
 	// The advisor is gone: the limit holds until the advice expires, and then walks back.
 	a.Close()
 	s.step(8 * time.Minute)
-	if got := limitOf(h[0], "192.0.2.1"); got != "180" {
-		t.Errorf("before the advice expires: %s", got)
-	}
+	must.Equal(t, limitOf(h[0], "192.0.2.1"), "180", "before the advice expires")
 	s.step(time.Minute)
-	if got := limitOf(h[0], "192.0.2.1"); got != "135" {
-		t.Errorf("when the advice has expired: %s", got)
-	}
+	must.Equal(t, limitOf(h[0], "192.0.2.1"), "135", "when the advice has expired")
 	s.step(time.Minute)
-	if got := limitOf(h[0], "192.0.2.1"); got != "100" {
-		t.Errorf("a minute later: %s", got)
-	}
+	must.Equal(t, limitOf(h[0], "192.0.2.1"), "100", "a minute later")
 	text, err := os.ReadFile(audit)
 	if err != nil {
 		t.Fatal(err)
@@ -202,9 +190,7 @@ func TestAnObservedAdvisorChangesNothing(t *testing.T) {
 	a.advises(10*time.Minute, upTo180)
 	s.asks(a)
 	s.step(90 * time.Second)
-	if got := limitOf(h[0], "192.0.2.1"); got != "100" {
-		t.Errorf("the limit is %s", got)
-	}
+	must.Equal(t, limitOf(h[0], "192.0.2.1"), "100", "the limit")
 	board := s.newest("m@file").adaptation.state
 	if of, _ := board.LookAt("n/api"); of.Outcome.Requests != 180 {
 		t.Errorf("the limit would be %d", of.Outcome.Requests)
@@ -225,13 +211,9 @@ func TestAdviceSwitchesTheAlgorithm(t *testing.T) {
 		a.advises(time.Hour, `{"rule":"n/api","limit":{"requests":6,"algorithm":"token_bucket"},"reason":"algorithm"}`)
 		s.asks(a)
 		s.step(2 * time.Second)
-		if got := statuses(h[0], "192.0.2.1", 1); got != "429" {
-			t.Errorf("%s: in the transition: %s", key, got)
-		}
+		must.Equal(t, statuses(h[0], "192.0.2.1", 1), "429", "%s: in the transition", key)
 		s.step(5 * time.Minute)
-		if got := statuses(h[0], "192.0.2.1", 7) + " " + limitOf(h[0], "192.0.2.1"); got != "200 200 200 200 200 200 429 6" {
-			t.Errorf("%s: when it is over: %s", key, got)
-		}
+		must.Equal(t, statuses(h[0], "192.0.2.1", 7)+" "+limitOf(h[0], "192.0.2.1"), "200 200 200 200 200 200 429 6", "%s: when it is over", key)
 		if got := get(h[0], "192.0.2.1", nil).Header.Get("RateLimit-Policy"); !strings.Contains(got, "q=6") {
 			t.Errorf("%s: the policy is %q", key, got)
 		}
@@ -254,21 +236,15 @@ func TestAdvisedRulesInFilesGoOnWhenTheFilesChange(t *testing.T) {
 	a.advises(time.Hour, upTo180)
 	s.asks(a)
 	s.step(time.Second)
-	if got := limitOf(h[0], "192.0.2.1"); got != "180" {
-		t.Errorf("the limit is %s", got)
-	}
+	must.Equal(t, limitOf(h[0], "192.0.2.1"), "180", "the limit")
 	writeFile(t, path, file(`, {"name": "other", "limit": "5/1h", "match": {"paths": "/other"}}`))
 	s.step(30 * time.Second)
 	if got := len(s.newest("m@file").inForce().rules); got != 2 {
 		t.Fatalf("%d rules are in force: %s", got, s.log)
 	}
-	if got := limitOf(h[0], "192.0.2.1"); got != "180" {
-		t.Errorf("when the files have changed, the limit is %s", got)
-	}
+	must.Equal(t, limitOf(h[0], "192.0.2.1"), "180", "when the files have changed, the limit")
 	s.step(2 * lingering) // the rules before are released
-	if got := limitOf(h[0], "192.0.2.1"); got != "180" {
-		t.Errorf("two minutes later the limit is %s", got)
-	}
+	must.Equal(t, limitOf(h[0], "192.0.2.1"), "180", "two minutes later the limit")
 	writeFile(t, path, `{"rules": [{"name": "api", "limit": "100/1m"}]}`)
 	s.step(30 * time.Second)
 	if got := len(s.newest("m@file").inForce().rules); got != 1 {
@@ -282,9 +258,7 @@ func TestAdvisedRulesInFilesGoOnWhenTheFilesChange(t *testing.T) {
 	}
 	s.end(ctx, cancel)
 	s.step(2 * lingering)
-	if s.pending() != 0 {
-		t.Errorf("%d timers are left", s.pending())
-	}
+	must.Equal(t, s.pending(), 0, "%d timers are left", s.pending())
 }
 
 // Traefik makes all handlers anew when anything changes.
@@ -304,29 +278,21 @@ func TestAConfigurationThatComesBackIsAdvisedAgain(t *testing.T) {
 		t.Errorf("while no router has the middleware the advisor is asked %d times", got-times)
 	}
 	h, ctx, cancel := generationOf(s, first, "m@file", 1)
-	if got := limitOf(h[0], "192.0.2.1"); got != "125" {
-		t.Errorf("the limit of the same configuration is %s", got)
-	}
+	must.Equal(t, limitOf(h[0], "192.0.2.1"), "125", "the limit of the same configuration")
 	s.end(ctx, cancel)
 	h, ctx, cancel = generationOf(s, advisedBy(a, object{"timeout": "58s"}), "m@file", 1)
-	if got := limitOf(h[0], "192.0.2.1"); got != "125" {
-		t.Errorf("the limit of the next is %s", got)
-	}
+	must.Equal(t, limitOf(h[0], "192.0.2.1"), "125", "the limit of the next")
 	a.advises(time.Hour, `{"rule":"n/api","limit":{"requests":150},"reason":"growth"}`)
 	s.asks(a)
 	s.step(40 * time.Second)
 	s.end(ctx, cancel)
 	h, ctx, cancel = generationOf(s, first, "m@file", 1)
-	if got := limitOf(h[0], "192.0.2.1"); got != "150" {
-		t.Errorf("the limit of the first again is %s", got)
-	}
+	must.Equal(t, limitOf(h[0], "192.0.2.1"), "150", "the limit of the first again")
 	s.asks(a)
 	s.end(ctx, cancel)
 	h, _, cancel = generationOf(s, advisedBy(newAdvisor(s), nil), "m@file", 1)
 	defer cancel()
-	if got := limitOf(h[0], "192.0.2.1"); got != "100" {
-		t.Errorf("with another advisor the limit is %s", got)
-	}
+	must.Equal(t, limitOf(h[0], "192.0.2.1"), "100", "with another advisor the limit")
 }
 
 // What a proxy asks an advisor for depends on its rules alone: a Caddy with the same rules asks for the same.
@@ -376,9 +342,7 @@ func TestAnAdvisorWithoutAnAdaptableRuleIsSaid(t *testing.T) {
 	config := advisedBy(a, nil)
 	config.Rule.Adapt = nil
 	_, ctx, cancel := generationOf(s, config, "m@file", 1)
-	if got := s.log.count("advisor: has no effect, since no rule has adapt"); got != 1 {
-		t.Errorf("said %d times: %s", got, s.log)
-	}
+	must.Equal(t, s.log.count("advisor: has no effect, since no rule has adapt"), 1, "said times: %s", s.log)
 	s.step(time.Minute)
 	if a.times() != 0 {
 		t.Error("the advisor is asked " + strconv.Itoa(a.times()) + " times")
@@ -395,9 +359,7 @@ func TestMetricsTellWhatBecameOfAdvice(t *testing.T) {
 	s.polled(a, 1)
 	s.step(time.Second)
 	for series, want := range map[string]string{refused: "0", clamped: "0", `weir_advice_applied{rule="n/api"}`: "0", `weir_limit{rule="n/api"}`: "100"} {
-		if got := scrape(t, h[0])[series]; got != want {
-			t.Errorf("at first, %s is %q, want %s", series, got, want)
-		}
+		must.Equal(t, scrape(t, h[0])[series], want, "at first, %s", series)
 	}
 	a.advises(time.Hour, `{"rule":"others","limit":{"requests":9},"reason":"growth"}`)
 	s.asks(a)
@@ -410,9 +372,7 @@ func TestMetricsTellWhatBecameOfAdvice(t *testing.T) {
 		refused: "1", clamped: "1", `weir_advice_applied{rule="n/api"}`: "1", `weir_limit{rule="n/api"}`: "125", `weir_limit_configured{rule="n/api"}`: "100",
 		"weir_advice_serial": strconv.FormatInt(a.serial, 10),
 	} {
-		if got := scrape(t, h[0])[series]; got != want {
-			t.Errorf("%s is %q, want %s", series, got, want)
-		}
+		must.Equal(t, scrape(t, h[0])[series], want, "%s", series)
 	}
 	until(t, func() bool { return scrape(t, h[0])["weir_advice_polls_total"] == strconv.Itoa(a.times()) }) // one may be under way
 	if age := scrape(t, h[0])["weir_advice_age_seconds"]; age != "4" && age != "4.5" {
@@ -478,17 +438,13 @@ func TestTheFullGatesGoByWhatTheGuardSees(t *testing.T) {
 		s.step(2 * time.Second)
 		why := map[bool]string{false: "unknown", true: "warm_up"}
 		of, _ := s.newest("m@file").adaptation.state.LookAt("n/api")
-		if of.Outcome.Why != why[guarded] {
-			t.Errorf("guarded %t: why is %s", guarded, of.Outcome.Why)
-		}
+		must.Equal(t, of.Outcome.Why, why[guarded], "guarded %t: why", guarded)
 		for i := 0; i < 30; i++ { // traffic, as even as before
 			get(h[0], "192.0.2.1", nil)
 			s.step(5 * time.Second)
 		}
 		want := map[bool]string{false: "100", true: "192"} // 1.2 times the forecast's upper bound
-		if got := limitOf(h[0], "192.0.2.1"); got != want[guarded] {
-			t.Errorf("guarded %t: the limit is %s", guarded, got)
-		}
+		must.Equal(t, limitOf(h[0], "192.0.2.1"), want[guarded], "guarded %t: the limit", guarded)
 		s.end(ctx, cancel)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestMistakesInTheOverflowPolicyAreSaidInTheWordsOfThePlugin(t *testing.T) {
@@ -62,9 +63,7 @@ func TestConcurrencyAloneHasASourceCriterion(t *testing.T) {
 		if own == nil || !own.Limit.InFlight || own.Limit.Requests != 5 || !strings.HasSuffix(own.Identity, "|host") {
 			t.Errorf("%+v: %v", c, own)
 		}
-		if s.log.count("nothing is limited") != 0 {
-			t.Errorf("%+v: %s", c, s.log)
-		}
+		must.Equal(t, s.log.count("nothing is limited"), 0, "%+v: %s", c, s.log)
 	}
 	beside := newStage(t).made(&Config{Rule: Rule{Concurrency: "5"}, Average: "10"}, "m@file").fixed.rules[0].Ruled.Limits.Own()
 	if beside.Limit.Algorithm != rate.TokenBucket || len(beside.Linked()) != 1 {
@@ -86,7 +85,5 @@ func TestCountInARuleFileIsRefusedWithItsPlace(t *testing.T) {
 		}
 	}
 	f := newFiled(t, `{"rules": [{"name": "a", "limit": "5/1m", "enforcement": "soft 20% 30s", "penalty": ["1m"], "concurrency": 5, "candidate": {"limit": "6/1m"}}]}`, &Config{})
-	if got := len(f.newest("m@file").inForce().rules[0].Ruled.Limits.Own().Linked()); got != 2 {
-		t.Errorf("%d rules are beside that of the file", got)
-	}
+	must.Equal(t, len(f.newest("m@file").inForce().rules[0].Ruled.Limits.Own().Linked()), 2, "rules are beside that of the file")
 }

@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestSourcesTakeTheirPartOfARequest(t *testing.T) {
@@ -43,9 +45,7 @@ func TestSourcesTakeTheirPartOfARequest(t *testing.T) {
 			t.Errorf("%s: %v", c.source, err)
 			continue
 		}
-		if got := s.Value(request, "192.0.2.1"); got != c.want {
-			t.Errorf("%s: %q, want %q", c.source, got, c.want)
-		}
+		must.Equal(t, s.Value(request, "192.0.2.1"), c.want, "%s", c.source)
 	}
 }
 
@@ -72,9 +72,7 @@ func TestSourcesTakeTheSpellingsOfOneValueForTheSame(t *testing.T) {
 		}
 		for _, text := range c.spellings {
 			r := &http.Request{Method: text, Host: text, URL: &url.URL{Path: text}, Header: http.Header{"X-A": {text}}}
-			if got := s.Value(r, ""); got != c.want {
-				t.Errorf("%s of a request with %q: %q, want %q", c.source, text, got, c.want)
-			}
+			must.Equal(t, s.Value(r, ""), c.want, "%s of a request with %q", c.source, text)
 			if got, err := s.Canonicalize(text); err != nil || got != c.want {
 				t.Errorf("%s, written as %q: %q, %v; want %q", c.source, text, got, err, c.want)
 			}
@@ -158,9 +156,7 @@ func TestPrefixesSayWhichKeyAnAddressOrANetworkNames(t *testing.T) {
 		}
 	}
 	for address, want := range map[string]string{"198.51.100.7": "198.51.0.0/16", "198.51.100.7/32": "198.51.0.0/16", "::ffff:198.51.100.7/128": "198.51.0.0/16", "198.51.100.0/24": "", "2001:db8::7/128": "", "2001:db8::7": "", "198.51.0.0/16": "", "a": ""} {
-		if got := (Prefixes{16, 128}).Shared(address); got != want {
-			t.Errorf("%s shares its key with %q, want %q", address, got, want)
-		}
+		must.Equal(t, (Prefixes{16, 128}).Shared(address), want, "%s shares its key with", address)
 	}
 }
 
@@ -219,9 +215,7 @@ func TestHostOfLeavesThePortOut(t *testing.T) {
 		{"[2001:db8::1]:80", "2001:db8::1"}, {"[2001:db8::1]", "2001:db8::1"}, {"2001:db8::1", "2001:db8::1"},
 		{"[fe80::1%eth0]:80", "fe80::1%eth0"}, {":80", ""}, {"", ""}, {"@", "@"}, {"[]", ""}, {"]", ""}, {"[", ""}, {"]:", ""},
 	} {
-		if got := HostOf(c.text); got != c.want {
-			t.Errorf("%q: %q, want %q", c.text, got, c.want)
-		}
+		must.Equal(t, HostOf(c.text), c.want, "%q", c.text)
 	}
 }
 
@@ -233,9 +227,7 @@ func TestPartsOfAKeyCannotRunTogether(t *testing.T) {
 		}
 		return string(key)
 	}
-	if got := join("a", "bc"); got != "1:a2:bc" {
-		t.Errorf("a and bc: %q", got)
-	}
+	must.Equal(t, join("a", "bc"), "1:a2:bc", "a and bc")
 	for _, pair := range [][2]string{
 		{join("a", "bc"), join("ab", "c")},
 		{join("", "a"), join("a", "")},
@@ -276,8 +268,6 @@ func TestMaskMakesOneKeyOfANetwork(t *testing.T) {
 		{Prefixes{IPv4: 24, IPv6: 64}, "_hidden:80", "_hidden:80"},
 		{Prefixes{IPv4: 24, IPv6: 64}, "192.0.2.0/24", "192.0.2.0/24"},
 	} {
-		if got := c.prefixes.Mask(c.address); got != c.want {
-			t.Errorf("%s masked by %+v: %s, want %s", c.address, c.prefixes, got, c.want)
-		}
+		must.Equal(t, c.prefixes.Mask(c.address), c.want, "%s masked by %+v", c.address, c.prefixes)
 	}
 }

@@ -67,9 +67,7 @@ func TestAStarStandsForAnyTextWhereverItIs(t *testing.T) {
 			}
 		}
 		for _, value := range append(c.fit, c.not...) {
-			if fitting(c.wildcard, value) != matches(c.wildcard, value) {
-				t.Errorf("the oracle says otherwise of %q and %q", c.wildcard, value)
-			}
+			must.Equal(t, fitting(c.wildcard, value), matches(c.wildcard, value), "the oracle says otherwise of %q and %q", c.wildcard, value)
 		}
 	}
 }
@@ -162,9 +160,7 @@ func TestAStarAnywhereInAValueIsAWildcard(t *testing.T) {
 		{"tenant=t2prod resource=2v3", ""}, // no way back to the other tenant's
 		{"tenant=aprod resource=res1v2", "d.tenant__prod.resource__v2~ [aprod]"},
 	} {
-		if got := clean(found(&l, d, c.request)); got != c.want {
-			t.Errorf("%q: %s, want %s", c.request, got, c.want)
-		}
+		must.Equal(t, clean(found(&l, d, c.request)), c.want, "%q", c.request)
 	}
 }
 
@@ -190,9 +186,7 @@ func TestFieldsWithoutEffectAreAdvisedOf(t *testing.T) {
 			"f:1:114: detailed_metric: " + metrics + "\nf:1:148: metadata: has no effect: it is for Envoy, which routes requests by it",
 	} {
 		s := setOf(t, `{"domain": "d", "descriptors": [`+text+`]}`)
-		if got := strings.Join(s.Advice(), "\n"); got != want {
-			t.Errorf("%s: %q, want %q", text, got, want)
-		}
+		must.Equal(t, strings.Join(s.Advice(), "\n"), want, "%s", text)
 	}
 	for _, value := range []string{`[]`, `"text"`, `5`, `true`} {
 		_, problems := decoded(`{"domain": "d", "descriptors": [{"key": "a", "metadata": ` + value + `}]}`)
@@ -227,15 +221,11 @@ func TestTheQuickWayKnowsWildcardsAndFieldsWithoutEffect(t *testing.T) {
 	var l Lookup
 	for _, s := range []*Set{quick, careful} {
 		for request, want := range map[string]string{"a=x1y": "d.a_x_y~", "a=x2y": "d.a_x_y~", "a=1y": "d.a__y~ [1y]", "a=1": ""} {
-			if got := clean(found(&l, s.Domains[0], request)); got != want {
-				t.Errorf("%s: %s, want %s", request, got, want)
-			}
+			must.Equal(t, clean(found(&l, s.Domains[0], request)), want, "%s", request)
 		}
 		advice := strings.Join(s.Advice(), "\n")
 		for _, field := range []string{"metadata", "value_to_metric", "quota_mode"} {
-			if strings.Count(advice, field+": has no effect") != 1 {
-				t.Errorf("%s: %s", field, advice)
-			}
+			must.Equal(t, strings.Count(advice, field+": has no effect"), 1, "%s: %s", field, advice)
 		}
 	}
 	if got := fmt.Sprint(quick.Advice()); strings.Contains(got, name+":") && !strings.Contains(got, name+": ") {
@@ -270,9 +260,7 @@ func TestValuesThatNoRequestHas(t *testing.T) {
 		{"method", "P*T", ""}, {"method", "*T", ""}, {"method", "P T*", `"P T*": must be a method such as POST`},
 		{"header:X-A", "Any", ""}, {"header:X-A", "Any*Thing", ""}, {"query:q", "a*A", ""},
 	} {
-		if got := Unreachable(c.value, form(c.source), of(c.source)); got != c.want {
-			t.Errorf("%s %q: %s, want %s", c.source, c.value, got, c.want)
-		}
+		must.Equal(t, Unreachable(c.value, form(c.source), of(c.source)), c.want, "%s %q", c.source, c.value)
 	}
 }
 
@@ -290,9 +278,7 @@ func TestTheValuesOfADomainAreThoseAtTheDepthOfTheirKeys(t *testing.T) {
 		{[]string{"a"}, 0, "[1 2*]"}, {[]string{"a", "b"}, 0, "[1 2*]"}, {[]string{"a", "b"}, 1, "[v x x*y]"}, {[]string{"a", "c"}, 1, "[z]"},
 		{[]string{"b"}, 0, "[top]"}, {[]string{"c", "b"}, 1, "[]"}, {[]string{"a", "b", "c"}, 2, "[]"},
 	} {
-		if got := fmt.Sprint(d.Values(c.keys, c.at)); got != c.want {
-			t.Errorf("%v %d: %s, want %s", c.keys, c.at, got, c.want)
-		}
+		must.Equal(t, fmt.Sprint(d.Values(c.keys, c.at)), c.want, "%v %d", c.keys, c.at)
 	}
 }
 
