@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
@@ -71,11 +69,6 @@ func hasLabels(metric *dto.Metric, labels []string) bool {
 		}
 	}
 	return true
-}
-
-// outcome returns how many requests under the only rule of a site's middleware had that outcome.
-func (s *site) outcome(m metrics, middleware, outcome string) float64 {
-	return m.value("weir_requests_total", "rule", s.label(middleware), "outcome", outcome)
 }
 
 // label returns the name of a middleware's only rule in metrics.
@@ -167,150 +160,5 @@ func TestMetricsAreServedOnAnAddressAndOnAPath(t *testing.T) {
 		if n := m.value("weir_decision_duration_seconds", "store", "memory"); n < 1 {
 			t.Errorf("%s: %v decisions were timed", where, n)
 		}
-	}
-}
-
-// Counters go on over a reload, at the same address.
-func TestMetricsOutliveReloads(t *testing.T) {
-	s := newSite(t)
-	address := freeAddr()
-	config := func(limit int) string {
-		return fmt.Sprintf("{limit: %d/366d, metrics: {address: '%s'}}", limit, address)
-	}
-	s.limit("limit", config(100))
-	s.route("/", "limit")
-	s.apply()
-	s.admit(5, "/")
-	for i := range 5 {
-		s.limit("limit", config(200+i))
-		s.apply()
-		s.admit(1, "/")
-		m := mustMetricsAt(t, address)
-		if got, limit := s.outcome(m, "limit", "allowed"), m.value("weir_limit", "rule", s.label("limit")); got != float64(6+i) || limit != float64(200+i) {
-			t.Fatalf("after reload %d: %v were counted, and the limit is %v", i+1, got, limit)
-		}
-	}
-}
-
-// A port that another process uses does not keep a site from being served. The plugin listens as soon as it is free.
-func TestMetricsWaitForAPortThatIsTaken(t *testing.T) {
-	taken, err := net.Listen("tcp", freeAddr())
-	must.Succeed(t, err)
-	address := taken.Addr().String()
-	s := limited(t, "{limit: 3/366d, metrics: {address: '"+address+"'}}")
-	s.exactly(3, "/")
-	said := func(text string) (n int) {
-		for _, e := range s.log() {
-			if strings.Contains(e.Message, text+address) {
-				n++
-			}
-		}
-		return n
-	}
-	eventually(t, "the log says so", func() bool { return said("metrics cannot be served at ") == 1 })
-	must.Succeed(t, taken.Close())
-	if m := mustMetricsAt(t, address); s.outcome(m, "limit", "allowed") != 3 {
-		t.Errorf("%v were counted", s.outcome(m, "limit", "allowed"))
-	}
-	if said("metrics cannot be served at ") != 1 || said("metrics are served at ") != 1 {
-		t.Errorf("the log: %q", s.log())
-	}
-}
-
-// A scrape during a reload, even over a slow connection, has every rule, and counters that only grow.
-func TestScrapesDuringReloadsSeeWhatThereIs(t *testing.T) {
-	tr := startTraefik(t, settings{})
-	s := tr.newSite(t)
-	address := freeAddr()
-	rules := "[{name: A-Za_z.0-9, limit: 1000000/1h}, {name: _, limit: 1000000/1h}, {name: '-.', limit: 1000000/1h}]"
-	config := func(i int) string {
-		return fmt.Sprintf("{rules: %s, namespace: -_Shop.1, message: 'no %d', metrics: {address: '%s', path: /metrics}}", rules, i, address)
-	}
-	s.limit("limit", config(0))
-	s.route("/", "limit")
-	s.apply()
-	s.admit(1, "/")
-	mustMetricsAt(t, address)
-	for range 16 { // clients that read byte by byte
-		c, err := net.Dial("tcp", address)
-		must.Succeed(t, err)
-		defer c.Close()
-		if _, err = io.WriteString(c, "GET /met"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	end := newSignal()
-	var scrapers sync.WaitGroup
-	for i := range 6 {
-		scrapers.Go(func() {
-			last := make(map[string]float64)
-			for {
-				select {
-				case <-end:
-					return
-				default:
-				}
-				var m metrics
-				var err error
-				if i%2 == 0 {
-					m, _, err = metricsAt(address)
-				} else {
-					var answer response
-					if answer, err = s.try("/metrics"); err == nil {
-						m, err = parseMetrics(answer.body)
-					}
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				for _, rule := range []string{"A-Za_z.0-9", "_", "-."} {
-					n := m.value("weir_requests_total", "rule", "-_Shop.1/"+rule, "outcome", "allowed")
-					if n < last[rule] {
-						t.Errorf("%s: %v, before %v", rule, n, last[rule])
-						return
-					}
-					last[rule] = n // only with its own last value: rules are counted one after the other
-				}
-			}
-		})
-	}
-	load := startLoad(2, 0, func(int, int) (response, error) { return s.try("/") })
-	for i := range 30 {
-		s.limit("limit", config(i+1))
-		s.apply()
-	}
-	sum := load.stop()
-	close(end)
-	scrapers.Wait()
-	sum.want(t, sum.admitted)
-	m := mustMetricsAt(t, address)
-	if got := m.value("weir_requests_total", "rule", "-_Shop.1/_", "outcome", "allowed"); got != float64(sum.admitted+1) {
-		t.Errorf("%v were counted of %d", got, sum.admitted+1)
-	}
-}
-
-func TestAPrometheusScrapesThePlugin(t *testing.T) {
-	s := newSite(t)
-	address := freeAddr()
-	s.limit("limit", "{limit: 3/366d, metrics: {address: '"+address+"'}}")
-	s.route("/", "limit")
-	s.apply()
-	s.exactly(3, "/")
-	s.reject("/")
-	p := startPrometheus(t, "", target{"traefik", address})
-	for expression, want := range map[string]string{
-		`up{job="traefik"}`: "1",
-		fmt.Sprintf(`weir_requests_total{rule=%q,outcome="allowed"}`, s.label("limit")):                         "3",
-		fmt.Sprintf(`weir_requests_total{rule=%q,outcome="rejected"}`, s.label("limit")):                        "2",
-		fmt.Sprintf(`weir_limit{rule=%q}`, s.label("limit")):                                                    "3",
-		`count(weir_decision_duration_seconds_bucket{store="memory"})`:                                          "20",
-		`histogram_quantile(0.5, sum by (le) (weir_decision_duration_seconds_bucket{store="memory"})) > bool 0`: "1",
-		fmt.Sprintf(`count({__name__=~"weir_.+",rule=%q})`, s.label("limit")):                                   "14",
-	} {
-		eventually(t, expression+" is "+want, func() bool {
-			found := p.query(t, expression)
-			return len(found) == 1 && fmt.Sprint(found[0].Value[1]) == want
-		})
 	}
 }

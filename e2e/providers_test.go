@@ -41,7 +41,53 @@ var twoRules = []string{
 	"message", "Slow down, please.",
 }
 
-// checkLimits checks that a host's /one and /two are limited by oneRule and twoRules.
+const messaging = `{
+  "rules": [{"name": "all", "limit": "20/366d"}],
+  "domain": "messaging",
+  "descriptors": [
+    {"key": "message_type", "value": "marketing", "rate_limit": {"unit": "year", "requests_per_unit": 5}},
+    {"key": "to", "descriptors": [{"key": "path", "rate_limit": {"unit": "year", "requests_per_unit": 2}}]}
+  ]
+}`
+
+// threeRules are limits by a rule file, in the words of labels.
+func threeRules(path string) []string {
+	return []string{
+		"rules[0].name", "planned",
+		"rules[0].key", "header:X-User,header:X-Plan",
+		"rules[0].tiers.source", "header:X-Plan",
+		"rules[0].tiers.limits.free", "2/366d",
+		"rules[0].tiers.limits.staff", "unlimited",
+		"rules[0].tiers.limits.*", "1/366d",
+		"rules[0].overrides[0].key", "vip,free",
+		"rules[0].overrides[0].limit", "4/366d",
+		"rules[0].overrides[1].key[0]", "staff",
+		"rules[0].overrides[1].key[1]", "free",
+		"rules[0].overrides[1].limit", "unlimited",
+		"rulesFile", path,
+		"rulesInterval", "1s",
+		"domain", "messaging",
+		"descriptors[0].entries[0].key", "message_type",
+		"descriptors[0].entries[0].source", "header:X-Type",
+		"descriptors[1].entries[0].key", "to",
+		"descriptors[1].entries[0].source", "header:X-To",
+		"descriptors[1].entries[1].key", "path",
+		"descriptors[1].entries[1].source", "path",
+	}
+}
+
+// messagingFile returns the path of a rule file that threeRules name.
+func messagingFile(t *testing.T) string {
+	t.Helper()
+	return ruleFile(t, filepath.Join(t.TempDir(), "rules.json"), messaging)
+}
+
+// providedRules returns the settings of the middlewares in the words of labels.
+func providedRules(t *testing.T) map[string][]string {
+	return map[string][]string{"one": oneRule, "two": twoRules, "three": threeRules(messagingFile(t))}
+}
+
+// checkLimits checks that a host's /one, /two and /three are limited by oneRule, twoRules and threeRules.
 func checkLimits(t *testing.T, s *site) {
 	t.Helper()
 	for _, user := range []string{"a", "b"} {
@@ -57,6 +103,21 @@ func checkLimits(t *testing.T, s *site) {
 	s.exactly(2, "POST /two/v1?a=c", "X-Forwarded-For", "192.0.2.7")
 	s.admit(3, "POST /two/v10?a=b", "X-Forwarded-For", "192.0.2.7")
 	s.admit(3, "POST /two/v1?a=b", "X-Forwarded-For", "10.1.2.3")
+	checkThree(t, s)
+}
+
+// checkThree checks that a host's /three is limited by threeRules.
+func checkThree(t *testing.T, s *site) {
+	t.Helper()
+	user := func(name, plan string) []string { return []string{"X-User", name, "X-Plan", plan} }
+	s.exactly(2, "/three", user("a", "free")...)
+	s.exactly(1, "/three", user("a", "gold")...)
+	s.exactly(4, "/three", user("vip", "free")...)
+	s.admit(3, "/three", user("staff", "free")...)
+	s.admit(3, "/three", user("any", "staff")...)
+	s.exactly(5, "/three", "X-Plan", "staff", "X-Type", "marketing")
+	s.exactly(2, "/three/a", "X-Plan", "staff", "X-To", "x")
+	s.reject("/three", user("b", "staff")...) // the 20 of the file's rule are used up: 2 + 1 + 4 + 3 + 3 + 5 + 2
 }
 
 func TestAFileOfYAML(t *testing.T) {
@@ -86,15 +147,34 @@ func TestAFileOfYAML(t *testing.T) {
 		  depth: 1
 		jitter: 0.5
 		message: Slow down, please.`)
-	s.route("/one", "one")
-	s.route("/two", "two")
+	s.limit("three", `
+		rules:
+		  - name: planned
+		    key: [header:X-User, header:X-Plan]
+		    tiers:
+		      source: header:X-Plan
+		      limits: {free: 2/366d, staff: unlimited, '*': 1/366d}
+		    overrides:
+		      - {key: [vip, free], limit: 4/366d}
+		      - key: staff, free
+		        limit: unlimited
+		rulesFile: [`+messagingFile(t)+`]
+		rulesInterval: 1s
+		domain: messaging
+		descriptors:
+		  - entries:
+		      - {key: message_type, source: 'header:X-Type'}
+		  - entries: [{key: to, source: 'header:X-To'}, {key: path, source: path}]`)
+	for _, name := range []string{"one", "two", "three"} {
+		s.route("/"+name, name)
+	}
 	s.apply()
 	checkLimits(t, s)
 }
 
 func TestAFileOfTOML(t *testing.T) {
 	s := newSite(t)
-	s.publish(filepath.Join(s.dynamic, s.name+".toml"), strings.NewReplacer("HOST", s.host(), "NAME", s.name, "URL", upstream.url).Replace(`
+	s.publish(filepath.Join(s.dynamic, s.name+".toml"), strings.NewReplacer("HOST", s.host(), "NAME", s.name, "URL", upstream.url, "PATH", messagingFile(t)).Replace(`
 [http.services.NAME.loadBalancer]
   [[http.services.NAME.loadBalancer.servers]]
     url = "URL"
@@ -108,6 +188,11 @@ func TestAFileOfTOML(t *testing.T) {
   rule = "Host(`+"`HOST`) && PathPrefix(`/two`)"+`"
   service = "NAME"
   middlewares = ["NAME-two"]
+
+[http.routers.NAME-three]
+  rule = "Host(`+"`HOST`) && PathPrefix(`/three`)"+`"
+  service = "NAME"
+  middlewares = ["NAME-three"]
 
 [http.middlewares.NAME-one.plugin.weir]
   limit = "5/366d"
@@ -140,6 +225,22 @@ func TestAFileOfTOML(t *testing.T) {
       methods = ["POST", "PUT"]
       pathPrefixes = ["/two/v1", "/two/v2"]
       exceptIPs = ["10.0.0.0/8"]
+
+[http.middlewares.NAME-three.plugin.weir]
+  rulesFile = "PATH"
+  domain = "messaging"
+
+  [[http.middlewares.NAME-three.plugin.weir.descriptors]]
+    entries = [{key = "message_type", source = "header:X-Type"}]
+
+  [[http.middlewares.NAME-three.plugin.weir.descriptors]]
+    entries = [{key = "to", source = "header:X-To"}, {key = "path", source = "path"}]
+
+  [[http.middlewares.NAME-three.plugin.weir.rules]]
+    name = "planned"
+    key = ["header:X-User", "header:X-Plan"]
+    tiers = {source = "header:X-Plan", limits = {free = "2/366d", staff = "unlimited", "*" = "1/366d"}}
+    overrides = [{key = ["vip", "free"], limit = "4/366d"}, {key = "staff,free", limit = "unlimited"}]
 `))
 	t.Cleanup(func() { s.publish(filepath.Join(s.dynamic, s.name+".toml"), "") })
 	awaitRoute(t, s)
@@ -156,14 +257,14 @@ func awaitRoute(t *testing.T, s *site) {
 }
 
 // labels are a container's labels: a service and routers, next to the settings of the middlewares.
-func labels(s *site) map[string]string {
+func labels(t *testing.T, s *site) map[string]string {
 	service, _ := url.Parse(upstream.url)
 	_, port, _ := net.SplitHostPort(service.Host)
 	l := map[string]string{
 		"traefik.enable": "true",
 		"traefik.http.services.backend.loadbalancer.server.port": port,
 	}
-	for name, rule := range map[string][]string{"one": oneRule, "two": twoRules} {
+	for name, rule := range providedRules(t) {
 		l["traefik.http.routers."+name+".rule"] = fmt.Sprintf("Host(`%s`) && PathPrefix(`/%s`)", s.host(), name)
 		l["traefik.http.routers."+name+".entrypoints"] = "web"
 		l["traefik.http.routers."+name+".middlewares"] = name
@@ -180,7 +281,7 @@ func TestLabelsOfADockerContainer(t *testing.T) {
 	tr := startTraefik(t, settings{providers: "docker: {endpoint: '" + docker.endpoint + "', exposedByDefault: false}"})
 	s := tr.newSite(t)
 	docker.heard()
-	docker.run("web", labels(s))
+	docker.run("web", labels(t, s))
 	awaitRoute(t, s)
 	checkLimits(t, s)
 
@@ -188,7 +289,7 @@ func TestLabelsOfADockerContainer(t *testing.T) {
 	other := tr.newSite(t)
 	docker.run("other", map[string]string{
 		"traefik.enable": "true",
-		"traefik.http.services.other.loadbalancer.server.port":    labels(s)["traefik.http.services.backend.loadbalancer.server.port"],
+		"traefik.http.services.other.loadbalancer.server.port":    labels(t, s)["traefik.http.services.backend.loadbalancer.server.port"],
 		"traefik.http.routers.other.rule":                         "Host(`" + other.host() + "`)",
 		"traefik.http.routers.other.middlewares":                  "other",
 		"traefik.http.middlewares.other.plugin.weir.average":      "2",
@@ -220,7 +321,7 @@ func TestKeysOfAKeyValueStore(t *testing.T) {
 	tr := startTraefik(t, settings{providers: "redis: {endpoints: ['" + store.Addr() + "']}"})
 	s := tr.newSite(t)
 	pairs := []string{"MSET", "traefik/http/services/backend/loadBalancer/servers/0/url", upstream.url}
-	for name, rule := range map[string][]string{"one": oneRule, "two": twoRules} {
+	for name, rule := range providedRules(t) {
 		pairs = append(pairs,
 			"traefik/http/routers/"+name+"/rule", fmt.Sprintf("Host(`%s`) && PathPrefix(`/%s`)", s.host(), name),
 			"traefik/http/routers/"+name+"/middlewares/0", name,
