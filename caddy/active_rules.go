@@ -82,7 +82,7 @@ func (h *Handler) activeRulesOfDomain(view *inForce, add func(*report.ActiveRule
 	}
 	for i, r := range view.domain.Rules() {
 		add(&report.ActiveRule{Namespace: view.set.namespace, Name: r.Name(), Enforcement: report.EnforcementOf(map[bool]string{true: "shadow"}[r.Shadow]), Limiter: view.set.limiter, Stats: view.reporters[i].Stats,
-			Desc: r, All: view.domain.Limits()[i], Source: "domain " + view.domain.Name(), Own: r, Rules: []*core.Rule{r}, Shadow: r.Shadow,
+			Desc: r, Active: view.domain.Active()[i], Source: "domain " + view.domain.Name(), Own: r, Rules: []*core.Rule{r}, Shadow: r.Shadow,
 			Keys: report.KeyForm{Names: []string{"descriptor"}, Secret: []bool{secret}, Free: true}})
 	}
 }

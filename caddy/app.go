@@ -53,7 +53,7 @@ type App struct {
 	files        *ruleFiles
 	unwatch      func() // ends the watch of rule files; nil: there is none
 
-	before rulings // of the configuration before, while this one is loaded; nil: not looked up
+	before limitsByName // of the configuration before, while this one is loaded; nil: not looked up
 
 	fileRules fileRules // those in force; once the app has started, files.mu guards it
 

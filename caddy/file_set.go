@@ -79,15 +79,12 @@ func (s *fileSet) open() error {
 
 // release releases the rules that are open, and their reporters.
 func (s *fileSet) release() {
-	for _, p := range s.instances {
-		p.Close()
-	}
 	for _, r := range s.Rules {
-		s.limiter.EndSwitch(r.Limits)
+		r.Active.End()
 	}
 	for _, d := range s.Domains {
-		for _, limits := range d.Limits() {
-			s.limiter.EndSwitch(limits)
+		for _, active := range d.Active() {
+			active.End()
 		}
 	}
 	for _, r := range s.opened {

@@ -70,7 +70,7 @@ func (s *sharedMemory) leave(a *App) {
 	}
 }
 
-// putInForce makes a the app in force; nil is none. From now on its rules succeed those of the app before: see rulings.
+// putInForce makes a the app in force; nil is none. From now on its rules succeed those of the app before: see limitsByName.
 func (s *sharedMemory) putInForce(a *App) {
 	before := s.inForce
 	s.inForce = a
@@ -87,7 +87,7 @@ func (s *sharedMemory) putInForce(a *App) {
 	if before == nil {
 		return
 	}
-	before.rulings(before.files.inUse()).succeed(a.rulings(a.files.inUse()), a.reportSuccession)
+	before.limitsByName(before.files.inUse()).succeed(a.limitsByName(a.files.inUse()), a.reportTransition)
 }
 
 // appInForce returns the app of the configuration that serves requests now, or nil if there is none.
@@ -126,11 +126,11 @@ func (s *sharedMemory) sweeper() {
 
 // predecessors returns the limits of the configuration that is in force while this one is loaded. They are looked up once, for all
 // handlers.
-func (a *App) predecessors() rulings {
+func (a *App) predecessors() limitsByName {
 	if a.before == nil {
-		a.before = make(rulings)
+		a.before = make(limitsByName)
 		if other := appInForce(); other != nil && other != a {
-			a.before = other.rulings(other.files.inUse())
+			a.before = other.limitsByName(other.files.inUse())
 		}
 	}
 	return a.before

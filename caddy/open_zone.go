@@ -35,8 +35,7 @@ func (z *openZone) covers(r *http.Request) (bool, error) { return syntax.Covers(
 
 // close releases what provision has acquired.
 func (z *openZone) close(l *stores.Limiter) {
-	z.instance.Close()
-	l.EndSwitch(z.Rule.Limits)
+	z.Rule.Active.End()
 	for _, r := range z.opened {
 		l.Release(r)
 	}

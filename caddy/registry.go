@@ -16,6 +16,7 @@ import (
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/transition"
 )
 
 // register adds a zone to the registry. It returns an error if a zone, or a rule in a file, of the same name differs from it.
@@ -136,9 +137,9 @@ func difference(a, b *core.Limits) string {
 	return ""
 }
 
-// rulings returns those of zones and of some sets of files.
-func (a *App) rulings(files []*fileSet) rulings {
-	all := make(rulings)
+// limitsByName returns those of zones and of some sets of files.
+func (a *App) limitsByName(files []*fileSet) limitsByName {
+	all := make(limitsByName)
 	for _, h := range a.handlers {
 		for _, z := range h.zones {
 			all.addZone(h.Namespace, h.limiter, z)
@@ -150,17 +151,17 @@ func (a *App) rulings(files []*fileSet) rulings {
 	return all
 }
 
-// reportSuccession logs that a rule keeps to its former limit for a while, or starts afresh under an old name.
-func (a *App) reportSuccession(r ruling, before *core.Limits) {
-	in, old := r.limits.InForce(), before.InForce()
-	if lasts := old.Overlap(in); lasts > 0 {
+// reportTransition logs that a rule keeps to its former limit for a while, or starts afresh under an old name.
+func (a *App) reportTransition(r, before activeLimits, c transition.Change) {
+	in, old := r.active.Limits(), before.active.Limits()
+	if c.Lasts > 0 {
 		a.logger.Info("the zone keeps to its former limit, too, for a while, since its algorithm or period has changed",
-			zap.String("zone", r.name), zap.Stringer("limit", report.LimitOf(in)), zap.Stringer("former", report.LimitOf(old)), zap.Duration("for", time.Duration(lasts)*time.Microsecond))
+			zap.String("zone", r.name), zap.Stringer("limit", report.LimitOf(in)), zap.Stringer("former", report.LimitOf(old)), zap.Duration("for", time.Duration(c.Lasts)*time.Microsecond))
 		return
 	}
-	if in.Own() != nil && old.Own() != nil && in.Own().Identity != old.Own().Identity {
+	if c.Afresh {
 		a.logger.Info("the zone starts counting afresh, since its algorithm, period or key has changed; keys that were blocked in it are unblocked",
-			zap.String("zone", r.name), zap.Stringer("limit", in.Own().Limit))
+			zap.String("zone", r.name), zap.Stringer("limit", report.LimitOf(in)))
 	}
 }
 

@@ -36,7 +36,7 @@ func (f *ruleFiles) join(h *Handler, patterns []string) error {
 		if err = set.open(); err != nil {
 			return err
 		}
-		ours := make(rulings)
+		ours := make(limitsByName)
 		ours.addFiles(set)
 		f.app.predecessors().succeed(ours, nil)
 		f.advise(set)
@@ -320,12 +320,12 @@ func (f *ruleFiles) replaceAll(c *ruleset.Contents) error {
 		}
 	}
 	before := f.allSets()
-	was, is := make(rulings), make(rulings)
+	was, is := make(limitsByName), make(limitsByName)
 	for i := range before {
 		was.addFiles(before[i])
 		is.addFiles(made[i])
 	}
-	was.succeed(is, f.app.reportSuccession)
+	was.succeed(is, f.app.reportTransition)
 	for _, s := range made {
 		f.advise(s)
 	}
@@ -367,7 +367,7 @@ func (g *fileGroup) remake(files []*ruleset.File, views map[*Handler]*inForce) (
 		if err != nil {
 			return made, err
 		}
-		s.GoOnWaiting(old.Set)
+		s.ContinueWaiting(old.Set)
 		if err := s.open(); err != nil {
 			return made, err
 		}

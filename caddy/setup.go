@@ -264,7 +264,7 @@ func (z *openZone) provision(ctx caddy.Context, h *Handler) error {
 	for _, one := range z.opened {
 		one.Note(z.reporter)
 	}
-	ours := make(rulings)
+	ours := make(limitsByName)
 	ours.addZone(h.Namespace, h.limiter, z)
 	h.app.predecessors().succeed(ours, nil)
 	for _, advice := range r.Advice {

@@ -6,6 +6,7 @@
 //	match       which requests a rule covers, and what their keys are made of
 //	rate        limits, the algorithms, and what nodes lease or tell each other of a limit: pure functions
 //	core        whether a request is within its limits: a Limiter asks a Store about each Check, and makes a Verdict
+//	transition  which limits of a rule are active, and how others take their place while requests come
 //	memory      a Store in memory, with its fast paths
 //	recent      remembers what belongs to the keys that were used last
 //	usage       what instances tell each other of what they admit

@@ -137,6 +137,17 @@ func (l *Limiter) release(r *Rule) {
 	}
 }
 
+// Now is Store.Now of the limiter's store.
+func (l *Limiter) Now() int64 { return l.store.Now() }
+
+// Carry does what Store.Carry does, and the same in the memory that takes the store's place when it fails.
+func (l *Limiter) Carry(from, to *Rule, done func()) {
+	l.store.Carry(from, to, done)
+	if from.Local != nil && to.Local != nil {
+		l.local.Carry(from.Local, to.Local, func() {}) // memory, which is done at once
+	}
+}
+
 // Decide asks the store about all checks at once, and writes the verdict into v. With peek nothing is charged: the verdict is
 // what it would be.
 //
@@ -153,7 +164,7 @@ func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 			c.InFlight = nil
 			c.Candidate = nil
 		}
-		more = more || c.Limits != nil || c.Rule.linked != nil
+		more = more || len(c.Previous) > 0 || c.Rule.linked != nil
 	}
 	if more {
 		pooled = expand(checks)
@@ -185,7 +196,7 @@ func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 }
 
 // Conclude is the second half of Decide, for callers that have asked the store themselves about rules that the limiter has
-// opened, and that have neither a concurrency, nor a candidate, nor former limits. failure is the error of Store.Decide. Conclude returns it.
+// opened, and that have neither a concurrency, nor a candidate, nor previous rules. failure is the error of Store.Decide. Conclude returns it.
 func (l *Limiter) Conclude(checks []Check, peek bool, failure error, v *Verdict) error {
 	return l.finish(checks, checks, false, peek, failure, v)
 }
@@ -209,7 +220,7 @@ func (l *Limiter) finish(checks, all []Check, expanded, peek bool, failure error
 // expansions pools lists of checks with their parts.
 var expansions = sync.Pool{New: func() interface{} { return new([]Check) }}
 
-// expand returns the checks with those of what is decided together with each rule behind it: its candidate, its concurrency, and former limits. release
+// expand returns the checks with those of what is decided together with each rule behind it: its candidate, its concurrency, and previous rules. release
 // takes the list back.
 func expand(checks []Check) *[]Check {
 	pooled := expansions.Get().(*[]Check)
@@ -220,8 +231,8 @@ func expand(checks []Check) *[]Check {
 		for _, other := range c.Rule.linked {
 			all = append(all, Check{Rule: other, Key: c.Key, Cost: c.Cost, isPart: true})
 		}
-		if c.Limits != nil {
-			all = c.Limits.appendFormers(all, c)
+		for _, previous := range c.Previous {
+			all = append(all, Check{Rule: previous, Key: c.Key, Cost: c.Cost, isPart: true})
 		}
 	}
 	*pooled = all
@@ -253,7 +264,7 @@ func collect(checks, all []Check) {
 			switch {
 			case part.Rule.IsCandidate():
 				c.Candidate = part
-			case part.Rule.former:
+			case part.Rule.previous:
 				if !part.Uncounted && !c.Uncounted {
 					merge(&c.Decision, &part.Decision)
 				}
@@ -275,7 +286,7 @@ func (l *Limiter) enter(checks []Check, v *Verdict) {
 			full = i
 		}
 		waits := c.waits
-		for j := range c.parts { // a former limit has the room of the rule that took its place
+		for j := range c.parts { // a previous rule has the room of the one that took its place
 			part := &c.parts[j]
 			if waits {
 				break

@@ -2,8 +2,6 @@ package core
 
 import (
 	"sort"
-	"sync"
-	"sync/atomic"
 
 	"github.com/proxyweir/weir/core/rate"
 )
@@ -16,19 +14,11 @@ type MoreLimits struct {
 
 // Limits are the limits of one rule; a request's key and tier choose one of them. Each limit is a Rule of its own, and all have
 // the same name. Those with the same algorithm and period share counters, so a client that changes its tier keeps what it has
-// used. Limits are immutable, but for Limiter.SwitchTo, which puts others in their place; they are safe for concurrent use.
+// used. Limits are immutable, and safe for concurrent use: see package transition for how others take their place.
 type Limits struct {
 	own              *Rule // nil: no limit
 	tiers, overrides map[string]*Rule
 	rules            []*Rule
-
-	// Moved is not 0 if other limits are in force, or requests must pass former ones, too: another number after each change, so that an
-	// adapter can keep something for what is in force. Else it is 0. It is for adapters that have looked at
-	// the rules before, and only to be read with functions of sync/atomic, since they cost an interpreter less than a method.
-	Moved    int32
-	inForce  atomic.Value // *force, if Moved is not 0
-	changing sync.Mutex   // held while what is in force changes
-	turns    int32        // changes so far; with changing
 }
 
 // NewLimits checks c and returns its limits. A nil c.Limit means no limit, as in MoreLimits.
@@ -97,16 +87,8 @@ func (l *Limits) rule(c RuleConfig, known map[string]*Rule) (*Rule, error) {
 	return r, nil
 }
 
-// Of returns the rule in force for a request of that tier and key; nil: it has no limit.
+// Of returns the rule for a request of that tier and key; nil: it has no limit.
 func (l *Limits) Of(tier, key string) *Rule {
-	if atomic.LoadInt32(&l.Moved) != 0 {
-		l = l.InForce()
-	}
-	return l.choose(tier, key)
-}
-
-// choose returns the rule of these limits for a request of that tier and key.
-func (l *Limits) choose(tier, key string) *Rule {
 	if len(l.overrides) > 0 {
 		if r, ok := l.overrides[key]; ok {
 			return r
@@ -126,6 +108,18 @@ func (l *Limits) Overrides(key string) bool {
 	return ok
 }
 
+// Kinds returns the tiers and the keys that have limits of their own.
+func (l *Limits) Kinds() (tiers, keys []string) {
+	var ofTiers, ofKeys []string
+	for tier := range l.tiers {
+		ofTiers = append(ofTiers, tier)
+	}
+	for key := range l.overrides {
+		ofKeys = append(ofKeys, key)
+	}
+	return ofTiers, ofKeys
+}
+
 // Single reports whether one rule applies to all requests.
 func (l *Limits) Single() bool {
 	return l.own != nil && len(l.tiers) == 0 && len(l.overrides) == 0
@@ -134,7 +128,6 @@ func (l *Limits) Single() bool {
 // Rejecting returns the rule that rejects a request that has no key: r, the rule that applies to it; if r is nil, any other; nil
 // if there is none at all.
 func (l *Limits) Rejecting(r *Rule) *Rule {
-	l = l.InForce()
 	if r == nil && len(l.rules) > 0 {
 		return l.rules[0]
 	}
@@ -174,9 +167,26 @@ func (l *Limits) TrackReservations() {
 	}
 }
 
-// GoOnWaiting takes over the count of waiting requests from the limits of the same name that these replace. It is called before
+// Continue takes over from the limits that these replace what adapters keep of them (Note, Allowed), and their requests that wait.
+// It is called before their first request.
+func (l *Limits) Continue(before *Limits) {
+	if len(before.rules) == 0 {
+		return
+	}
+	old := before.rules[0]
+	for _, r := range l.rules {
+		r.Note(old.noted)
+		r.Allowed = old.Allowed
+		if old.Overflow != nil && old.Overflow.tracked && !r.TracksReservations() {
+			r.TrackReservations()
+		}
+	}
+	l.ContinueWaiting(before)
+}
+
+// ContinueWaiting takes over the count of waiting requests from the limits of the same name that these replace. It is called before
 // their first request.
-func (l *Limits) GoOnWaiting(before *Limits) {
+func (l *Limits) ContinueWaiting(before *Limits) {
 	for _, old := range before.rules {
 		if old.waitQuota == nil {
 			continue

@@ -15,7 +15,7 @@ func (l *Limiter) Look(checks []Check, v *Verdict) error {
 	}
 	idle := make([]Check, len(checks))
 	for i := range checks {
-		idle[i] = Check{Rule: checks[i].Rule, Key: checks[i].Key, Limits: checks[i].Limits, Tier: checks[i].Tier}
+		idle[i] = Check{Rule: checks[i].Rule, Key: checks[i].Key, Previous: checks[i].Previous}
 	}
 	pooled := expand(idle)
 	defer release(pooled)

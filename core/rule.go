@@ -93,7 +93,7 @@ type Rule struct {
 	linked        []*Rule    // see Linked
 	Local         *Rule      // the rule in memory, by this node's share; set by Limiter.Open
 	isLocal       bool       // this rule is a local one
-	former        bool       // it was in force, and requests must still pass it: see Limiter.SwitchTo
+	previous      bool       // see IsPrevious
 
 	policy string // its name in lists of policies; "": the rule's name
 
@@ -193,7 +193,7 @@ func (r *Rule) sharedBy(nodes int) *Rule {
 		Overflow:      r.Overflow.sharedBy(nodes),
 		waitQuota:     r.waitQuota,
 		isLocal:       true,
-		former:        r.former,
+		previous:      r.previous,
 		noted:         r.noted,
 		Message:       r.Message,
 	}
@@ -344,9 +344,9 @@ func (r *Rule) TracksReservations() bool {
 // IsCandidate reports whether the rule is a candidate, whose decision is to be compared with that of the check before it.
 func (r *Rule) IsCandidate() bool { return r.Overflow != nil && r.Overflow.Candidate }
 
-// IsFormer reports whether the rule was in force before a transition, and the check of the rule in its place has its decision, too:
-// see Check.Limits.
-func (r *Rule) IsFormer() bool { return r.former }
+// IsPrevious reports whether the rule was active before a transition, and the check of the rule in its place has its decision, too:
+// see Check.Previous.
+func (r *Rule) IsPrevious() bool { return r.previous }
 
 // Policy returns the rule's name in the lists of policies of the quota fields: its own name, unless it is the concurrency of
 // another rule.

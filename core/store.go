@@ -4,18 +4,14 @@ import (
 	"github.com/proxyweir/weir/core/rate"
 )
 
-// Check is one rule's part in the decision on a request. The caller sets Rule, Key and Cost, and Limits and Tier if these are in transition; the limiter
+// Check is one rule's part in the decision on a request. The caller sets Rule, Key, Cost and Previous; the limiter
 // sets the rest. To save allocations, a caller may reuse its checks for later requests, after Clear.
 type Check struct {
 	Rule     *Rule
 	Key      string
 	Cost     int64         // units; below 1 means 1; above what the limit can hold the request is rejected without a RetryAfter
-	Decision rate.Decision // of the rule's limit, and of former limits that the request must pass, too: as strict as all of them
-
-	// Limits are those that have chosen the rule, for Tier and Key; nil: their field Moved is 0. While they are in transition, the request must pass their
-	// former limits, too.
-	Limits *Limits
-	Tier   string
+	Decision rate.Decision // as strict as the rule's limit and those of Previous
+	Previous []*Rule       // in a transition, those that the request must pass, too: see package transition
 
 	// InFlight has the decision of the rule's concurrency, and Candidate that of its candidate; nil: it has none, or nobody has decided.
 	InFlight, Candidate *Check
@@ -30,7 +26,7 @@ type Check struct {
 	// Set by the limiter: the request is counted among those that wait.
 	waits bool
 
-	parts  []Check // what was decided together with the rule: InFlight, Candidate, and former limits
+	parts  []Check // what was decided together with the rule: InFlight, Candidate, and previous rules
 	isPart bool    // this check is such a part of another
 
 	// Set by the store between evaluating and charging.
@@ -51,7 +47,7 @@ func (c *Check) Clear() {
 	*c = Check{parts: parts[:0]}
 }
 
-// Parts returns the checks of what was decided together with the rule: its candidate, its concurrency, and former limits.
+// Parts returns the checks of what was decided together with the rule: its candidate, its concurrency, and previous rules.
 func (c *Check) Parts() []Check { return c.parts }
 
 // Store keeps the counters. All its methods are safe for concurrent use.
@@ -92,7 +88,7 @@ type Store interface {
 	// finished, or given up.
 	Carry(from, to *Rule, done func())
 
-	// Now returns the time in microseconds by which transitions end: see Limiter.SwitchTo. Only its differences matter.
+	// Now returns the time in microseconds by which transitions end: see package transition. Only its differences matter.
 	Now() int64
 
 	// Reset forgets the state of a key under a rule: counters, tolerance, offences, penalties and blocks. Reservations of

@@ -57,14 +57,14 @@ func instanceOf(e *engine, r *front.Rule) *adaptive.Instance {
 	return &adaptive.Instance{Rule: r.Ruled, Limiter: e.limiter, Applies: e.advisor.Apply}
 }
 
-// goOnAdvised has the adaptable rules of a set go on with what advice has put in force in those of the set before that have the same names.
-func goOnAdvised(e *engine, s, before *ruleSet) {
+// resumeAdvised has the adaptable rules of a set go on with what advice has put in force in those of the set before that have the same names.
+func resumeAdvised(e *engine, s, before *ruleSet) {
 	old := make(map[string]*adaptive.Instance, len(before.instances))
 	for _, p := range before.instances {
 		old[p.Rule.Name] = p
 	}
 	for _, p := range s.instances {
-		if err := p.GoOn(old[p.Rule.Name]); err != nil {
+		if err := p.Resume(old[p.Rule.Name]); err != nil {
 			e.reportFailure(err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/transition"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/traefik/config"
 )
@@ -336,17 +337,9 @@ func releaseRules(limiter *core.Limiter, rules []*core.Rule) {
 	}
 }
 
-func closeInstances(instances []*adaptive.Instance) {
-	for _, p := range instances {
-		p.Close()
-	}
-}
-
-// endSwitches ends the transitions of limits that nobody uses any more.
-func endSwitches(limiter *core.Limiter, list []*core.Limits) {
-	for _, limits := range list {
-		if atomic.LoadInt32(&limits.Moved) != 0 {
-			limiter.EndSwitch(limits)
-		}
+// endTransitions ends the transitions of limits that nobody uses any more.
+func endTransitions(list []*transition.Active) {
+	for _, active := range list {
+		active.End()
 	}
 }

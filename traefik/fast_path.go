@@ -12,6 +12,7 @@ import (
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/transition"
 	"github.com/proxyweir/weir/redis"
 )
 
@@ -19,61 +20,61 @@ import (
 // and leaves all other requests to h. Interpreted, a handler in front of another costs several times as much as some more lines in it. So the
 // fast paths themselves count, and answer paths of their own, if the middleware does.
 //
-// If requests must pass a former limit, too, since a change of the configuration has changed the algorithm, then they take the general path
+// If requests must pass a previous limit, too, since a change of the configuration has changed the algorithm, then they take the general path
 // until that is over. If advice may change the limit, there is a fast path for each limit that is in force.
 func fastPath(h *handler) http.Handler {
 	r := onlyPlain(h.engine)
-	if r == nil || atomic.LoadInt32(&r.Ruled.Limits.Moved) == 0 && (h.engine.adaptation == nil || r.Ruled.Adapt == nil) {
+	if r == nil || atomic.LoadInt32(&r.Ruled.Active.Generation) == 0 && (h.engine.adaptation == nil || r.Ruled.Adapt == nil) {
 		return chosenPath(h)
 	}
 	general := generalPath(h, meteringOf(h.engine, r))
-	t := &transitional{limits: r.Ruled.Limits, handler: h, general: general, chosen: chosenPath(h)}
+	t := &transitional{active: r.Ruled.Active, handler: h, general: general, chosen: chosenPath(h)}
 	t.adapted.Store(&adaptedPath{})
 	return t
 }
 
 // transitional is the handler of a router whose rule has several limits: one after the other, or in a transition two at a time.
 type transitional struct {
-	limits          *core.Limits
+	active          *transition.Active
 	handler         *handler
 	general, chosen http.Handler
 	adapted         atomic.Value // *adaptedPath: the last one
 }
 
-// adaptedPath is a fast path, and the value of Moved that it is for.
+// adaptedPath is a fast path, and the generation that it is for.
 type adaptedPath struct {
-	moved int32
-	path  http.Handler
+	generation int32
+	path       http.Handler
 }
 
 // ServeHTTP implements http.Handler.
 func (t *transitional) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var (
-		moved int32
-		kept  *adaptedPath
+		generation int32
+		kept       *adaptedPath
 	)
-	moved = atomic.LoadInt32(&t.limits.Moved)
-	if moved == 0 {
+	generation = atomic.LoadInt32(&t.active.Generation)
+	if generation == 0 {
 		t.chosen.ServeHTTP(w, r)
 		return
 	}
 	kept = t.adapted.Load().(*adaptedPath)
-	if kept.moved == moved {
+	if kept.generation == generation {
 		kept.path.ServeHTTP(w, r)
 		return
 	}
-	serveAdapted(t, moved, w, r)
+	serveAdapted(t, generation, w, r)
 }
 
 // serveAdapted serves the first request under other limits than before, and requests that must pass several.
-func serveAdapted(t *transitional, moved int32, w http.ResponseWriter, r *http.Request) {
-	in := t.limits.Settled()
+func serveAdapted(t *transitional, generation int32, w http.ResponseWriter, r *http.Request) {
+	in := t.active.Alone()
 	if in == nil {
 		t.general.ServeHTTP(w, r)
 		return
 	}
 	path := pathFor(t.handler, in)
-	t.adapted.Store(&adaptedPath{moved: moved, path: path})
+	t.adapted.Store(&adaptedPath{generation: generation, path: path})
 	path.ServeHTTP(w, r)
 }
 
@@ -112,7 +113,7 @@ func severalPath(h *handler) http.Handler {
 		if e.shared == nil {
 			way = memory.NewFastPath(e.memory, r.Only)
 		}
-		if way == nil && e.shared == nil || atomic.LoadInt32(&r.Ruled.Limits.Moved) != 0 || e.adaptation != nil && r.Ruled.Adapt != nil {
+		if way == nil && e.shared == nil || atomic.LoadInt32(&r.Ruled.Active.Generation) != 0 || e.adaptation != nil && r.Ruled.Adapt != nil {
 			return none
 		}
 		same = same && ruleset.SameKey(first, r.Ruled)

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
+	"github.com/proxyweir/weir/core/transition"
 	"github.com/proxyweir/weir/traefik/config"
 )
 
@@ -72,13 +72,12 @@ type generation struct {
 
 // leaving is in use only by earlier requests: the engines of a generation whose context was cancelled, or rules of files that have changed.
 type leaving struct {
-	until     time.Duration // of the registry's clock: when they may be released, if next says nothing else
-	next      *generation   // the one after engines: until it is made, Traefik lets the old handlers serve; nil: none has begun
-	engines   []*engine
-	rules     []*core.Rule
-	limits    []*core.Limits       // of the rules
-	instances []*adaptive.Instance // the same
-	limiter   *core.Limiter        // that of the rules
+	until   time.Duration // of the registry's clock: when they may be released, if next says nothing else
+	next    *generation   // the one after engines: until it is made, Traefik lets the old handlers serve; nil: none has begun
+	engines []*engine
+	rules   []*core.Rule
+	active  []*transition.Active // of the rules
+	limiter *core.Limiter        // that of the rules
 }
 
 const sweepInterval = time.Minute
@@ -252,9 +251,7 @@ func (g *registry) open(e *engine) error {
 func (g *registry) close(e *engine) *sharedRedis {
 	delete(g.engines, e.fingerprint)
 	g.indexes.remove(e)
-	closeInstances(e.instances)
-	closeInstances(e.inForce().instances)
-	endSwitches(e.limiter, e.inForce().allLimits(0))
+	endTransitions(e.inForce().active(0))
 	releaseRules(e.limiter, e.ownCore())
 	releaseRules(e.limiter, e.inForce().ofFiles)
 	if g.indexes.newestOf(e.name) == nil {
@@ -437,8 +434,7 @@ func (g *registry) letGo() []*sharedRedis {
 	var unused []*sharedRedis
 	for len(g.leaving) > 0 && g.leaving[0].due(now) <= now {
 		l := g.leaving[0]
-		closeInstances(l.instances)
-		endSwitches(l.limiter, l.limits)
+		endTransitions(l.active)
 		releaseRules(l.limiter, l.rules)
 		for _, e := range l.engines {
 			e.uses--

@@ -143,7 +143,7 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 	next.keepTallies(before)
 	succeed(e, next, before, true, 0)
 	g.addInstances(e, next)
-	goOnAdvised(e, next, before)
+	resumeAdvised(e, next, before)
 	if e.counts {
 		g.meter(next)
 	}
@@ -154,6 +154,6 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 	for _, text := range adviceOf(e, next) {
 		g.log(e.name, text)
 	}
-	g.leave(&leaving{rules: before.ofFiles, limits: before.allLimits(before.own), instances: before.instances, limiter: e.limiter})
+	g.leave(&leaving{rules: before.ofFiles, active: before.active(before.own), limiter: e.limiter})
 	return nil
 }

@@ -24,7 +24,7 @@ func (g *registry) meter(s *ruleSet) {
 			continue // it limits nothing
 		}
 		s.add(r.Ruled.Name, g.meterOf(limits[0]), r.Ruled.Limits.Own(), limits)
-		s.series[len(s.series)-1].all = r.Ruled.Limits
+		s.series[len(s.series)-1].active = r.Ruled.Active
 	}
 	if s.domain != nil {
 		for _, r := range s.domain.Rules() {
@@ -232,15 +232,15 @@ func (g *registry) observe() *snapshot {
 				found[one.of.Meter] = r
 				s.rules = append(s.rules, r)
 			}
-			r.all = one.all
+			r.active = one.active
 			r.of.Configured = one.of.Configured
 			r.of.Candidate = r.of.Candidate || one.of.Candidate
 			r.of.Blocks = r.of.Blocks || one.of.Blocks
 			if e.shared == nil {
 				r.inMemory = true
-				r.limits = append(r.limits, one.inForce()...)
+				r.limits = append(r.limits, one.activeRules()...)
 			} else {
-				r.inRedis = append(r.inRedis, one.inForce()...)
+				r.inRedis = append(r.inRedis, one.activeRules()...)
 			}
 		}
 	}

@@ -55,7 +55,7 @@ func (e *engine) newSet(contents *ruleset.Contents, known *ruleset.Set) (*ruleSe
 	next := newRuleSet(e, set, domain)
 	next.digest = contents.Digest
 	if before, ok := e.changing.Load().(*ruleSet); ok {
-		next.goOn(before)
+		next.continueWaiting(before)
 	}
 	return next, nil
 }

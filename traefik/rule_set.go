@@ -10,6 +10,7 @@ import (
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/transition"
 )
 
 // ruleSet has the compiled rules of a middleware: its own, and those of its files. It is immutable, except for its counts.
@@ -40,12 +41,12 @@ type ruleSet struct {
 	waits    bool                      // any rule makes requests wait
 }
 
-// goOn passes to new rules of files how many requests wait under the rules that they replace.
-func (s *ruleSet) goOn(before *ruleSet) {
+// continueWaiting passes to new rules of files how many requests wait under the rules that they replace.
+func (s *ruleSet) continueWaiting(before *ruleSet) {
 	if !s.waits || !before.waits { // what follows would change nothing then, and takes its time where files have many rules
 		return
 	}
-	s.files.GoOnWaiting(before.files)
+	s.files.ContinueWaiting(before.files)
 }
 
 // tracksReservations reports whether the middleware's own rules see the reservations of requests that wait, or no rule makes requests wait.
@@ -108,20 +109,6 @@ func countShadows(s *ruleSet, q *front.Evaluation, failed bool) {
 	}
 }
 
-// shareCounter reports whether any rule of one list shares counters with any of the other. Each list may have thousands.
-func shareCounter(a, b []*core.Rule) bool {
-	places := make(map[string]bool)
-	for _, one := range a {
-		places[one.Identity] = true
-	}
-	for _, other := range b {
-		if places[other.Identity] {
-			return true
-		}
-	}
-	return false
-}
-
 // report is what the log says of a rule once a minute. It sums up all engines of its middleware in that minute, since those that
 // ended at a reload have counted for a part of it, too.
 type report struct {
@@ -172,28 +159,28 @@ func (s *ruleSet) byName() map[string][]*core.Rule {
 	return names
 }
 
-// limitsByName returns the limits of a set's rules by name.
-func (s *ruleSet) limitsByName() map[string]*core.Limits {
-	names := make(map[string]*core.Limits, len(s.rules))
+// activeByName returns the active limits of a set's rules by name.
+func (s *ruleSet) activeByName() map[string]*transition.Active {
+	names := make(map[string]*transition.Active, len(s.rules))
 	for _, r := range s.rules {
-		names[r.Ruled.Name] = r.Ruled.Limits
+		names[r.Ruled.Name] = r.Ruled.Active
 	}
 	if s.domain != nil {
-		for i, limits := range s.domain.Limits() {
-			names[s.domain.Rules()[i].Name()] = limits
+		for i, active := range s.domain.Active() {
+			names[s.domain.Rules()[i].Name()] = active
 		}
 	}
 	return names
 }
 
-// allLimits returns the limits of a set's rules from that place on, and of its descriptors.
-func (s *ruleSet) allLimits(from int) []*core.Limits {
-	var list []*core.Limits
+// active returns the active limits of a set's rules from that place on, and of its descriptors.
+func (s *ruleSet) active(from int) []*transition.Active {
+	var list []*transition.Active
 	for _, r := range s.rules[from:] {
-		list = append(list, r.Ruled.Limits)
+		list = append(list, r.Ruled.Active)
 	}
 	if s.domain != nil {
-		list = append(list, s.domain.Limits()...)
+		list = append(list, s.domain.Active()...)
 	}
 	return list
 }
@@ -214,11 +201,11 @@ func (s *ruleSet) limits() []*core.Rule {
 
 // series has the metrics of one rule: of one middleware, or in a snapshot of all that have the rule.
 type series struct {
-	of       metrics.Rule // in a snapshot, but for Own, Keys and Units, which are read when it is written
-	all      *core.Limits // what the limits are of; in a snapshot, of the newest middleware; nil: of a descriptor
-	limits   []*core.Rule // all of them; in a snapshot those in memory, of which some may count in the same place
-	inRedis  []*core.Rule // in a snapshot, those in Redis
-	inMemory bool         // in a snapshot: any of the middlewares counts there
+	of       metrics.Rule       // in a snapshot, but for Own, Keys and Units, which are read when it is written
+	active   *transition.Active // in a snapshot, of the newest middleware; nil: of a descriptor
+	limits   []*core.Rule       // all of them; in a snapshot those in memory, of which some may count in the same place
+	inRedis  []*core.Rule       // in a snapshot, those in Redis
+	inMemory bool               // in a snapshot: any of the middlewares counts there
 }
 
 // add adds a rule's limits to its series.
@@ -270,12 +257,12 @@ func countEach(s *ruleSet, q *front.Evaluation, failed bool) {
 	}
 }
 
-// inForce returns the limits in force.
-func (r *series) inForce() []*core.Rule {
-	if r.all == nil || atomic.LoadInt32(&r.all.Moved) == 0 {
+// activeRules returns the active limits.
+func (r *series) activeRules() []*core.Rule {
+	if r.active == nil || atomic.LoadInt32(&r.active.Generation) == 0 {
 		return r.limits
 	}
-	return r.all.InForce().Rules()
+	return r.active.Limits().Rules()
 }
 
 // keys returns how many keys of a rule are in memory.
@@ -310,8 +297,8 @@ func (r *series) look(s *snapshot) {
 		r.of.Units = units
 	}
 	r.of.Own = r.of.Configured
-	if r.of.Own != nil && r.all != nil && atomic.LoadInt32(&r.all.Moved) != 0 {
-		r.of.Own = r.all.InForce().Own()
+	if r.of.Own != nil && r.active != nil && atomic.LoadInt32(&r.active.Generation) != 0 {
+		r.of.Own = r.active.Limits().Own()
 	}
 }
 

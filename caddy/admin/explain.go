@@ -327,7 +327,7 @@ func (w *walk) rateLimit(h explainer, r *http.Request) (ended bool, err error) {
 		c := &rows[i]
 		d := &c.Decision
 		label := report.Of(c).Stats.Label
-		one := ruleCoverage{Rule: label, Covers: true, Key: subjects[label].Keys.Show(c.Key), Limit: c.Rule.Limit.String(), Candidate: c.Rule.IsCandidate(), Former: c.Rule.IsFormer(),
+		one := ruleCoverage{Rule: label, Covers: true, Key: subjects[label].Keys.Show(c.Key), Limit: c.Rule.Limit.String(), Candidate: c.Rule.IsCandidate(), Former: c.Rule.IsPrevious(),
 			Shadow: c.Rule.Shadow && !c.Rule.IsCandidate(), Allowed: d.Allowed, Soft: d.Soft, Remaining: d.Remaining, RetryAfter: stores.Seconds(d.RetryAfter)}
 		if d.Allowed && q.Verdict.Outcome != core.Reject && d.Delay == 0 && !c.Uncounted { // Remaining is as if the request had been charged
 			one.Remaining += c.Cost

@@ -96,7 +96,7 @@ func standing(s *report.ActiveRule, l report.NamedLimit, key string) standingAns
 		return one
 	}
 	one.LimitText = l.Limit.Limit.String()
-	checks := []core.Check{{Rule: l.Limit, Key: key, Cost: 1, Limits: s.All, Tier: l.Value}}
+	checks := []core.Check{{Rule: l.Limit, Key: key, Cost: 1, Previous: s.Active.Previous(l.Value, key, l.Limit)}}
 	var v core.Verdict
 	if err := s.Limiter.Look(checks, &v); err != nil {
 		one.Error = err.Error()
@@ -117,8 +117,7 @@ func limitsOf(s *report.ActiveRule, key string) []report.NamedLimit {
 	if s.Desc != nil {
 		return []report.NamedLimit{{Limit: s.Desc}}
 	}
-	limits := s.Rule.Limits
-	if limits.Overrides(key) { // overrides have priority over tiers
+	if limits := s.Rule.Active.Limits(); limits.Overrides(key) { // overrides have priority over tiers
 		return []report.NamedLimit{{Limit: limits.Of("", key)}}
 	}
 	list := []report.NamedLimit{{Limit: s.Own}}
@@ -160,13 +159,13 @@ func eachPlace(s *report.ActiveRule, f func(*stores.Limiter, *core.Rule) error) 
 	return nil
 }
 
-// rulesCounting returns the rules under which keys are counted or blocked: those in force, and before them the former limits that requests must
-// pass, too, which come first as core.Limits.FormerRules says.
+// rulesCounting returns the rules under which keys are counted or blocked: the active ones, and before them the previous ones that requests must
+// pass, too, which come first as transition.Active.PreviousRules says.
 func rulesCounting(s *report.ActiveRule) []*core.Rule {
 	var list []*core.Rule
-	for _, former := range s.All.FormerRules() {
-		if !slices.ContainsFunc(s.Rules, func(r *core.Rule) bool { return r.Identity == former.Identity }) {
-			list = append(list, former)
+	for _, previous := range s.Active.PreviousRules() {
+		if !slices.ContainsFunc(s.Rules, func(r *core.Rule) bool { return r.Identity == previous.Identity }) {
+			list = append(list, previous)
 		}
 	}
 	return append(list, s.Rules...)

@@ -70,7 +70,7 @@ type Host struct {
 
 // pace returns the time in which the zone's limit admits one more request of a key that has used it up.
 func (d *Deferral) pace() time.Duration {
-	l := report.LimitOf(d.Zone.Rule.Limits.InForce())
+	l := report.LimitOf(d.Zone.Rule.Active.Limits())
 	return time.Duration(l.Period/l.Requests) * time.Microsecond
 }
 

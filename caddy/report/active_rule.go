@@ -18,6 +18,7 @@ import (
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/transition"
 	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/redis"
 )
@@ -43,7 +44,7 @@ type ActiveRule struct {
 	Rule *ruleset.Rule // nil: the rule is of a descriptor
 	Desc *core.Rule    // the limit of a descriptor; nil: the rule is of no descriptor
 
-	All *core.Limits // of the rule or descriptor
+	Active *transition.Active // of the rule or descriptor
 }
 
 // NamedLimit is a limit that applies to only some requests under the rule.
@@ -68,17 +69,17 @@ func LabelsOf(list []*ActiveRule) []string {
 
 // ActiveRuleOf returns the description of a rule, from its compiled form and its text.
 func ActiveRuleOf(r *ruleset.Rule, text *ruleset.RuleText) *ActiveRule {
-	s := &ActiveRule{Name: r.Name, Enforcement: EnforcementOf(text.Texts["enforcement"]), Rule: r, All: r.Limits, Own: r.Limits.InForce().Own(), Rules: r.Limits.InForce().Rules(), Keys: KeysOf(r),
+	s := &ActiveRule{Name: r.Name, Enforcement: EnforcementOf(text.Texts["enforcement"]), Rule: r, Active: r.Active, Own: r.Active.Limits().Own(), Rules: r.Active.Limits().Rules(), Keys: KeysOf(r),
 		Shadow: r.Shadow, Notes: OverflowNotes(text)}
 	if tiers := ruleset.One(text, "tiers"); tiers != nil {
 		for _, tier := range tiers.Pairs["limits"] {
 			value := ruleset.TierFor(r, tier.Name)
-			s.Limits = append(s.Limits, NamedLimit{TierOf(tier.Name), true, r.Limits.Of(value, ""), value})
+			s.Limits = append(s.Limits, NamedLimit{TierOf(tier.Name), true, r.Active.Of(value, ""), value})
 		}
 	}
 	for _, o := range text.Objects["overrides"] {
 		key := ruleset.KeyFor(r, o.Lists["key"])
-		s.Limits = append(s.Limits, NamedLimit{"key " + strings.Join(s.Keys.Show(key), " "), false, r.Limits.Of("", key), ""})
+		s.Limits = append(s.Limits, NamedLimit{"key " + strings.Join(s.Keys.Show(key), " "), false, r.Active.Of("", key), ""})
 	}
 	return s
 }

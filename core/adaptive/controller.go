@@ -44,7 +44,7 @@ func (a *Controller) Turn(now, guardNow int64) {
 		instances, guards := a.Rules(label)
 		switching := false
 		for _, p := range instances {
-			switching = switching || p.Limiter.InTransition(p.Rule.Limits)
+			switching = switching || p.Rule.Active.Changing()
 		}
 		return conditionsOf(guards, guardNow, switching)
 	})

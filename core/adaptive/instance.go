@@ -15,9 +15,8 @@ type Instance struct {
 	Limiter *core.Limiter // which has opened its limits
 	Applies bool          // advice is carried out, and not only shown
 
-	mu     sync.Mutex
-	put    advice.Outcome // what Put was last called with, as far as it matters; zero: it was not
-	closed bool
+	mu  sync.Mutex
+	put advice.Outcome // what Put was last called with, as far as it matters; zero: it was not
 }
 
 // Settings returns what advice has to know of the rule. label is its name in metrics; gates and warmUp are the advisor's.
@@ -41,16 +40,14 @@ func (p *Instance) Settings(label, gates string, warmUp int64) advice.Settings {
 	return s
 }
 
-// Put puts the limit of an outcome in force. It does nothing if that is in force already, or after Close.
+// Put puts the limit of an outcome in force. It does nothing if that is in force already, or after End of the rule's Active.
 func (p *Instance) Put(o *advice.Outcome) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.put.Requests == o.Requests && p.put.Burst == o.Burst && p.put.Algorithm == o.Algorithm {
+	if p.put.Requests == o.Requests && p.put.Burst == o.Burst && p.put.Algorithm == o.Algorithm {
 		return nil
 	}
-	limits := p.Rule.Limits
-	before := limits.InForce()
-	next := limits
+	next := p.Rule.Limits
 	if !p.isConfigured(o) {
 		algorithm, err := rate.ParseAlgorithm(o.Algorithm)
 		if err != nil {
@@ -59,24 +56,17 @@ func (p *Instance) Put(o *advice.Outcome) error {
 		if next, err = ruleset.LimitsWith(p.Rule.Adapt, o.Requests, o.Burst, algorithm); err != nil {
 			return err
 		}
-		if err = p.open(next); err != nil {
-			return err
-		}
 	}
-	if next != before {
-		if err := p.Limiter.SwitchTo(limits, next); err != nil {
-			p.release(next)
-			return err
-		}
-		p.release(before)
+	if err := p.Rule.Active.Replace(p.Limiter, next); err != nil {
+		return err
 	}
 	p.put = advice.Outcome{Requests: o.Requests, Burst: o.Burst, Algorithm: o.Algorithm}
 	return nil
 }
 
-// GoOn puts in force what is in force in the instance of the same rule before a reload, so that no request meets the configured limit until advice is
+// Resume puts in force what is in force in the instance of the same rule before a reload, so that no request meets the configured limit until advice is
 // carried out again. It does nothing after Put, or if the reload has changed what advice may do. Either may be nil.
-func (p *Instance) GoOn(before *Instance) error {
+func (p *Instance) Resume(before *Instance) error {
 	if p == nil || before == nil || !p.Applies {
 		return nil
 	}
@@ -95,47 +85,8 @@ func (p *Instance) GoOn(before *Instance) error {
 	return p.Put(&inForce)
 }
 
-// Close ends Put. It is for a caller that is about to release the rule's own limits. p may be nil.
-func (p *Instance) Close() {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return
-	}
-	p.closed = true
-	p.Limiter.EndSwitch(p.Rule.Limits)
-	p.release(p.Rule.Limits.InForce())
-}
-
 // isConfigured reports whether an outcome is the configured limit.
 func (p *Instance) isConfigured(o *advice.Outcome) bool {
 	own := p.Rule.Limits.Own().Limit
 	return o.Requests == own.Requests && o.Algorithm == own.Algorithm.String() && (!own.IsBucket || o.Burst == own.Quota)
-}
-
-// open opens limits that are not the configured ones; on an error, none of their rules.
-func (p *Instance) open(limits *core.Limits) error {
-	rules := limits.Rules()
-	for i, r := range rules {
-		if err := p.Limiter.Open(r); err != nil {
-			for _, opened := range rules[:i] {
-				p.Limiter.Release(opened)
-			}
-			return err
-		}
-	}
-	return nil
-}
-
-// release releases limits, unless they are the configured ones, which belong to someone else.
-func (p *Instance) release(limits *core.Limits) {
-	if limits == p.Rule.Limits {
-		return
-	}
-	for _, r := range limits.Rules() {
-		p.Limiter.Release(r)
-	}
 }

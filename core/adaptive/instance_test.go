@@ -29,7 +29,7 @@ func instanceOf(t *testing.T, limit, ceiling string) *Instance {
 	return p
 }
 
-func inForce(p *Instance) int64 { return p.Rule.Limits.InForce().Own().Limit.Requests }
+func inForce(p *Instance) int64 { return p.Rule.Active.Limits().Own().Limit.Requests }
 
 func TestAPlaceGoesOnWithWhatWasInForceBeforeAReload(t *testing.T) {
 	advised := func(requests int64) *advice.Outcome {
@@ -55,7 +55,7 @@ func TestAPlaceGoesOnWithWhatWasInForceBeforeAReload(t *testing.T) {
 		{"nothing was advised before", instanceOf(t, "100/1m", "200/1m"), untouched, 100},
 		{"a new rule", instanceOf(t, "100/1m", "200/1m"), nil, 100},
 	} {
-		must.Succeed(t, test.instance.GoOn(test.after))
+		must.Succeed(t, test.instance.Resume(test.after))
 		if got := inForce(test.instance); got != test.want {
 			t.Errorf("%s: the limit is %d, want %d", test.name, got, test.want)
 		}

@@ -17,7 +17,7 @@ import (
 type Rule struct {
 	Ruled   *ruleset.Rule
 	Matcher *match.Matcher // that of Ruled; nil: covers all requests
-	Only    *core.Rule     // the limit of all its requests, unless Ruled.Limits.Moved is not 0; nil: ruleset.LimitOf chooses among several, or there is none
+	Only    *core.Rule     // the limit of all its requests, unless Ruled.Active.Generation is not 0; nil: ruleset.LimitOf chooses among several, or there is none
 
 	ofFile    bool // its paths are those that the client has sent: see Evaluation.Sent
 	skips     bool // requests without a key are not counted
@@ -145,7 +145,7 @@ func Assemble(s *Set, q *Evaluation, r *http.Request, address string) error {
 		cost          int64
 		path, key     string
 		missing, made bool
-		moved         int32
+		generation    int32
 		err           error
 	)
 	sent := r
@@ -186,9 +186,9 @@ func Assemble(s *Set, q *Evaluation, r *http.Request, address string) error {
 			key, missing = ruleset.KeyOf(ruled, seen, address, q.room)
 			made = s.oneKey
 		}
-		moved = atomic.LoadInt32(&ruled.Limits.Moved)
+		generation = atomic.LoadInt32(&ruled.Active.Generation)
 		limit = rule.Only
-		if limit == nil || moved != 0 {
+		if limit == nil || generation != 0 {
 			limit = ruleset.LimitOf(ruled, seen, address, key)
 		}
 		if missing {
@@ -197,15 +197,14 @@ func Assemble(s *Set, q *Evaluation, r *http.Request, address string) error {
 			}
 			if ruled.RejectMissing {
 				cost = rate.Unaffordable
-				limit = ruled.Limits.Rejecting(limit)
+				limit = ruled.Active.Limits().Rejecting(limit)
 				q.Lacking = q.Lacking || limit != nil && !ruled.Shadow
 			}
 		}
 		if limit != nil {
 			check := addCheck(q, limit, key, cost)
-			if moved != 0 {
-				check.Limits = ruled.Limits
-				check.Tier = ruleset.TierOf(ruled, seen, address)
+			if generation != 0 {
+				check.Previous = ruled.Active.Previous(ruleset.TierOf(ruled, seen, address), key, limit)
 			}
 		}
 	}
@@ -232,15 +231,14 @@ func addCheck(q *Evaluation, limit *core.Rule, key string, cost int64) *core.Che
 
 // AddCheck adds the check of a rule that is known to cover a request, with what the rule has read in it before.
 func AddCheck(q *Evaluation, rule *Rule, tier, key string, cost int64) {
-	limits := rule.Ruled.Limits
-	limit := limits.Of(tier, key)
+	active := rule.Ruled.Active
+	limit := active.Of(tier, key)
 	if limit == nil {
 		return
 	}
 	check := addCheck(q, limit, key, cost)
-	if atomic.LoadInt32(&limits.Moved) != 0 {
-		check.Limits = limits
-		check.Tier = tier
+	if atomic.LoadInt32(&active.Generation) != 0 {
+		check.Previous = active.Previous(tier, key, limit)
 	}
 }
 
@@ -327,12 +325,12 @@ func describe(s *Set, q *Evaluation, r *http.Request, address string) {
 		}
 	}
 	lookup.Finish()
-	all := s.domain.Limits()
+	all := s.domain.Active()
 	for i := range lookup.Found {
 		f := &lookup.Found[i]
 		check := addCheck(q, f.Rule, f.Key, f.Cost)
-		if limits := all[f.Place]; atomic.LoadInt32(&limits.Moved) != 0 {
-			check.Limits = limits
+		if active := all[f.Place]; atomic.LoadInt32(&active.Generation) != 0 {
+			check.Previous = active.Previous("", f.Key, f.Rule)
 		}
 	}
 	lookup.Begin() // which forgets the request

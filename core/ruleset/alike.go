@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/transition"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -61,5 +62,6 @@ func setLimits(r *Rule, namespace string) bool {
 	config.Namespace = namespace
 	limits, err := core.NewLimits(config, core.MoreLimits{})
 	r.Limits = limits
+	r.Active = transition.NewActive(limits)
 	return err == nil
 }

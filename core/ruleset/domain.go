@@ -8,6 +8,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/transition"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -18,7 +19,7 @@ type Domain struct {
 	root  level
 	rules []*core.Rule
 
-	limits []*core.Limits // of each of rules, for a limit that takes its place
+	active []*transition.Active // of each of rules
 }
 
 // level has the descriptors of one depth by their keys.
@@ -124,7 +125,7 @@ func (b *domainBuilder) level(path string, spec []byte, list []*Descriptor) (lev
 			}
 			rule := limits.Own()
 			made.rule = rule
-			b.domain.limits = append(b.domain.limits, limits)
+			b.domain.active = append(b.domain.active, transition.NewActive(limits))
 			made.place = len(b.domain.rules)
 			b.domain.rules = append(b.domain.rules, rule)
 		}
@@ -184,8 +185,8 @@ func (d *Domain) Name() string { return d.name }
 // Rules returns all rules of the domain, for a store to open.
 func (d *Domain) Rules() []*core.Rule { return d.rules }
 
-// Limits returns the limits of each of Rules, in the same order.
-func (d *Domain) Limits() []*core.Limits { return d.limits }
+// Active returns which limits of each of Rules are active, in the same order.
+func (d *Domain) Active() []*transition.Active { return d.active }
 
 // Knows reports whether descriptors with these keys can find a limit, whatever their values are. A descriptor that cannot has no effect,
 // which is most likely a mistake.

@@ -287,9 +287,9 @@ func spell(rule *Rule, part *Part, value string) (string, error) {
 // LimitOf returns the core rule for a request with that key; nil: none, the request is not counted.
 func LimitOf(rule *Rule, r *http.Request, address, key string) *core.Rule {
 	if rule.tier == nil {
-		return rule.Limits.Of("", key)
+		return rule.Active.Of("", key)
 	}
-	return rule.Limits.Of(TierOf(rule, r, address), key)
+	return rule.Active.Of(TierOf(rule, r, address), key)
 }
 
 // TierSource returns what the rule's tiers are read from; nil: it has none.

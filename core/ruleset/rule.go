@@ -10,6 +10,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/core/transition"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -17,10 +18,11 @@ import (
 type Rule struct {
 	Name    string
 	Limits  *core.Limits
-	Matcher *match.Matcher // nil: all requests
-	Excepts bool           // the matcher looks at the client's address
-	Parts   []Part         // of the key
-	Static  string         // the key, if it has no parts
+	Active  *transition.Active // which of Limits, or of those in their place, are active
+	Matcher *match.Matcher     // nil: all requests
+	Excepts bool               // the matcher looks at the client's address
+	Parts   []Part             // of the key
+	Static  string             // the key, if it has no parts
 	Shadow  bool
 
 	// Covering reports whether a proxy's own matchers, besides Matcher, cover a request; nil: there are none. The proxy sets it.
@@ -168,6 +170,7 @@ func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*words.
 			return nil, c.errors
 		}
 	}
+	r.Active = transition.NewActive(r.Limits)
 	r.Shadow = config.Shadow
 	return r, nil
 }

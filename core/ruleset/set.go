@@ -119,15 +119,15 @@ func (s *Set) All() []*core.Rule {
 	return all
 }
 
-// GoOnWaiting makes the set's rules continue the counts of waiting requests of the set that it replaces.
-func (s *Set) GoOnWaiting(before *Set) {
+// ContinueWaiting makes the set's rules continue the counts of waiting requests of the set that it replaces.
+func (s *Set) ContinueWaiting(before *Set) {
 	old := make(map[string]*core.Limits, len(before.Rules))
 	for _, r := range before.Rules {
 		old[r.Name] = r.Limits
 	}
 	for _, r := range s.Rules {
 		if limits := old[r.Name]; limits != nil {
-			r.Limits.GoOnWaiting(limits)
+			r.Limits.ContinueWaiting(limits)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/core/transition"
 )
 
 // testSwitching: other limits come in the place of a rule's while requests come under it.
@@ -29,7 +30,7 @@ type switched struct {
 	*scene
 	limiter *core.Limiter
 	config  core.RuleConfig
-	limits  *core.Limits // of the first limit
+	active  *transition.Active // at first of the first limit
 }
 
 // switching returns a rule that is open with a limit.
@@ -37,11 +38,15 @@ func (s *scene) switching(c core.RuleConfig, more core.MoreLimits) *switched {
 	s.t.Helper()
 	c.KeySpec = "client_ip"
 	w := &switched{scene: s, limiter: core.NewLimiter(s.store), config: c}
-	w.limits = w.made(c.Limit, more)
+	limits := w.made(c.Limit, more)
+	if _, err := w.limiter.OpenAll(limits.Rules()); err != nil {
+		s.t.Fatal(err)
+	}
+	w.active = transition.NewActive(limits)
 	return w
 }
 
-// made returns limits that are open.
+// made returns limits.
 func (w *switched) made(l *rate.Limit, more core.MoreLimits) *core.Limits {
 	w.t.Helper()
 	c := w.config
@@ -50,46 +55,30 @@ func (w *switched) made(l *rate.Limit, more core.MoreLimits) *core.Limits {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for _, r := range limits.Rules() {
-		if err := w.limiter.Open(r); err != nil {
-			w.t.Fatal(err)
-		}
-	}
 	return limits
 }
 
-// to switches to another limit, and releases the one before.
+// to switches to another limit.
 func (w *switched) to(l *rate.Limit, more core.MoreLimits) {
 	w.t.Helper()
-	before := w.limits.InForce()
-	if err := w.limiter.SwitchTo(w.limits, w.made(l, more)); err != nil {
+	if err := w.active.Replace(w.limiter, w.made(l, more)); err != nil {
 		w.t.Fatal(err)
-	}
-	if before != w.limits {
-		w.release(before)
-	}
-}
-
-func (w *switched) release(limits *core.Limits) {
-	for _, r := range limits.Rules() {
-		w.limiter.Release(r)
 	}
 }
 
 // close releases all that is open.
 func (w *switched) close() {
-	w.limiter.EndSwitch(w.limits)
-	if in := w.limits.InForce(); in != w.limits {
-		w.release(in)
+	w.active.End()
+	for _, r := range w.active.Configured.Rules() {
+		w.limiter.Release(r)
 	}
-	w.release(w.limits)
 }
 
 // checks returns the checks of a request, as adapters make them.
 func (w *switched) checks(tier, key string) []core.Check {
-	check := core.Check{Rule: w.limits.Of(tier, key), Key: key, Cost: 1}
-	if w.limits.Moved != 0 {
-		check.Limits, check.Tier = w.limits, tier
+	check := core.Check{Rule: w.active.Of(tier, key), Key: key, Cost: 1}
+	if w.active.Generation != 0 {
+		check.Previous = w.active.Previous(tier, key, check.Rule)
 	}
 	return []core.Check{check}
 }
@@ -113,7 +102,7 @@ func (w *switched) ask(tier, key string) rate.Decision {
 	if err := w.limiter.Decide(checks, false, &v); err != nil {
 		w.t.Fatal(err)
 	}
-	if v.Reported >= 0 && core.Reported(checks, &v).Rule.IsFormer() {
+	if v.Reported >= 0 && core.Reported(checks, &v).Rule.IsPrevious() {
 		w.t.Fatalf("the verdict reports a former rule: %+v", v)
 	}
 	if allowed := v.Outcome == core.Allow || v.Outcome == core.Delay; allowed != checks[0].Decision.Allowed {
@@ -137,7 +126,7 @@ func (w *switched) blocked(key string, at int64) rate.Decision {
 	w.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		checks := []core.Check{{Rule: w.limits.Of("", key), Key: key, Cost: 1}}
+		checks := []core.Check{{Rule: w.active.Of("", key), Key: key, Cost: 1}}
 		if err := w.store.Decide(checks, true); err != nil {
 			w.t.Fatal(err)
 		}
@@ -155,7 +144,7 @@ func (w *switched) blocked(key string, at int64) rate.Decision {
 // unblock unblocks a key in all places where it may be blocked.
 func (w *switched) unblock(key string) {
 	w.t.Helper()
-	for _, r := range append(w.limits.FormerRules(), w.limits.InForce().Rules()...) {
+	for _, r := range append(w.active.PreviousRules(), w.active.Limits().Rules()...) {
 		if err := w.limiter.Unblock(r, key); err != nil {
 			w.t.Fatal(err)
 		}
@@ -166,7 +155,7 @@ func (w *switched) unblock(key string) {
 func (w *switched) over() {
 	w.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
-	for w.ask("", "carol"); w.limits.InTransition(w.store.Now()) || len(w.limits.FormerRules()) > 0; w.ask("", "carol") {
+	for w.ask("", "carol"); w.active.Changing() || len(w.active.PreviousRules()) > 0; w.ask("", "carol") {
 		if time.Now().After(deadline) {
 			w.t.Fatal("the transition goes on")
 		}
@@ -178,10 +167,10 @@ func nobodyGainsByASwitch(s *scene, v, w variant) {
 	x := s.switching(core.RuleConfig{Namespace: "gain", Name: "x", Limit: v.limit(s.t, 5, minute)}, core.MoreLimits{})
 	used := x.all("", "alice")
 	x.to(w.limit(s.t, 6, 2*minute), core.MoreLimits{})
-	if !x.limits.InTransition(s.store.Now()) {
+	if !x.active.Changing() {
 		s.t.Fatal("there is no transition")
 	}
-	if d := x.ask("", "alice"); d.Allowed || d.Limit != x.limits.Of("", "").Limit.Quota || d.RetryAfter <= 0 {
+	if d := x.ask("", "alice"); d.Allowed || d.Limit != x.active.Of("", "").Limit.Quota || d.RetryAfter <= 0 {
 		s.t.Fatalf("after %d requests and the switch: %+v", used, d)
 	}
 	if d := x.ask("", "bob"); !d.Allowed || d.Remaining > 5 || d.Delay > 0 {
@@ -199,7 +188,7 @@ func blocksSurviveASwitch(s *scene, v, w variant) {
 	x := s.switching(core.RuleConfig{Namespace: "block", Name: "x", Limit: v.limit(s.t, 5, minute)}, core.MoreLimits{})
 	until := s.clock.Now() + 600*minute
 	for _, key := range []string{"mallory", "trudy"} {
-		if err := x.limiter.Block(x.limits.Own(), key, 600*minute); err != nil {
+		if err := x.limiter.Block(x.active.Configured.Own(), key, 600*minute); err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -272,18 +261,18 @@ func thereAndBack(s *scene) {
 	if got := x.all("", "alice"); got != 1 { // the larger burst
 		s.t.Fatalf("back again, %d were allowed, want 1", got)
 	}
-	if got := len(x.limits.FormerRules()); got != 1 {
+	if got := len(x.active.PreviousRules()); got != 1 {
 		s.t.Fatalf("%d former rules, want 1: that of the window", got)
 	}
-	if err := x.limiter.SwitchTo(x.limits, x.limits); err != nil { // the first limits themselves
+	if err := x.active.Replace(x.limiter, x.active.Configured); err != nil { // the first limits themselves
 		s.t.Fatal(err)
 	}
-	if x.limits.InForce() != x.limits || x.ask("", "alice").Allowed {
+	if x.active.Limits() != x.active.Configured || x.ask("", "alice").Allowed {
 		s.t.Fatal("the first limits are not in force")
 	}
 	s.clock.Add(5 * minute)
 	x.over()
-	if x.limits.Moved != 0 {
+	if x.active.Generation != 0 {
 		s.t.Fatal("the first limits are in force alone, and requests look for others")
 	}
 	x.close()
@@ -293,7 +282,7 @@ func thereAndBack(s *scene) {
 func otherNumbers(s *scene) {
 	a := variant{"sliding_window_counter", rate.SlidingWindowCounter, false}
 	x := s.switching(core.RuleConfig{Namespace: "advice", Name: "x", Limit: a.limit(s.t, 10, minute), Concurrency: 50}, core.MoreLimits{})
-	x.limits.Own().Note("noted")
+	x.active.Configured.Own().Note("noted")
 	used := int64(0)
 	for _, requests := range []int64{12, 15, 12, 8, 14} {
 		x.to(a.limit(s.t, requests, minute), core.MoreLimits{})
@@ -302,7 +291,7 @@ func otherNumbers(s *scene) {
 		if !d.Allowed || d.Limit != requests || d.Remaining != requests-used {
 			s.t.Fatalf("%d a minute, after %d requests: %+v", requests, used, d)
 		}
-		if x.limits.InTransition(s.store.Now()) || len(x.parts("", "alice")) != 1 || x.limits.Of("", "").Noted() != "noted" || x.limits.Own().Limit.Requests != 10 {
+		if x.active.Changing() || len(x.parts("", "alice")) != 1 || x.active.Of("", "").Noted() != "noted" || x.active.Configured.Own().Limit.Requests != 10 {
 			s.t.Fatal("more than a number has changed")
 		}
 		s.clock.Add(second)
@@ -370,7 +359,7 @@ func shadowsStartAfresh(s *scene) {
 	b := variant{"fixed_window", rate.FixedWindow, false}
 	x := s.switching(core.RuleConfig{Namespace: "shadow", Name: "x", Limit: a.limit(s.t, 2, minute), Shadow: true}, core.MoreLimits{})
 	x.to(b.limit(s.t, 3, minute), core.MoreLimits{})
-	if x.limits.InTransition(s.store.Now()) {
+	if x.active.Changing() {
 		s.t.Fatal("a shadow, which has limited nobody, has a transition")
 	}
 	x.close()
@@ -385,9 +374,9 @@ func aReloadSwitches(s *scene) {
 	for i, l := range []*rate.Limit{b.limit(s.t, 7, minute), b.limit(s.t, 8, minute), a.limit(s.t, 4, 2*minute)} {
 		y := s.switching(core.RuleConfig{Namespace: "reload", Name: "x", Limit: l}, core.MoreLimits{})
 		for _, begins := range []string{"when it is loaded", "when it serves alone"} {
-			begun, err := y.limiter.Succeed(y.limits, x.limits, 0)
-			if err != nil || begun != (i != 1) {
-				s.t.Fatalf("reload %d, %s: %v, %v", i, begins, begun, err)
+			change, err := y.active.Succeed(y.limiter, x.active, 0)
+			if err != nil || change.Lasts > 0 != (i != 1) {
+				s.t.Fatalf("reload %d, %s: %+v, %v", i, begins, change, err)
 			}
 			if y.ask("", "alice").Allowed {
 				s.t.Fatalf("reload %d, %s: a client has gained by it", i, begins)
@@ -397,7 +386,7 @@ func aReloadSwitches(s *scene) {
 		x = y
 		s.clock.Add(second)
 	}
-	if got := len(x.limits.FormerRules()); got != 2 {
+	if got := len(x.active.PreviousRules()); got != 2 {
 		s.t.Fatalf("%d former rules after two transitions, want 2", got)
 	}
 	s.clock.Add(30 * minute)
@@ -406,8 +395,8 @@ func aReloadSwitches(s *scene) {
 		s.t.Fatalf("when all transitions are over: %d, want 4", got)
 	}
 	z := s.switching(core.RuleConfig{Namespace: "reload", Name: "x", Limit: b.limit(s.t, 8, minute)}, core.MoreLimits{})
-	if begun, err := z.limiter.Succeed(z.limits, x.limits, 0); err != nil || !begun {
-		s.t.Fatal(begun, err)
+	if change, err := z.active.Succeed(z.limiter, x.active, 0); err != nil || change.Lasts == 0 {
+		s.t.Fatal(change, err)
 	}
 	z.close()
 	x.close()
@@ -447,9 +436,9 @@ func RunSwitches(t *testing.T, newStore NewStore, switches int) {
 		}
 		g.play()
 		l := g.limit(t)
-		before := g.limits.InForce()
+		before := g.active.Limits()
 		g.to(l, core.MoreLimits{})
-		if before.Own().Identity != g.limits.InForce().Own().Identity {
+		if before.Own().Identity != g.active.Limits().Own().Identity {
 			if lasts := longer(promise(before.Own().Limit), promise(l)); g.longest == 0 || lasts < g.longest {
 				g.longest = lasts
 			}
@@ -510,13 +499,13 @@ func (g *greedy) limit(t *testing.T) *rate.Limit {
 func (g *greedy) begin(i int) {
 	g.key = fmt.Sprintf("client %d", i)
 	g.allowed = g.allowed[:0]
-	g.met = append(g.met[:0], g.limits.InForce().Own().Limit)
+	g.met = append(g.met[:0], g.active.Limits().Own().Limit)
 	g.longest = 0
 }
 
 // play lets some time pass, in which the client comes.
 func (g *greedy) play() {
-	period := g.limits.InForce().Own().Limit.Period
+	period := g.active.Limits().Own().Limit.Period
 	for n := 1 + g.rand.Intn(4); n > 0; n-- {
 		now := g.clock.Now()
 		switch g.rand.Intn(4) {
@@ -643,7 +632,7 @@ func policiesInTransition(t *testing.T, newStore NewStore) {
 		if d := x.ask("", "alice"); !d.Allowed || d.Delay != 3*minute {
 			t.Fatalf("the first under both: %+v; want a delay of 3 minutes, behind those that wait", d)
 		}
-		if got := x.limits.Of("", "").Waiting(); got != 3 {
+		if got := x.active.Of("", "").Waiting(); got != 3 {
 			t.Fatalf("%d requests wait, want 3", got)
 		}
 		x.to(b.limit(t, 100, minute), core.MoreLimits{}) // rejects
@@ -678,7 +667,7 @@ func policiesInTransition(t *testing.T, newStore NewStore) {
 			t.Fatal(err)
 		}
 		asked := &checks[0]
-		if len(asked.Parts()) != 3 || asked.Candidate == nil || asked.InFlight == nil || !asked.Parts()[2].Rule.IsFormer() {
+		if len(asked.Parts()) != 3 || asked.Candidate == nil || asked.InFlight == nil || !asked.Parts()[2].Rule.IsPrevious() {
 			t.Fatalf("the parts are %+v", asked.Parts())
 		}
 		if v.Outcome != core.Reject || v.Reported != 0 || v.InFlight || asked.Decision.Allowed || !asked.Candidate.Decision.Allowed || !asked.InFlight.Decision.Allowed {

@@ -8,17 +8,25 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/core/transition"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
 	"github.com/proxyweir/weir/tools/must"
 )
 
-// limitsOf opens limits with one rule.
-func limitsOf(t *testing.T, l *core.Limiter, c core.RuleConfig) *core.Limits {
+// limitsOf returns limits with one rule.
+func limitsOf(t *testing.T, c core.RuleConfig) *core.Limits {
 	t.Helper()
 	limits, err := core.NewLimits(c, core.MoreLimits{})
 	must.Succeed(t, err)
+	return limits
+}
+
+// opened returns limits with one rule, which is open.
+func opened(t *testing.T, l *core.Limiter, c core.RuleConfig) *core.Limits {
+	t.Helper()
+	limits := limitsOf(t, c)
 	must.Succeed(t, l.Open(limits.Own()))
 	return limits
 }
@@ -36,7 +44,7 @@ func TestBlockedKeysAreFoundAmongOthers(t *testing.T) {
 			limiter := core.NewLimiter(store)
 			config := rule(t, "x", rate.TokenBucket, 5)
 			config.KeySpec, config.OverflowPolicy = "client_ip", core.OverflowPolicy{Penalties: []time.Duration{time.Hour}}
-			limits := limitsOf(t, limiter, config)
+			limits := opened(t, limiter, config)
 			for i := range 3000 {
 				server.MustDo(t, "SET", "other{"+strconv.Itoa(i)+"}:x", "12345678901234")
 			}
@@ -44,8 +52,8 @@ func TestBlockedKeysAreFoundAmongOthers(t *testing.T) {
 				must.Succeed(t, limiter.Block(limits.Own(), "client "+strconv.Itoa(i), 3600_000_000))
 			}
 			config.Limit = rule(t, "x", rate.SlidingWindowLog, 5).Limit
-			next := limitsOf(t, limiter, config)
-			must.Succeed(t, limiter.SwitchTo(limits, next))
+			next := limitsOf(t, config)
+			must.Succeed(t, transition.NewActive(limits).Replace(limiter, next))
 			within(t, "all keys are blocked", func() bool {
 				blocked := 0
 				for i := range 50 {
@@ -114,9 +122,10 @@ func TestWithoutScanTheFormerLimitHoldsAndTheStoreSaysSo(t *testing.T) {
 	limiter := core.NewLimiter(store)
 	config := rule(t, "x", rate.TokenBucket, 1)
 	config.KeySpec = "client_ip"
-	limits := limitsOf(t, limiter, config)
+	active := transition.NewActive(opened(t, limiter, config))
 	ask := func() bool {
-		checks := []core.Check{{Rule: limits.Of("", "alice"), Key: "alice", Cost: 1, Limits: limits}}
+		r := active.Of("", "alice")
+		checks := []core.Check{{Rule: r, Key: "alice", Cost: 1, Previous: active.Previous("", "alice", r)}}
 		var v core.Verdict
 		must.Succeed(t, limiter.Decide(checks, false, &v))
 		return v.Outcome == core.Allow
@@ -125,7 +134,7 @@ func TestWithoutScanTheFormerLimitHoldsAndTheStoreSaysSo(t *testing.T) {
 		t.Fatal("the first limit is not 1")
 	}
 	config.Limit = rule(t, "x", rate.FixedWindow, 5).Limit
-	must.Succeed(t, limiter.SwitchTo(limits, limitsOf(t, limiter, config)))
+	must.Succeed(t, active.Replace(limiter, limitsOf(t, config)))
 	if ask() {
 		t.Error("a client has gained by the switch")
 	}
@@ -133,10 +142,10 @@ func TestWithoutScanTheFormerLimitHoldsAndTheStoreSaysSo(t *testing.T) {
 		t.Errorf("the store says %q", text)
 	}
 	server.MustDo(t, append([]string{"ACL", "SETUSER", user}, strings.Fields(aclSwitch)...)...)
-	must.Succeed(t, limiter.Block(limits.InForce().Own(), "mallory", 3600_000_000))
+	must.Succeed(t, limiter.Block(active.Limits().Own(), "mallory", 3600_000_000))
 	config.Limit = rule(t, "x", rate.SlidingWindowLog, 5).Limit
-	next := limitsOf(t, limiter, config)
-	must.Succeed(t, limiter.SwitchTo(limits, next))
+	next := limitsOf(t, config)
+	must.Succeed(t, active.Replace(limiter, next))
 	within(t, "the block is found", func() bool {
 		checks := []core.Check{{Rule: next.Own(), Key: "mallory", Cost: 1}}
 		must.Succeed(t, store.Decide(checks, true))
