@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"sort"
@@ -154,6 +155,15 @@ func all() []*subject {
 		of("key=new,address", nil, keyed("client_ip")).from(func(r *http.Request, i int) {
 			r.RemoteAddr = "192.0." + strconv.Itoa(i>>8&255) + "." + strconv.Itoa(i&255) + ":1234"
 		}),
+		of("tiers", nil, tiered(token)),
+		of("overrides", nil, overridden(token)),
+		of("shadow", nil, with(token, func(r *traefik.Rule) { r.Enforcement = "shadow" })),
+		of("soft", nil, with(token, func(r *traefik.Rule) { r.Enforcement = "soft 20% 30s" })),
+		of("penalty", nil, with(token, func(r *traefik.Rule) { r.Penalty = []string{"10s", "1m"} })),
+		of("concurrency", nil, with(token, func(r *traefik.Rule) { r.Concurrency = "100" })),
+		of("delay", nil, with(token, func(r *traefik.Rule) { r.OnLimit, r.MaxDelay = "delay", "10s" })),
+		of("candidate", nil, with(token, func(r *traefik.Rule) { r.Candidate = map[string]interface{}{"limit": "2000/1ms"} })),
+		of("files", fromFile),
 		of("rejected", nil, spent),
 		of("rejected,rules=2", nil, counter, spent),
 		of("metrics,token_bucket", metered, token),
@@ -224,6 +234,39 @@ func exempting(networks int) traefik.Rule {
 		list[i] = "10." + strconv.Itoa(i>>7&255) + "." + strconv.Itoa(i<<1&255) + ".0/24"
 	}
 	return traefik.Rule{Name: "exempting", Limit: "1000/1ms", Algorithm: "token_bucket", Match: map[string]interface{}{"exceptIPs": list}}
+}
+
+// with returns a rule with a change.
+func with(r traefik.Rule, change func(r *traefik.Rule)) traefik.Rule {
+	change(&r)
+	return r
+}
+
+// tiered returns a rule whose limit a header field chooses.
+func tiered(r traefik.Rule) traefik.Rule {
+	r.Key = []string{"client_ip"}
+	r.Tiers = map[string]interface{}{"source": "header:X-Key", "limits": map[string]interface{}{"first": "2000/1ms", "second": "3000/1ms"}}
+	return r
+}
+
+// overridden returns a rule with a limit for a key of its own.
+func overridden(r traefik.Rule) traefik.Rule {
+	r.Overrides = []interface{}{map[string]interface{}{"key": "192.0.2.1", "limit": "2000/1ms"}}
+	return r
+}
+
+// fromFile has the token bucket in a file of rules.
+func fromFile(c *traefik.Config) {
+	folder, err := os.MkdirTemp("", "")
+	if err != nil {
+		panic(err)
+	}
+	name := filepath.Join(folder, "rules.json")
+	if err := os.WriteFile(name, []byte(`{"rules":[{"name":"token","limit":"1000/1ms","algorithm":"token_bucket","key":"client_ip"}]}`), 0o600); err != nil {
+		panic(err)
+	}
+	c.Rules = nil
+	c.RulesFile = []string{name}
 }
 
 // compiled returns a handler that calls another as Traefik does: from compiled code.
