@@ -134,6 +134,9 @@ func (l *Limits) Rejecting(r *Rule) *Rule {
 	return r
 }
 
+// Choices returns the limits of tiers and of keys, each by its value; a nil Rule means no limit. They must not be changed.
+func (l *Limits) Choices() (tiers, overrides map[string]*Rule) { return l.tiers, l.overrides }
+
 // Own returns the rule for all requests without an override or a tier's limit; nil: they have no limit.
 func (l *Limits) Own() *Rule { return l.own }
 

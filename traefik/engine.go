@@ -277,32 +277,10 @@ func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet 
 	return s
 }
 
-// onlyPlain returns the rule of a middleware that has only one, and which only rejects; nil otherwise.
-func onlyPlain(e *engine) *front.Rule {
-	var none *front.Rule
-	if !allPlain(e) || len(e.fixed.rules) != 1 {
-		return none
-	}
-	return e.fixed.rules[0]
-}
-
-// allPlain reports whether a middleware has rules, none of them in files, and all of them only reject.
-func allPlain(e *engine) bool {
-	if e.fixed == nil {
-		return false
-	}
-	for _, r := range e.fixed.rules {
-		if r.Ruled.Shadow || !ruleset.Plain(r.Ruled) || len(r.Only.Linked()) > 0 || r.Only.HasOverflowPolicy() {
-			return false
-		}
-	}
-	return len(e.fixed.rules) > 0
-}
-
 // keyOf returns a request's key, or "" if a part of it is missing.
-func keyOf(e *engine, rule *front.Rule, r *http.Request) string {
+func keyOf(e *engine, s *ruleSet, rule *front.Rule, r *http.Request) string {
 	address := ""
-	if e.fixed.needsAddress {
+	if s.needsAddress {
 		address = clientAddress(&e.addressing, r)
 	}
 	if len(rule.Ruled.Parts) == 1 {

@@ -16,27 +16,95 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// fastPath returns the handler of a router: if the middleware has one rule, as most have, one that is fast under the interpreter,
-// and leaves all other requests to h. Interpreted, a handler in front of another costs several times as much as some more lines in it. So the
-// fast paths themselves count, and answer paths of their own, if the middleware does.
+// fastPath returns the handler of a router: one that is fast under the interpreter if it can be, and leaves all other requests to h. Interpreted, a
+// handler in front of another costs several times as much as some more lines in it. So the fast paths themselves count, and answer paths of their own,
+// if the middleware does. The rules of files may be replaced: then there is another path.
+func fastPath(h *handler) http.Handler {
+	if h.engine.fixed == nil {
+		p := &replaced{handler: h, changing: &h.engine.changing}
+		p.last.Store(&pathOfFiles{})
+		return p
+	}
+	return pathOfSet(h, h.engine.fixed)
+}
+
+// replaced is the handler of a router with rules in files.
+type replaced struct {
+	handler  *handler
+	changing *atomic.Value // *ruleSet: the engine's
+	last     atomic.Value  // *pathOfFiles
+}
+
+// pathOfFiles is the path of a set of rules; one with nil is of none.
+type pathOfFiles struct {
+	set  *ruleSet
+	path http.Handler
+}
+
+// ServeHTTP implements http.Handler.
+func (p *replaced) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var (
+		s    *ruleSet
+		last *pathOfFiles
+	)
+	s = p.changing.Load().(*ruleSet)
+	last = p.last.Load().(*pathOfFiles)
+	if last.set != s {
+		last = p.replace(s)
+	}
+	last.path.ServeHTTP(w, r)
+}
+
+// replace makes the path of another set.
+func (p *replaced) replace(s *ruleSet) *pathOfFiles {
+	h := &handler{next: p.handler.next, engine: p.handler.engine, guarded: p.handler.guarded}
+	if h.guarded != nil { // the guard tells clients apart by the set's rules
+		h.guarded = guardOfSet(h.guarded.engine, h.guarded.next, s)
+		h.next = h.guarded
+	}
+	made := &pathOfFiles{set: s, path: pathOfSet(h, s)}
+	p.last.Store(made)
+	return made
+}
+
+// pathOfSet returns the path of a set of rules.
 //
 // If requests must pass a previous limit, too, since a change of the configuration has changed the algorithm, then they take the general path
 // until that is over. If advice may change the limit, there is a fast path for each limit that is in force.
-func fastPath(h *handler) http.Handler {
-	r := onlyPlain(h.engine)
-	if r == nil || atomic.LoadInt32(&r.Ruled.Active.Generation) == 0 && (h.engine.adaptation == nil || r.Ruled.Adapt == nil) {
-		return chosenPath(h)
+func pathOfSet(h *handler, s *ruleSet) http.Handler {
+	if len(s.rules) != 1 || s.domain != nil || !plain(s.rules[0]) {
+		return severalPath(h, s)
 	}
-	general := generalPath(h, meteringOf(h.engine, r))
-	t := &transitional{active: r.Ruled.Active, handler: h, general: general, chosen: chosenPath(h)}
+	r := s.rules[0]
+	limits := r.Ruled.Limits
+	chosen := pathOfRule(h, s, r, limits)
+	if atomic.LoadInt32(&r.Ruled.Active.Generation) == 0 && (h.engine.adaptation == nil || r.Ruled.Adapt == nil) {
+		return chosen
+	}
+	t := &transitional{active: r.Ruled.Active, handler: h, set: s, general: generalPath(h, meteringOf(h.engine, s, r)), chosen: chosen}
 	t.adapted.Store(&adaptedPath{})
 	return t
+}
+
+// plain reports whether the requests under a rule cost 1, and are only rejected or allowed, by one limit each: whatever else the rule does with some of
+// them is left to the general path.
+func plain(r *front.Rule) bool {
+	if r.Ruled.Cost != 1 || r.Ruled.CostFrom != nil {
+		return false
+	}
+	for _, limit := range r.Ruled.Limits.Rules() {
+		if len(limit.Linked()) > 0 || limit.Overflow != nil && limit.Overflow.Count != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // transitional is the handler of a router whose rule has several limits: one after the other, or in a transition two at a time.
 type transitional struct {
 	active          *transition.Active
 	handler         *handler
+	set             *ruleSet
 	general, chosen http.Handler
 	adapted         atomic.Value // *adaptedPath: the last one
 }
@@ -73,7 +141,7 @@ func serveAdapted(t *transitional, generation int32, w http.ResponseWriter, r *h
 		t.general.ServeHTTP(w, r)
 		return
 	}
-	path := pathFor(t.handler, in)
+	path := pathOfRule(t.handler, t.set, t.set.rules[0], in)
 	t.adapted.Store(&adaptedPath{generation: generation, path: path})
 	path.ServeHTTP(w, r)
 }
@@ -89,35 +157,31 @@ func generalPath(h *handler, metering *memory.Metering) http.Handler {
 	return h
 }
 
-// chosenPath returns the fast path of a router, or if it has none, the general one.
-func chosenPath(h *handler) http.Handler {
-	if several := severalPath(h); several != nil {
-		return several
-	}
-	return pathOfRule(h, onlyPlain(h.engine))
-}
-
-// severalPath returns the fast path of several rules; nil: the middleware has none.
-func severalPath(h *handler) http.Handler {
-	var none http.Handler
+// severalPath returns the path of several rules, or of none.
+func severalPath(h *handler, s *ruleSet) http.Handler {
+	var noRule *front.Rule
 	e := h.engine
-	if !allPlain(e) || len(e.fixed.rules) < 2 || len(e.fixed.rules) > mostServed {
-		return none
+	metering := meteringOf(e, s, noRule)
+	if len(s.rules) < 2 || len(s.rules) > mostServed || s.domain != nil {
+		return generalPath(h, metering)
 	}
-	first := e.fixed.rules[0].Ruled
+	first := s.rules[0].Ruled
 	same := true
 	var rules []*memory.ServedRule
 	var only []*core.Rule
-	for _, r := range e.fixed.rules {
+	for _, r := range s.rules {
+		if !plain(r) || r.Only == nil || r.Ruled.Shadow || atomic.LoadInt32(&r.Ruled.Active.Generation) != 0 || e.adaptation != nil && r.Ruled.Adapt != nil {
+			return generalPath(h, metering)
+		}
 		var way *memory.FastPath
 		if e.shared == nil {
 			way = memory.NewFastPath(e.memory, r.Only)
 		}
-		if way == nil && e.shared == nil || atomic.LoadInt32(&r.Ruled.Active.Generation) != 0 || e.adaptation != nil && r.Ruled.Adapt != nil {
-			return none
+		if way == nil && (e.shared == nil || r.Only.HasOverflowPolicy()) {
+			return generalPath(h, metering)
 		}
 		same = same && ruleset.SameKey(first, r.Ruled)
-		served := &memory.ServedRule{FastPath: way, QuotaFields: answer.NewQuotaFields(r.Only, e.fields), Refusal: refusalOf(h, r), Allowed: r.Only.Allowed, Key: keyFunc(h, r), Covers: coversFunc(e, r)}
+		served := &memory.ServedRule{FastPath: way, QuotaFields: answer.NewQuotaFields(r.Only, e.fields), Refusal: refusalOf(h, s, r, r.Only), Allowed: r.Only.Allowed, Key: keyFunc(h, r), Covers: coversFunc(e, r)}
 		if served.Allowed == nil { // there are no metrics
 			served.Allowed = new(int64)
 		}
@@ -130,9 +194,8 @@ func severalPath(h *handler) http.Handler {
 		}
 		return memory.ServeSeveral(rules, c)
 	}
-	var noRule *front.Rule
-	c := &memory.ServeConfig{Key: rules[0].Key, Metering: meteringOf(e, noRule), Next: h.next, Rest: h}
-	watch(e, c)
+	c := &memory.ServeConfig{Key: rules[0].Key, Metering: metering, Next: h.next, Rest: h}
+	watch(e, s, c)
 	if !same {
 		return serve(c)
 	}
@@ -146,8 +209,8 @@ func severalPath(h *handler) http.Handler {
 const mostServed = 32
 
 // watch has requests with X-Forwarded-For noted, if that is to be warned of.
-func watch(e *engine, c *memory.ServeConfig) {
-	if e.fixed.watchForwarded {
+func watch(e *engine, s *ruleSet, c *memory.ServeConfig) {
+	if s.watchForwarded {
 		c.Watched = forwardedFor
 		c.Noticed = &e.forwarded
 	}
@@ -197,19 +260,14 @@ func keyFunc(h *handler, r *front.Rule) func(r *http.Request) string {
 	})
 }
 
-// pathFor is chosenPath with other limits than the configured ones.
-func pathFor(h *handler, limits *core.Limits) http.Handler {
-	r := *onlyPlain(h.engine)
-	r.Only = limits.Own()
-	return pathOfRule(h, &r)
-}
-
-func pathOfRule(h *handler, r *front.Rule) http.Handler {
+// pathOfRule returns the path of the only rule of a set, with these limits in force.
+func pathOfRule(h *handler, s *ruleSet, r *front.Rule, limits *core.Limits) http.Handler {
+	metering := meteringOf(h.engine, s, r)
 	var quick http.Handler
-	e := h.engine
-	metering := meteringOf(e, r)
-	if r != nil {
-		quick = quickHandler(h, r, metering)
+	if limits.Single() {
+		quick = quickHandler(h, s, r, limits.Own(), metering)
+	} else {
+		quick = chosenPath(h, s, r, limits, metering)
 	}
 	if quick == nil {
 		return generalPath(h, metering)
@@ -220,8 +278,102 @@ func pathOfRule(h *handler, r *front.Rule) http.Handler {
 	return newGate(h, r, quick, metering)
 }
 
-// meteringOf returns what a handler counts, and which paths it answers itself; nil: nothing. r is the engine's only rule; nil: there are several.
-func meteringOf(e *engine, r *front.Rule) *memory.Metering {
+// chosenPath returns the path of a rule with tiers or overrides, in front of one for each of its limits; nil: it has none.
+func chosenPath(h *handler, s *ruleSet, r *front.Rule, limits *core.Limits, metering *memory.Metering) http.Handler {
+	var none http.Handler
+	tier := ruleset.TierFunc(r.Ruled)
+	if tier == nil && ruleset.TierSource(r.Ruled) != nil {
+		return none
+	}
+	paths := make(map[*core.Rule]http.Handler)
+	for _, limit := range limits.Rules() {
+		path := quickHandler(h, s, r, limit, metering)
+		if path == nil {
+			return none
+		}
+		paths[limit] = path
+	}
+	pathOf := func(limit *core.Rule) http.Handler {
+		if limit == nil { // unlimited
+			return h.next
+		}
+		return paths[limit]
+	}
+	byTier := make(map[string]http.Handler)
+	byKey := make(map[string]http.Handler)
+	tiers, overrides := limits.Choices()
+	for value, limit := range tiers {
+		byTier[value] = pathOf(limit)
+	}
+	for value, limit := range overrides {
+		byKey[value] = pathOf(limit)
+	}
+	return newChoice(h, r, tier, byTier, byKey, pathOf(limits.Own()), metering)
+}
+
+// newChoice returns a handler that passes a request to the path of its limit: that of its key, of its tier, or else. It is a function literal as newGate is.
+func newChoice(h *handler, of *front.Rule, tierOf func(r *http.Request) string, byTier, byKey map[string]http.Handler, other http.Handler, m *memory.Metering) http.Handler {
+	open := &h.engine.open
+	direct := ruleset.Whole(of.Ruled) && h.engine.addressing.direct()
+	keyOf := keyFunc(h, of)
+	keyed := len(byKey) > 0
+	skips := of.Ruled.SkipMissing
+	metered := m != nil
+	if !metered {
+		m = &memory.Metering{}
+	}
+	own := m.Path
+	status := m.Other
+	aside := m.OwnPaths
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			path string
+			key  string
+			i    int
+			next http.Handler
+			ok   bool
+		)
+		if metered {
+			path = r.URL.Path
+			if path == own || path == status {
+				aside.ServeHTTP(w, r)
+				return
+			}
+		}
+		if tierOf != nil && open.Load() > 0 { // whether requests have a tier is still looked at
+			serve(h, w, r)
+			return
+		}
+		if keyed || skips {
+			if direct {
+				key = r.RemoteAddr
+				i = strings.IndexByte(key, ':')
+				if i > 0 && key[0] != '[' {
+					key = key[:i]
+				} else {
+					key = keyOf(r)
+				}
+			} else {
+				key = keyOf(r)
+			}
+			if key == "" {
+				serve(h, w, r)
+				return
+			}
+			next, ok = byKey[key]
+		}
+		if !ok && tierOf != nil {
+			next, ok = byTier[tierOf(r)]
+		}
+		if !ok {
+			next = other
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// meteringOf returns what a handler counts, and which paths it answers itself; nil: nothing. r is the only rule of the set; nil: there are several.
+func meteringOf(e *engine, s *ruleSet, r *front.Rule) *memory.Metering {
 	var none *memory.Metering
 	if !e.counts && !e.monitoring.Asides() {
 		return none
@@ -230,21 +382,24 @@ func meteringOf(e *engine, r *front.Rule) *memory.Metering {
 	if !e.counts {
 		metering.Durations = rate.NewDurations() // which nobody reads
 	} else if r != nil {
-		metering.Allowed = e.fixed.meters[r.Ruled.Name].Allowed
+		metering.Allowed = s.meters[r.Ruled.Name].Allowed
 	}
 	return metering
 }
 
-// quickHandler returns the fast path of a rule; nil: it has none.
-func quickHandler(h *handler, r *front.Rule, metering *memory.Metering) http.Handler {
+// quickHandler returns the fast path of a limit of a rule; nil: it has none.
+func quickHandler(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, metering *memory.Metering) http.Handler {
 	var none http.Handler
 	e := h.engine
-	c := &memory.ServeConfig{QuotaFields: answer.NewQuotaFields(r.Only, e.fields), Metering: metering, Refusal: refusalOf(h, r), Key: keyFunc(h, r), Next: h.next, Rest: h}
-	watch(e, c)
+	c := &memory.ServeConfig{QuotaFields: answer.NewQuotaFields(limit, e.fields), Metering: metering, Refusal: refusalOf(h, s, r, limit), Key: keyFunc(h, r), Next: h.next, Rest: h}
+	watch(e, s, c)
 	if e.shared != nil {
-		return byAddress(h, r.Ruled, c, func(c *memory.ServeConfig) http.Handler { return redis.Serve(e.shared.store, r.Only, c, h) })
+		if limit.Shadow || limit.HasOverflowPolicy() {
+			return none
+		}
+		return byAddress(h, r.Ruled, c, func(c *memory.ServeConfig) http.Handler { return redis.Serve(e.shared.store, limit, c, h) })
 	}
-	way := memory.NewFastPath(e.memory, r.Only)
+	way := memory.NewFastPath(e.memory, limit)
 	if way == nil {
 		return none
 	}
@@ -271,21 +426,28 @@ func (u *undirected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // refusalOf returns how memory's fast paths reject requests under a rule; nil: they leave that to the general path, since waits are random.
-func refusalOf(h *handler, r *front.Rule) *memory.Refusal {
+func refusalOf(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule) *memory.Refusal {
 	var none *memory.Refusal
 	e := h.engine
 	if e.jitter != 0 {
 		return none
 	}
-	message := r.Only.Message
+	message := limit.Message
 	if message == "" {
 		message = e.message
 	}
 	refusal := answer.NewRefusal(message)
-	if e.counts {
-		refusal.Rejected = &e.fixed.meters[r.Ruled.Name].Requests[front.Rejected]
+	if limit.Shadow {
+		refusal.Shadowed = &s.tallies[r.Ruled.Name].Requests[front.ShadowRejected]
+		if e.counts {
+			refusal.Rejected = &s.meters[r.Ruled.Name].Requests[front.ShadowRejected]
+		}
+		return refusal
 	}
-	if of := e.fixed.tracked[r.Ruled.Name]; h.guarded != nil {
+	if e.counts {
+		refusal.Rejected = &s.meters[r.Ruled.Name].Requests[front.Rejected]
+	}
+	if of := s.tracked[r.Ruled.Name]; h.guarded != nil {
 		refusal.Tracked = func(key string) { countRefusal(h.guarded, of, key) }
 	}
 	return refusal

@@ -6,11 +6,15 @@ import (
 	"math/rand"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
 
@@ -18,6 +22,8 @@ import (
 type kind struct {
 	name   string
 	config Config
+	leaves bool // what exceeds the limit is left to the general path
+	passes bool // it passes
 }
 
 // kinds returns each combination that has one; in the interpreter fewer, in which each algorithm still meets metrics, a guard, and each kind of key function.
@@ -98,13 +104,67 @@ func kinds() []kind {
 			}
 		}
 	}
+	for _, algorithm := range []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"} {
+		for setting, change := range settings {
+			if interpreted && algorithm != "token_bucket" {
+				continue
+			}
+			for _, metered := range []bool{false, true} {
+				c := Config{Rules: []Rule{{Name: "r", Limit: "4/2s", Algorithm: algorithm}}, IPStrategy: object{}}
+				if algorithm == "leaky_bucket" {
+					c.Rules[0].MaxDelay = "1ms"
+				}
+				if metered {
+					c.Metrics = object{"path": "/metrics"}
+				}
+				if strings.HasPrefix(setting, "soft") && algorithm == "leaky_bucket" || setting == "delay" && algorithm == "sliding_window_counter" { // which refuse it
+					continue
+				}
+				change(&c)
+				r := &c.Rules[0]
+				list = append(list, kind{
+					name: fmt.Sprintf("%s with %s, metered %v", algorithm, setting, metered), config: c,
+					leaves: strings.HasPrefix(r.Enforcement, "soft") || len(r.Penalty) > 0 || r.OnLimit != "" || r.CountRejected != "", passes: r.Enforcement == "shadow",
+				})
+			}
+		}
+	}
 	return append(list, []kind{
-		{"a message", Config{Rule: Rule{Limit: "4/2s"}, Message: "Slowly.", IPStrategy: object{}}},
-		{"a rule's message", Config{Rule: Rule{Limit: "4/2s", Message: "Slowly."}, Message: "Not this.", IPStrategy: object{}}},
-		{"large numbers", Config{Rule: Rule{Limit: "20000/5h"}, IPStrategy: object{}}},
-		{"a wait of hours", Config{Rule: Rule{Limit: "4/5h", Algorithm: "token_bucket"}, IPStrategy: object{}}},
-		{"forwarded requests", Config{Rule: Rule{Limit: "4/2s"}}},
+		{name: "a message", config: Config{Rule: Rule{Limit: "4/2s"}, Message: "Slowly.", IPStrategy: object{}}},
+		{name: "a rule's message", config: Config{Rule: Rule{Limit: "4/2s", Message: "Slowly."}, Message: "Not this.", IPStrategy: object{}}},
+		{name: "large numbers", config: Config{Rule: Rule{Limit: "20000/5h"}, IPStrategy: object{}}},
+		{name: "a wait of hours", config: Config{Rule: Rule{Limit: "4/5h", Algorithm: "token_bucket"}, IPStrategy: object{}}},
+		{name: "forwarded requests", config: Config{Rule: Rule{Limit: "4/2s"}}},
 	}...)
+}
+
+// settings are those that leave most requests of a rule to a path of its limit.
+var settings = map[string]func(c *Config){
+	"soft":           func(c *Config) { c.Rules[0].Enforcement = "soft 50% 3s" },
+	"penalties":      func(c *Config) { c.Rules[0].Penalty = []string{"1s", "3s"} },
+	"delay":          func(c *Config) { c.Rules[0].OnLimit, c.Rules[0].MaxDelay = "delay", "1ms" },
+	"a shadow":       func(c *Config) { c.Rules[0].Enforcement = "shadow" },
+	"a counting one": func(c *Config) { c.Rules[0].CountRejected = "true" },
+	"a guarded one":  func(c *Config) { c.Rules[0].Enforcement, c.Guard = "shadow", object{"max": 512, "min": 512} },
+	"tiers":          withTiers,
+	"overrides":      withOverrides,
+	"both":           func(c *Config) { withTiers(c); withOverrides(c) },
+	"both, of fields": func(c *Config) {
+		withTiers(c)
+		withOverrides(c)
+		c.Rules[0].Key, c.Rules[0].Overrides = []string{"header:X-Key"}, []object{{"key": "b", "limit": "6/2s"}}
+	},
+	"tiers, a match": func(c *Config) { withTiers(c); c.Rules[0].Match = object{"methods": []string{"GET"}} },
+	"guarded tiers":  func(c *Config) { withTiers(c); c.Guard = object{"max": 512, "min": 512} },
+	"soft tiers":     func(c *Config) { withTiers(c); c.Rules[0].Enforcement = "soft 50% 3s" },
+}
+
+func withTiers(c *Config) {
+	c.Rules[0].Tiers = object{"source": "cookie:session", "limits": object{"a": "9/2s", "b": "unlimited"}}
+}
+
+func withOverrides(c *Config) {
+	c.Rules[0].Overrides = []object{{"key": "192.0.2.1", "limit": "5/2s"}, {"key": "192.0.2.2", "limit": "unlimited"}}
 }
 
 // eachBy returns a change of all rules' keys.
@@ -137,7 +197,12 @@ func pathOn(s *stage, c Config, general bool) http.Handler {
 		s.passed++
 		w.WriteHeader(http.StatusOK)
 	}))
-	return generalPath(h, meteringOf(e, onlyPlain(e)))
+	var only *front.Rule
+	set := e.inForce()
+	if len(set.rules) == 1 {
+		only = set.rules[0]
+	}
+	return generalPath(h, meteringOf(e, set, only))
 }
 
 // randomRequest returns a request of one of few clients, in one of many forms.
@@ -210,7 +275,7 @@ func compareAnswers(t *testing.T, name string, stages [2]*stage, handlers [2]htt
 			t.Fatalf("%s: request %d from %s %v is answered %d %v %q, want %d %v %q", name, i, r.RemoteAddr, r.Header, got.Code, got.Result().Header, got.Body, want.Code, want.Result().Header, want.Body)
 		}
 	}
-	for i := range stages[0].newest("m@file").fixed.rules {
+	for i := range stages[0].newest("m@file").inForce().rules {
 		if got, want := stages[0].counted(i), stages[1].counted(i); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: the outcomes of rule %d are %v, want %v", name, i, got, want)
 		}
@@ -220,11 +285,48 @@ func compareAnswers(t *testing.T, name string, stages [2]*stage, handlers [2]htt
 // counted returns how many requests under a rule there were, by outcome.
 func (s *stage) counted(i int) []int64 {
 	var none []int64
-	set := s.newest("m@file").fixed
+	set := s.newest("m@file").inForce()
 	if m := set.meters[set.rules[i].Ruled.Name]; m != nil {
 		return m.Requests
 	}
 	return none
+}
+
+// Rules of a file have the path that rules of the configuration have, and those of its next contents another one.
+func TestFilesHaveTheFastPathsOfTheirRules(t *testing.T) {
+	underrace.OneGoroutine(t)
+	for name, contents := range map[string][]string{
+		"one rule":     {`{"rules":[{"name":"a","limit":"4/2s"}]}`, `{"rules":[{"name":"a","limit":"3/2s","match":{"methods":["GET"]}}]}`},
+		"three rules":  {`{"rules":[{"name":"a","limit":"4/2s"},{"name":"b","limit":"6/3s","key":"header:X-Key"},{"name":"c","limit":"8/5s"}]}`, `{"rules":[{"name":"a","limit":"9/2s"}]}`},
+		"none at last": {`{"rules":[{"name":"a","limit":"4/2s","tiers":{"source":"cookie:session","limits":{"a":"9/2s"}}}]}`, `{"rules":[{"name":"b","limit":"3/2s","concurrency":1}]}`},
+	} {
+		file := filepath.Join(t.TempDir(), "rules.json")
+		write := func(text string) { must.Succeed(t, os.WriteFile(file, []byte(text), 0o600)) }
+		write(contents[0])
+		c := Config{RulesFile: []string{file}, IPStrategy: object{}, Metrics: object{"path": "/metrics"}}
+		stages, handlers := onBothPaths(t, c)
+		for _, text := range contents {
+			write(text)
+			for i := range stages {
+				stages[i].step(time.Minute)
+				if got := stages[i].newest("m@file").inForce().rules; text == contents[1] && got[0].Ruled.Limits.Own().LimitText == "4" {
+					t.Fatalf("%s: the file has not been read again: %v", name, stages[i].log)
+				}
+			}
+			compareAnswers(t, name, stages, handlers, 1, 300, func(span time.Duration) {
+				stages[0].step(span)
+				stages[1].step(span)
+			})
+		}
+		e := stages[0].newest("m@file")
+		e.limiter = nil // which the general path needs
+		e.forwarded.Store(true)
+		r := httptest.NewRequest("GET", "http://example.com/", nil)
+		r.RemoteAddr = "203.0.113.99:1234"
+		if got, want := panicking(handlers[0], r) == http.StatusOK, name != "none at last"; got != want {
+			t.Errorf("%s: the fast path is taken: %v, want %v", name, got, want)
+		}
+	}
 }
 
 // TestEachFastPathIsTaken sends plain requests where the general path cannot decide: with new keys and known ones, allowed and rejected.
@@ -235,10 +337,11 @@ func TestEachFastPathIsTaken(t *testing.T) {
 		}
 		stages, handlers := onBothPaths(t, k.config)
 		stages[0].newest("m@file").limiter = nil
+		stages[0].newest("m@file").open.Store(0)
 		stages[0].newest("m@file").forwarded.Store(true) // else the general path notes that once
 		for _, client := range []string{"192.0.2.1", "203.0.113.2"} {
 			for i := 0; i < 6; i++ {
-				if i > 0 && strings.HasPrefix(k.name, "leaky_bucket") { // its queue has room, but the wait would be too long
+				if i > 0 && strings.HasPrefix(k.name, "leaky_bucket") || i > 3 && k.leaves { // its queue has room, but the wait would be too long
 					break
 				}
 				r := httptest.NewRequest("GET", "http://example.com/", nil)
@@ -248,7 +351,7 @@ func TestEachFastPathIsTaken(t *testing.T) {
 				r.Header.Set("X-Forwarded-For", client+", "+client)
 				r.Host = client
 				code := panicking(handlers[0], r)
-				if allowed := code == http.StatusOK; code != http.StatusTooManyRequests && !allowed || i == 0 && !allowed || i == 5 && allowed {
+				if allowed := code == http.StatusOK; code != http.StatusTooManyRequests && !allowed || i == 0 && !allowed || i == 5 && allowed != k.passes {
 					t.Errorf("%s: request %d of %s: status %d", k.name, i, client, code)
 				}
 			}

@@ -24,8 +24,8 @@ type guarded struct {
 
 	next   http.Handler
 	engine *engine
-	rules  []*front.Rule // the middleware's, if it has a fast path: the first one that covers a request tells clients apart; else their addresses do
-	direct bool          // a client's address is that of the connection, whole
+	set    *ruleSet // if it has a fast path: its first rule that covers a request tells clients apart; nil: their addresses do
+	direct bool     // a client's address is that of the connection, whole
 	guard  *guard.Guard
 
 	word, passes *int64 // of the guard.Gauge
@@ -40,12 +40,21 @@ func newGuarded(e *engine, next http.Handler) *guarded {
 	if e.guard == nil {
 		return none
 	}
+	return guardOfSet(e, next, e.fixed)
+}
+
+// guardOfSet returns the guard of a router's handler, for requests on which such a set decides; nil: it may change.
+func guardOfSet(e *engine, next http.Handler, s *ruleSet) *guarded {
 	gauge := guard.GaugeOf(e.guard)
-	g := &guarded{next: next, engine: e, guard: e.guard, word: gauge.Word, passes: gauge.Passes}
-	if allPlain(e) {
-		g.rules = e.fixed.rules
+	g := &guarded{next: next, engine: e, guard: e.guard, word: gauge.Word, passes: gauge.Passes, direct: e.addressing.direct()}
+	if s != nil && len(s.rules) > 0 {
+		g.set = s
+		for _, r := range s.rules {
+			if !plain(r) {
+				g.set = nil
+			}
+		}
 	}
-	g.direct = e.addressing.direct()
 	return g
 }
 
@@ -184,14 +193,17 @@ func guardKey(g *guarded, r *http.Request) (*guard.Rule, string) {
 	} else {
 		address = clientAddress(&g.engine.addressing, r)
 	}
-	for _, rule := range g.rules {
+	if g.set == nil {
+		return g.engine.alone, front.GuardKey(address)
+	}
+	for _, rule := range g.set.rules {
 		if rule.Matcher != nil && !rule.Matcher.Covers(r, address) {
 			continue
 		}
 		if direct && ruleset.Whole(rule.Ruled) {
-			return g.engine.fixed.tracked[rule.Ruled.Name], address
+			return g.set.tracked[rule.Ruled.Name], address
 		}
-		return g.engine.fixed.tracked[rule.Ruled.Name], keyOf(g.engine, rule, r)
+		return g.set.tracked[rule.Ruled.Name], keyOf(g.engine, g.set, rule, r)
 	}
 	return g.engine.alone, front.GuardKey(address)
 }

@@ -25,17 +25,19 @@ type FastPath struct {
 	memory        *Store
 	space         *space
 	countRejected bool
+	accounts      bool   // keys may have an account: such keys are left to the rest
 	ahead         *int64 // Config.Ahead; nil: the store has none, and nobody is told what is admitted
 }
 
 // NewFastPath returns the fast path of a rule that was opened in m. It returns nil if there is none: if m is not Mapped, if the
-// algorithm has none, or if the rule has an overflow policy.
+// algorithm has none, or if the rule counts by status. Of a rule with an overflow policy it decides for keys that this policy has nothing to do with: those
+// within the limit that have no account.
 func NewFastPath(m *Store, r *core.Rule) *FastPath {
-	if m.shards[0].index == nil || !r.Limit.FastPath || r.Overflow != nil {
+	if m.shards[0].index == nil || !r.Limit.FastPath || r.Overflow != nil && (r.Overflow.Count != nil || r.Overflow.Candidate) {
 		return nil
 	}
 	sp := r.InMemory.(*space)
-	return &FastPath{shards: m.ways, mask: m.mask, seed: m.seed, salt: sp.salt&^kindBit | sp.kind, clock: m.ownClock, limit: r.Limit, algorithm: r.Limit.Algorithm, memory: m, space: sp, countRejected: r.CountRejected, ahead: m.ahead}
+	return &FastPath{shards: m.ways, mask: m.mask, seed: m.seed, salt: sp.salt&^kindBit | sp.kind, clock: m.ownClock, limit: r.Limit, algorithm: r.Limit.Algorithm, memory: m, space: sp, countRejected: r.CountRejected, accounts: r.Overflow != nil, ahead: m.ahead}
 }
 
 // Take decides on a request of that key at a cost of 1, as Store.Decide does, and charges it. If the request is allowed at once,
@@ -62,7 +64,7 @@ func Take(e *FastPath, key string) (remaining, reset, more int64) {
 		now = e.clock()
 	}
 	i, ok = s.fast[hash]
-	if !ok {
+	if !ok || e.accounts && s.owners[i]&accounted != 0 {
 		s.mu.Unlock()
 		return -1, 0, 0
 	}

@@ -48,6 +48,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 	ahead := e.ahead
 	tells := ahead != nil
 	limit := e.limit
+	accounts := e.accounts
+	special := tells || accounts
 	rest := c.Rest
 	settling := newSettling(e, c)
 	t := c.QuotaFields
@@ -120,9 +122,16 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				i = -1
 				goto rare
 			}
-			if tells {
-				now += atomic.LoadInt64(ahead)
-				s.admitted[i]++
+			if special {
+				if accounts && s.owners[i]&accounted != 0 {
+					s.mu.Unlock()
+					rest.ServeHTTP(w, r)
+					return
+				}
+				if tells {
+					now += atomic.LoadInt64(ahead)
+					s.admitted[i]++
+				}
 			}
 		again:
 			state = &s.slots[i].state
@@ -244,9 +253,16 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				i = -1
 				goto rare
 			}
-			if tells {
-				now += atomic.LoadInt64(ahead)
-				s.admitted[i]++
+			if special {
+				if accounts && s.owners[i]&accounted != 0 {
+					s.mu.Unlock()
+					rest.ServeHTTP(w, r)
+					return
+				}
+				if tells {
+					now += atomic.LoadInt64(ahead)
+					s.admitted[i]++
+				}
 			}
 		again:
 			state = &s.slots[i].state
@@ -354,9 +370,16 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				i = -1
 				goto rare
 			}
-			if tells {
-				now += atomic.LoadInt64(ahead)
-				s.admitted[i]++
+			if special {
+				if accounts && s.owners[i]&accounted != 0 {
+					s.mu.Unlock()
+					rest.ServeHTTP(w, r)
+					return
+				}
+				if tells {
+					now += atomic.LoadInt64(ahead)
+					s.admitted[i]++
+				}
 			}
 		again:
 			state = &s.slots[i].state
@@ -469,9 +492,16 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				i = -1
 				goto rare
 			}
-			if tells {
-				now += atomic.LoadInt64(ahead)
-				s.admitted[i]++
+			if special {
+				if accounts && s.owners[i]&accounted != 0 {
+					s.mu.Unlock()
+					rest.ServeHTTP(w, r)
+					return
+				}
+				if tells {
+					now += atomic.LoadInt64(ahead)
+					s.admitted[i]++
+				}
 			}
 		again:
 			state = &s.slots[i].state
@@ -605,9 +635,16 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				i = -1
 				goto rare
 			}
-			if tells {
-				now += atomic.LoadInt64(ahead)
-				s.admitted[i]++
+			if special {
+				if accounts && s.owners[i]&accounted != 0 {
+					s.mu.Unlock()
+					rest.ServeHTTP(w, r)
+					return
+				}
+				if tells {
+					now += atomic.LoadInt64(ahead)
+					s.admitted[i]++
+				}
 			}
 		again:
 			state = &s.slots[i].state

@@ -47,6 +47,8 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 	ahead := e.ahead
 	tells := ahead != nil
 	limit := e.limit
+	accounts := e.accounts
+	special := tells || accounts
 	rest := c.Rest
 	settling := newSettling(e, c)
 	t := c.QuotaFields
@@ -98,9 +100,16 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 			i = -1
 			goto rare
 		}
-		if tells {
-			now += atomic.LoadInt64(ahead)
-			s.admitted[i]++
+		if special {
+			if accounts && s.owners[i]&accounted != 0 {
+				s.mu.Unlock()
+				rest.ServeHTTP(w, r)
+				return
+			}
+			if tells {
+				now += atomic.LoadInt64(ahead)
+				s.admitted[i]++
+			}
 		}
 	again:
 		state = &s.slots[i].state
@@ -323,7 +332,7 @@ func templateSeveral(f *several, c *ServeConfig) http.Handler {
 				hash = base ^ p.salt
 			}
 			i, ok = s.index[hash]
-			if !ok {
+			if !ok || p.accounts && s.owners[i]&accounted != 0 {
 				failed = n
 				goto rare
 			}

@@ -46,6 +46,7 @@ type several struct {
 type severalRule struct {
 	limit      *rate.Limit
 	isLog      bool
+	accounts   bool // of the FastPath
 	space      *space
 	salt       uint64 // of the FastPath
 	quota      int64
@@ -72,7 +73,7 @@ func ServeSeveral(rules []*ServedRule, c *ServeConfig) http.Handler {
 	for _, rule := range rules {
 		p := newSeveralRule(rule)
 		f.rules = append(f.rules, p)
-		f.leaves = f.leaves || rule.Refusal == nil || rule.FastPath.countRejected
+		f.leaves = f.leaves || rule.Refusal == nil || rule.FastPath.countRejected || rule.FastPath.accounts
 		f.matched = f.matched || rule.Covers != nil
 		f.apart = f.apart || rule.Key != nil
 		policies += ", " + p.policy
@@ -88,7 +89,7 @@ func newSeveralRule(rule *ServedRule) *severalRule {
 	e := rule.FastPath
 	t := rule.QuotaFields
 	p := &severalRule{
-		limit: e.limit, isLog: e.limit.IsLog, space: e.space, salt: e.salt, quota: e.limit.Quota,
+		limit: e.limit, isLog: e.limit.IsLog, accounts: e.accounts, space: e.space, salt: e.salt, quota: e.limit.Quota,
 		state: ", " + t.State, limitField: t.Limit, policy: t.Policy[0], allowed: rule.Allowed, keyOf: rule.Key, covers: rule.Covers,
 	}
 	if rule.Refusal != nil {
@@ -219,6 +220,10 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 		}
 		i, ok = s.index[hash]
 		slots[n] = i
+		if ok && p.accounts && s.owners[i]&accounted != 0 {
+			fresh = -len(list) // for the rest
+			continue
+		}
 		if !ok {
 			slots[n] = -1
 			left[n] = p.quota

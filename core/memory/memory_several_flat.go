@@ -129,7 +129,7 @@ func newSeveral(f *several, c *ServeConfig) http.Handler {
 				hash = base ^ p.salt
 			}
 			i, ok = s.index[hash]
-			if !ok {
+			if !ok || p.accounts && s.owners[i]&accounted != 0 {
 				failed = n
 				goto rare
 			}

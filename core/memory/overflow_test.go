@@ -545,14 +545,11 @@ func TestPenaltiesApplyWithoutTheStoreToo(t *testing.T) {
 	}
 }
 
-func TestARuleWithAnOverflowPolicyHasNoFastPath(t *testing.T) {
+func TestARuleThatCountsByStatusOrInFlightHasNoFastPath(t *testing.T) {
 	m := New(Config{Index: Mapped})
 	limit := mustLimit(t, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 5, Period: time.Minute})
 	for i, c := range []core.RuleConfig{
-		{Limit: limit, OverflowPolicy: core.OverflowPolicy{Penalties: []time.Duration{time.Minute}}},
-		{Limit: limit, OverflowPolicy: core.OverflowPolicy{SoftPercent: 50, SoftFor: time.Minute}},
 		{Limit: limit, OverflowPolicy: core.OverflowPolicy{Count: mustStatuses(t, "401")}},
-		{Limit: slowly(t, 5, time.Minute, time.Minute)},
 		{Limit: mustConcurrency(t, 5)},
 	} {
 		c.Name = "r" + strconv.Itoa(i)

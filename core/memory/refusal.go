@@ -27,6 +27,7 @@ type Refusal struct {
 	Before, After, Text string
 
 	Rejected *int64           // counts rejections; use functions of sync/atomic; nil: nobody counts
+	Shadowed *int64           // counts them, too, and they pass all the same, without fields; nil: they do not pass
 	Tracked  func(key string) // is called with the key of a rejection; nil: nobody wants to know
 }
 
@@ -40,7 +41,8 @@ type Refuser struct {
 	contentType         []string // of the Refusal, as what follows
 	before, after, text string
 	notes               bool // any of the following is set
-	rejected            *int64
+	rejected, shadowed  *int64
+	next                http.Handler // of a shadow: gets what it would reject
 	told                func(key string)
 }
 
@@ -63,6 +65,10 @@ func Refuse(g *Refuser, retry, reset int64, key string, w http.ResponseWriter, r
 		again, whole []string
 		text         string
 	)
+	if g.next != nil {
+		passShadowed(g, w, r)
+		return true
+	}
 	h = w.Header()
 	if len(h) > 1 {
 		return false
@@ -167,6 +173,15 @@ func RefuseSeveral(list []*Refuser, policies []string, reported int, left, waits
 // longValue returns a number as the value of a field.
 func longValue(n int64) []string { return []string{strconv.FormatInt(n, 10)} }
 
+// passShadowed passes a request on that a shadow would reject.
+func passShadowed(g *Refuser, w http.ResponseWriter, r *http.Request) {
+	atomic.AddInt64(g.shadowed, 1)
+	if g.rejected != nil {
+		atomic.AddInt64(g.rejected, 1)
+	}
+	g.next.ServeHTTP(w, r)
+}
+
 // noteRefusal counts a rejection, and tells of it.
 func noteRefusal(g *Refuser, key string) {
 	if g.rejected != nil {
@@ -192,8 +207,12 @@ type settling struct {
 // newSettling prepares what a fast path does with requests that it does not allow at once.
 func newSettling(e *FastPath, c *ServeConfig) *settling {
 	f := &settling{memory: e.memory, space: e.space, limit: e.limit, rest: c.Rest, watched: c.Watched, noticed: c.Noticed, tells: e.ahead != nil}
-	if c.Refusal != nil && !e.countRejected {
+	if c.Refusal != nil && !e.countRejected && !e.accounts {
 		f.refuser = NewRefuser(c.QuotaFields, c.Refusal)
+		if c.Refusal.Shadowed != nil {
+			f.refuser.shadowed = c.Refusal.Shadowed
+			f.refuser.next = c.Next
+		}
 	}
 	return f
 }

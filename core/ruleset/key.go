@@ -295,6 +295,18 @@ func LimitOf(rule *Rule, r *http.Request, address, key string) *core.Rule {
 // TierSource returns what the rule's tiers are read from; nil: it has none.
 func TierSource(rule *Rule) *match.Source { return rule.tier }
 
+// TierFunc returns a function that returns TierOf; nil: there are no tiers, or they are read from the client's address.
+func TierFunc(rule *Rule) func(r *http.Request) string {
+	var none func(r *http.Request) string
+	if rule.tier == nil || rule.tier.String() == "client_ip" {
+		return none
+	}
+	if rule.tierOfAddress {
+		return rule.tier.Getter(match.CleanAddress)
+	}
+	return rule.tier.Getter(func(value string) string { return value })
+}
+
 // TierOf returns the tier of a request; "": the rule has no tiers.
 func TierOf(rule *Rule, r *http.Request, address string) string {
 	if rule.tier == nil {
