@@ -127,42 +127,6 @@ func TestRequestsWaitInTheOrderOfArrival(t *testing.T) {
 	})
 }
 
-// An hour, or half an hour, lies between two departures: no reservation is due during the test.
-func TestMaxDelayAndMaxWaitingBoundTheQueue(t *testing.T) {
-	stores(t, func(t *testing.T, store string) {
-		for name, c := range map[string]struct {
-			config string
-			waits  int
-			retry  [2]int
-		}{
-			"maxDelay":   {"limit: 2/1h, algorithm: token_bucket, burst: 1, maxDelay: 1h", 2, [2]int{1700, 1800}},
-			"maxWaiting": {"limit: 60/1h, algorithm: token_bucket, burst: 1, maxDelay: 1h, maxWaiting: 3, maxWaitingPerKey: 3", 3, [2]int{200, 240}},
-		} {
-			t.Run(name, func(t *testing.T) {
-				s := limited(t, "{"+c.config+", onLimit: delay, store: "+store+"}")
-				s.admit(1, "/")
-				ctx, leave := context.WithCancel(t.Context())
-				defer leave()
-				for i := range c.waits {
-					go s.queue(ctx)
-					s.eventuallyQueued(i + 1)
-				}
-				s.reject("/").number(t, "Retry-After", c.retry[0], c.retry[1])
-				leave()
-				s.eventuallyWaiting(0)
-				// In whatever order they have left, at least the last place in the queue is free again.
-				ctx, leave = context.WithCancel(t.Context())
-				defer leave()
-				go s.queue(ctx)
-				s.eventuallyWaiting(1)
-				leave()
-				s.eventuallyWaiting(0)
-				must.Equal(t, upstream.reached(s.host(), "/queued"), 0, "requests have reached the backend whose clients have left")
-			})
-		}
-	})
-}
-
 // The next request gets a place whose reservation was cancelled: otherwise it would have to wait longer than it may.
 func TestAClientThatLeavesTheQueueCancelsItsReservation(t *testing.T) {
 	stores(t, func(t *testing.T, store string) {
@@ -327,31 +291,5 @@ func TestTraefikServesWaitingRequestsBeforeItEnds(t *testing.T) {
 		l.wait().want(t, clients)
 		eventually(t, "Traefik has ended", func() bool { return !tr.running() })
 		must.Equal(t, tr.program.ProcessState.ExitCode(), 0, "exit code")
-	})
-}
-
-// In a rule without delays, requests that wait for another rule keep their places, and delay no others.
-func TestARequestThatWaitsForOneRuleKeepsItsPlaceInTheOthers(t *testing.T) {
-	stores(t, func(t *testing.T, store string) {
-		s := limited(t, `
-			store: `+store+`
-			rules:
-			  - {name: queue, key: ['header:X-Client'], limit: 1/1h, algorithm: token_bucket, onLimit: delay, maxDelay: 1h}
-			  - {name: all, key: [static:all], limit: 4/366d}`)
-		s.admit(1, "/", "X-Client", "a")
-		ctx, leave := context.WithCancel(t.Context())
-		defer leave()
-		go func() {
-			r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.host()+"/queued", nil)
-			r.Header.Set("X-Client", "a")
-			_, _ = exchange(s.client, r)
-		}()
-		s.eventuallyWaiting(1)
-		s.admit(1, "/", "X-Client", "b")
-		s.admit(1, "/", "X-Client", "c")
-		s.reject("/", "X-Client", "d") // three were served, and one waits
-		leave()
-		eventually(t, "its place is free", func() bool { return s.do("/", "X-Client", "e").status == http.StatusOK })
-		s.reject("/", "X-Client", "f")
 	})
 }

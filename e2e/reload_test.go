@@ -81,20 +81,6 @@ func TestReloadsUnderLoadLoseNoRequestAndNoCount(t *testing.T) {
 	t.Logf("%d reloads, %d requests, the slowest took %v", reloads, l.requests()+rest.requests()+free.requests(), max(l.slowest, rest.slowest))
 }
 
-func TestRoutersOnOneMiddlewareShareItsCounters(t *testing.T) {
-	s := newSite(t)
-	s.limit("one", "limit: 4/366d")
-	s.limit("two", "limit: 4/366d")
-	s.route("/a", "one")
-	s.route("/b", "one")
-	s.route("/c", "two")
-	s.apply()
-	s.admit(2, "/a")
-	s.exactly(2, "/b")
-	s.reject("/a")
-	s.exactly(4, "/c")
-}
-
 // A rule whose algorithm or period changes keeps to its former limit, too, for a while. With another key it cannot use the existing counters.
 // It logs both.
 func TestAChangedAlgorithmGivesNobodyMoreAndSaysSo(t *testing.T) {
@@ -139,18 +125,6 @@ func TestCountsOutliveAMomentWithoutRouters(t *testing.T) {
 	s.route("/", "limit")
 	s.apply()
 	s.exactly(1, "/")
-}
-
-// The previous handlers are released while requests are still in them.
-func TestRequestsThatWaitAreServedThroughAReload(t *testing.T) {
-	s := limited(t, "{limit: 5/1s, algorithm: leaky_bucket, burst: 20}")
-	const requests = 8
-	l := startLoad(requests, 1, func(int, int) (response, error) { return s.try("/") })
-	for i := 0; l.requests() < requests; i++ {
-		s.limit("limit", fmt.Sprintf("{limit: 5/1s, algorithm: leaky_bucket, burst: %d}", 20+i%2))
-		s.apply()
-	}
-	l.wait().want(t, requests)
 }
 
 // A response that a backend is still sending goes on.
