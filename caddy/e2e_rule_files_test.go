@@ -171,21 +171,6 @@ func TestARuleOfAFileThatNeedsRedisIsRefusedWithItsPlace(t *testing.T) {
 	}
 }
 
-func TestAllProblemsInAllFilesAreReportedAtOnce(t *testing.T) {
-	s := newServer(t)
-	s.put("a.yaml", rulesOf("{name: x, limt: 5/1m}", "{name: y, limit: 5/1q}"))
-	s.put("b.yaml", strings.Replace(auth, "minute", "minuet", 1))
-	why := s.refused(s.caddyfile("", ":PORT {\n"+byFiles("")+"\n}"))
-	at := 0
-	for _, want := range []string{"3 problems", "a.yaml:2:15: ", "did you mean limit?", "a.yaml:3:22: ", `"1q" must be a duration such as`, "b.yaml:6:13: ", "did you mean minute?"} {
-		next := strings.Index(why[at:], want)
-		if next < 0 {
-			t.Fatalf("refused with %q, want it to say %q behind %q", why, want, why[:at])
-		}
-		at += next
-	}
-}
-
 func TestRulesOfFilesCoverWhatTheySayAndCountByTheirKeys(t *testing.T) {
 	s := startFiles(t, byFiles(""), "all.yaml", rulesOf(
 		"{name: login, match: {methods: [POST], paths: [/login]}, limit: 2/366d}",

@@ -329,28 +329,3 @@ func TestARealPrometheusFiresTheAlertsAndFillsEveryPanel(t *testing.T) {
 	})
 	quiet(t, p, "calm")
 }
-
-// Caddy exposes what the dashboard needs, also through its metrics directive.
-func TestCaddyHasTheMetricsOfTheDashboard(t *testing.T) {
-	c := startCaddy(t, "metrics /metrics\nrate_limit /limited {\nzone api {\nlimit 2/1h\ncandidate {\nlimit 1/1h\n}\n}\n}\nrespond /up ok\nrespond /limited ok")
-	for range 3 {
-		if _, err := c.try("/limited"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// Caddy starts its apps in any order: it may serve requests a moment before the rules are in force for the metrics.
-	eventually(t, "the metrics have the rule", func() bool {
-		answer, err := c.client.Get("http://" + c.addr + "/metrics")
-		must.Succeed(t, err)
-		defer answer.Body.Close()
-		scraped, err := parseScrape(answer.Body)
-		must.Succeed(t, err)
-		names := checkScrape(t, scraped)
-		return slices.Contains(names, "weir_requests_total") && slices.Contains(names, "weir_candidate_decisions_total")
-	})
-	p := startPrometheus(t, "", target{"caddy", c.addr})
-	eventually(t, "Prometheus has what the rule rejected", func() bool {
-		found := p.query(t, `weir_requests_total{job="caddy", rule="api", outcome="rejected"} == 1`)
-		return len(found) == 1
-	})
-}

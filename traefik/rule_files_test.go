@@ -184,24 +184,6 @@ func TestAFileThatVanishesKeepsTheLastGoodRules(t *testing.T) {
 	must.Equal(t, statuses(f.h, "192.0.2.1", 2), "200 429", "when it is back, with another limit")
 }
 
-// A mounted ConfigMap is a link to a folder that is another after a change.
-func TestALinkThatLeadsElsewhereIsAnEdit(t *testing.T) {
-	s := newStage(t)
-	folder := t.TempDir()
-	for _, name := range []string{"one", "two"} {
-		must.Succeed(t, os.Mkdir(folder+"/"+name, 0o700))
-	}
-	writeFile(t, folder+"/one/rules.json", oneRule("a", "1/1h"))
-	writeFile(t, folder+"/two/rules.json", oneRule("a", "2/1h"))
-	must.Succeed(t, os.Symlink("one", folder+"/data"))
-	h := s.handler(context.Background(), &Config{RulesFile: []string{folder + "/data/rules.json"}, RulesInterval: "1s"}, "m@file")
-	must.Equal(t, statuses(h, "192.0.2.1", 2), "200 429")
-	must.Succeed(t, os.Symlink("two", folder+"/new"))
-	must.Succeed(t, os.Rename(folder+"/new", folder+"/data"))
-	s.step(1500 * time.Millisecond)
-	must.Equal(t, statuses(h, "192.0.2.1", 2), "200 429", "two after one")
-}
-
 func TestFilesAreLookedAtAsOftenAsIsSaid(t *testing.T) {
 	f := newFiled(t, oneRule("a", "1/1h"), &Config{RulesInterval: "5m"})
 	writeFile(t, f.path, oneRule("a", "2/1h"))
@@ -345,27 +327,6 @@ func TestEditsUnderLoadLoseNoCount(t *testing.T) {
 
 func countAdmitted(h http.Handler, n int, passed chan int) {
 	passed <- admitted(h, "192.0.2.1", n, nil)
-}
-
-func TestOfManyRulesThoseThatCoverARequestLimitIt(t *testing.T) {
-	rules := 2000
-	if interpreted {
-		rules = 200
-	}
-	list := make([]string, 0, rules)
-	for i := 0; i < rules; i++ {
-		list = append(list, fmt.Sprintf(`{"name": "r%d", "match": {"hosts": ["h%d.example"]}, "limit": "%d/1h"}`, i, i, 1+i%3))
-	}
-	c := &Config{Rules: []Rule{{Name: "own", Limit: "100/1h"}}}
-	f := newFiled(t, `{"rules": [`+strings.Join(list, ",\n")+`]}`, c)
-	for i := 0; i < rules; i += 61 {
-		host := fmt.Sprintf("h%d.example", i)
-		from := fmt.Sprintf("192.0.2.%d", i/61)
-		if got := admitted(f.h, from, 5, func(r *http.Request) { r.Host = host }); got != 1+i%3 {
-			t.Errorf("%s: %d were admitted, want %d", host, got, 1+i%3)
-		}
-	}
-	must.Equal(t, admitted(f.h, "198.51.100.1", 5, nil), 5, "of another host were admitted")
 }
 
 func TestAShadowInAFileIsReported(t *testing.T) {
