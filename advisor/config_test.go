@@ -112,8 +112,6 @@ func TestEachDigestIsAsTheVectorsSay(t *testing.T) {
 		t.Fatalf("%d cases: %v", len(v.Cases), err)
 	}
 	for _, c := range v.Cases {
-		if got := configOf(t, nil, c.Rules...).Digest(); got != c.Digest {
-			t.Errorf("%s: the digest is %s", c.Title, got)
-		}
+		must.Equal(t, configOf(t, nil, c.Rules...).Digest(), c.Digest, "%s: the digest", c.Title)
 	}
 }

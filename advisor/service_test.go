@@ -143,9 +143,7 @@ func TestDocumentsSayWhyTheAdvisorAbstains(t *testing.T) {
 	}
 	for _, reason := range abstentions {
 		text := advice.Explain(&advice.Outcome{Why: advice.Abstains, Serial: 1, Reason: reason})
-		if !strings.Contains(text, "("+reason+": ") {
-			t.Errorf("%s is not explained: %s", reason, text)
-		}
+		must.Contain(t, text, "("+reason+": ", "%s is not explained", reason)
 	}
 }
 

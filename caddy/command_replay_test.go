@@ -26,9 +26,7 @@ func TestReplayWritesTablesJSONAndAPage(t *testing.T) {
 		t.Fatalf("exit status %d, %s", code, problems)
 	}
 	for _, want := range []string{"2 requests from 2026-11-21 10:01:40", "1 would have been rejected (50.0 %)", "api   1/1m sliding_window_counter  2 ", "1/1m   5/1m       0               1", "api   1/1m  2/1m       0                0 %  1"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("there is no %q in\n%s", want, out)
-		}
+		must.Contain(t, out, want)
 	}
 	page := filepath.Join(dir, "report.html")
 	info, err := os.Stat(page)

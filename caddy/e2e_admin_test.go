@@ -104,9 +104,7 @@ func at(t testing.TB, answer any, path ...any) any {
 // wantAt compares the text of a part of an answer.
 func wantAt(t testing.TB, answer any, want string, path ...any) {
 	t.Helper()
-	if got := fmt.Sprint(at(t, answer, path...)); got != want {
-		t.Errorf("%v: %s, want %s", path, got, want)
-	}
+	must.Equal(t, fmt.Sprint(at(t, answer, path...)), want, "%v", path)
 }
 
 func TestAReloadDoesNotChangeWhenTheProcessBegan(t *testing.T) {
@@ -603,9 +601,7 @@ func TestAZoneAndADescriptorOfOneNameAreRefused(t *testing.T) {
 	file := s.dir + "/limits.yaml"
 	must.Succeed(t, os.WriteFile(file, []byte("domain: shop\ndescriptors:\n  - key: client\n    rate_limit: {unit: hour, requests_per_unit: 5}\n"), 0o600))
 	why := s.refused(s.caddyfile("", ":PORT {\nrate_limit {\nzone shop.client {\nlimit 5/1h\n}\nrules_file "+file+"\ndescriptor client {header.X-Client}\n}\nrespond ok\n}"))
-	if !strings.Contains(why, `descriptor "shop.client" of the rule files: a zone or a rule has its name`) {
-		t.Error(why)
-	}
+	must.Contain(t, why, `descriptor "shop.client" of the rule files: a zone or a rule has its name`)
 }
 
 // Defect found: the error for an endpoint with GET and POST said that it takes only GET.

@@ -541,9 +541,7 @@ func TestAThresholdEndsWithItsAdvisor(t *testing.T) {
 		}
 		next()
 		for range 5 {
-			if r := s.do("/"); r.status != http.StatusOK {
-				t.Errorf("%s: status %d after the advice has ended", name, r.status)
-			}
+			must.Equal(t, s.do("/").status, http.StatusOK, "%s: status after the advice has ended", name)
 		}
 		s.clock.Add(3600_000_000)
 	}
@@ -597,7 +595,5 @@ func TestAnAuditFileTellsOfReloadsAndThresholds(t *testing.T) {
 func TestAnAuditFileMustBeAFile(t *testing.T) {
 	s := newServer(t)
 	config := s.caddyfile("rate_limit {\nadvisor builtin {\naudit "+s.dir+"\n}\n}", ":PORT {\nrate_limit 5/1m\n}")
-	if said := s.refused(config); !strings.Contains(said, "advisor: audit "+s.dir+": must be a file") {
-		t.Error(said)
-	}
+	must.Contain(t, s.refused(config), "advisor: audit "+s.dir+": must be a file")
 }

@@ -211,9 +211,7 @@ func TestAnOrderOverTheLimitIsAcceptedAndDoneLater(t *testing.T) {
 	// It arrives as it was sent, and others wait behind it.
 	s.awaitJob(location, "running", me...)
 	second := s.deferred("two", me...)
-	if o := second.job(t); o.Position != 2 {
-		t.Errorf("%s", second.body)
-	}
+	must.Equal(t, second.job(t).Position, 2, "%s", second.body)
 	third := s.deferred("three", me...)
 	if got := up.got("two"); len(got) != 0 {
 		t.Errorf("it has arrived: %v", got)
@@ -586,9 +584,7 @@ func TestDeferringThatCouldNotWorkIsRefused(t *testing.T) {
 			s := newServer(t)
 			config, err := s.adapt("", ":PORT {\n"+c.site+"\n}")
 			must.Succeed(t, err)
-			if got := s.refused(config); !strings.Contains(got, c.want) {
-				t.Errorf("%s, want %s", got, c.want)
-			}
+			must.Contain(t, s.refused(config), c.want)
 		})
 	}
 	s := startSite(t, strings.Replace(strings.Replace(ours, "rate_limit {", "rate_limit /orders* {", 1), "on_limit defer {", "on_limit defer {\npath /orders/jobs", 1))

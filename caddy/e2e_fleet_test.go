@@ -187,9 +187,7 @@ func TestAFleetLosesNoRequestWhenRedisIsKilledAndComesBackEmpty(t *testing.T) {
 			restart()
 		}
 	})
-	if sum.lost.Load() != 0 {
-		t.Errorf("%d requests were lost", sum.lost.Load())
-	}
+	must.Equal(t, sum.lost.Load(), 0, "%d requests were lost", sum.lost.Load())
 	// At most the limit in Redis before the fault, the shares in memory, and the limit in the empty Redis.
 	if n := sum.admitted.Load(); n > 900 || n < 150 {
 		t.Errorf("%d of 3200 requests were admitted, want from 150 to 900", n)

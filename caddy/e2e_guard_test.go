@@ -481,12 +481,8 @@ func TestMistakesInAGuardAreSaid(t *testing.T) {
 		{`{"priority": {"source": "{http.request.header.X-Plan}"}}`, `has no values`},
 	} {
 		got := s.refused(s.json(httpApp(`[{"handler": "rate_limit", "guard": ` + c.guard + `}]`)))
-		if !strings.Contains(got, c.want) {
-			t.Errorf("%s: %s, want %s", c.guard, got, c.want)
-		}
+		must.Contain(t, got, c.want, "%s", c.guard)
 	}
 	got := s.refused(s.caddyfile("", ":PORT {\nrate_limit /a {\nguard {\nmax 5\n}\n}\nrate_limit /b {\nguard {\nmax 6\n}\n}\n}"))
-	if !strings.Contains(got, `guard "": two handlers define it differently`) {
-		t.Errorf("two guards of one name: %s", got)
-	}
+	must.Contain(t, got, `guard "": two handlers define it differently`, "two guards of one name")
 }

@@ -295,9 +295,7 @@ func (r response) want(t testing.TB, fields ...string) {
 		if len(r.header.Values(fields[i])) == 0 {
 			got = "-"
 		}
-		if got != fields[i+1] {
-			t.Errorf("%s: %s, want %s", fields[i], got, fields[i+1])
-		}
+		must.Equal(t, got, fields[i+1], "%s", fields[i])
 	}
 }
 

@@ -99,9 +99,7 @@ func TestAnInformationalStatusHidesNoFailure(t *testing.T) {
 					return 0, err
 				}
 				answer.Body.Close()
-				if answer.ProtoMajor != version {
-					t.Errorf("%s, want HTTP/%d", answer.Proto, version)
-				}
+				must.Equal(t, answer.ProtoMajor, version, "%s, want HTTP/%d", answer.Proto, version)
 				return answer.StatusCode, nil
 			}
 			if status, err := send(); status != c.status || err != nil {

@@ -57,9 +57,7 @@ func TestToleranceIsReportedAndCountedSeparately(t *testing.T) {
 		last = s.reject("/")
 	})
 	last.want(t, "X-RateLimit-Soft", "-", "X-RateLimit-Limit", "4")
-	if soft != 2 {
-		t.Errorf("%d requests are counted as let through on tolerance, want 2", soft)
-	}
+	must.Equal(t, soft, 2, "%d requests are counted as let through on tolerance, want 2", soft)
 }
 
 // A dry run of a rule that delays: nobody waits, and who would is counted, and logged with the time.

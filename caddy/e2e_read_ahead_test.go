@@ -96,9 +96,7 @@ func TestTheServiceGetsTheBodyOfARequestThatHasWaited(t *testing.T) {
 					}
 				}
 				fmt.Fprint(conn, c.after)
-				if what := <-got["POST"]; what != c.want {
-					t.Errorf("%s: %s; want %s", c.name, what, c.want)
-				}
+				must.Equal(t, <-got["POST"], c.want, "%s", c.name)
 				for range 2 { // the connection goes on, however much was read of the body
 					answer, err := http.ReadResponse(answers, nil)
 					for err == nil && answer.StatusCode == http.StatusContinue { // also that of the service
@@ -199,9 +197,7 @@ func TestABodyThatDoesNotArriveDelaysNobodyElse(t *testing.T) {
 		conn, err := net.Dial("tcp", s.addr)
 		must.Succeed(t, err)
 		fmt.Fprint(conn, "POST /slow HTTP/1.1\r\nHost: x\r\n"+head+"\r\n")
-		if r := awaitOne(t, "a departure", served); r.URL.Path != "/slow" {
-			t.Errorf("%s", r.URL.Path)
-		}
+		must.Equal(t, awaitOne(t, "a departure", served).URL.Path, "/slow")
 		s.admit(1, "/")
 		awaitOne(t, "the next", served)
 		conn.Close()

@@ -362,9 +362,7 @@ func TestCaddyStartsValidatesAndReloadsWithoutRedis(t *testing.T) {
 			t.Errorf("%v: want a warning that names the server", line)
 		}
 	}
-	if text := fmt.Sprint(s.logs(saysNotYet)[0]["error"]); !strings.Contains(text, "connection refused") {
-		t.Errorf("the warning's error is %q, want it to say that the connection was refused", text)
-	}
+	must.Contain(t, fmt.Sprint(s.logs(saysNotYet)[0]["error"]), "connection refused", "the warning's error")
 	if lines := s.serious(); len(lines) != 2 {
 		t.Errorf("log: %s\nwant the two warnings alone", lines)
 	}

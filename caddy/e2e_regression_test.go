@@ -239,9 +239,7 @@ func TestOnlyARequestWithoutItsKeyIsAnsweredSo(t *testing.T) {
 	}
 	respond ok`)
 	for range 5 { // they may reuse memory of earlier ones
-		if r := s.reject("/"); !strings.Contains(r.body, "lacks") {
-			t.Errorf("of a request without a key: %q", r.body)
-		}
+		must.Contain(t, s.reject("/").body, "lacks", "of a request without a key")
 		if r := s.reject("/", "X-Key", "a", "X-Cost", "9"); strings.Contains(r.body, "lacks") {
 			t.Errorf("of a request that costs more than the limit has: %q", r.body)
 		}
@@ -300,7 +298,5 @@ func TestOnErrorSaysWhatHappensWhenAStoreFails(t *testing.T) {
 
 func TestAModuleThatIsNoStoreIsRefused(t *testing.T) {
 	s := newServer(t)
-	if why := s.refused(s.json(handlerWithStore("weir_test_none", "open"))); !strings.Contains(why, "has no store for rate limits") {
-		t.Error(why)
-	}
+	must.Contain(t, s.refused(s.json(handlerWithStore("weir_test_none", "open"))), "has no store for rate limits")
 }

@@ -27,9 +27,7 @@ func TestARejectionInProblemDetails(t *testing.T) {
 	r := s.reject("/", "Accept", "application/json")
 	r.want(t, "Content-Type", "application/problem+json")
 	for _, want := range []string{`"type":"https://iana.org/assignments/http-problem-types#quota-exceeded"`, `"detail":"Slow down."`, `"violated-policies":["y","z"]`} {
-		if !strings.Contains(r.body, want) {
-			t.Errorf("body %s, want %s", r.body, want)
-		}
+		must.Contain(t, r.body, want, "body")
 	}
 }
 
@@ -154,9 +152,7 @@ func TestTwoSitesWithErrorRoutesForDifferentStatuses(t *testing.T) {
 	s := start(t, "", "http://a.test:PORT {\n"+zone+"handle_errors 404 {\nrespond a404\n}\n}\nhttp://b.test:PORT {\n"+zone+"handle_errors 429 {\nrespond b429 429\n}\n}\n")
 	for host, want := range map[string]string{"a": "no\n", "b": "b429"} {
 		s.admit(1, "http://"+host+".test/")
-		if r := s.reject("http://" + host + ".test/"); r.body != want {
-			t.Errorf("%s: body %q, want %q", host, r.body, want)
-		}
+		must.Equal(t, s.reject("http://"+host+".test/").body, want, "%s: body", host)
 	}
 }
 
@@ -174,9 +170,7 @@ func TestTheErrorRoutesOfASubrouteAroundTheHandler(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := startJSON(t, httpApp(test.handlers))
 			s.admit(1, "/")
-			if r := s.reject("/"); r.body != test.body {
-				t.Errorf("body %q, want %q", r.body, test.body)
-			}
+			must.Equal(t, s.reject("/").body, test.body, "body")
 		})
 	}
 }

@@ -128,9 +128,7 @@ func TestATransitionIsToldAsOneLimit(t *testing.T) {
 	}
 	a.admit(1, "/")
 	a.reject("/")
-	if got := fmt.Sprint(a.ask("key?rule=z", "")); !strings.Contains(got, "allowed:false") {
-		t.Errorf("the key's state is %s, want none left", got)
-	}
+	must.Contain(t, fmt.Sprint(a.ask("key?rule=z", "")), "allowed:false", "the key's state")
 	a.ask("reset", `{"rule": "z", "key": []}`)
 	a.admit(5, "/")
 	a.reject("/")

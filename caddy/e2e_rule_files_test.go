@@ -166,9 +166,7 @@ func TestTheTwoDescriptorsThatEveryoneKnowsLimitRealRequests(t *testing.T) {
 func TestARuleOfAFileThatNeedsRedisIsRefusedWithItsPlace(t *testing.T) {
 	s := newServer(t)
 	s.put("a.yaml", rulesOf("{name: x, limit: 5/1m}", "{name: y, limit: 5/1m, consistency: lease}"))
-	if why := s.refused(s.caddyfile("", ":PORT {\n"+byFiles("")+"\n}")); !strings.Contains(why, `a.yaml:3:5: rule "y": consistency lease: `) {
-		t.Error(why)
-	}
+	must.Contain(t, s.refused(s.caddyfile("", ":PORT {\n"+byFiles("")+"\n}")), `a.yaml:3:5: rule "y": consistency lease: `)
 }
 
 func TestRulesOfFilesCoverWhatTheySayAndCountByTheirKeys(t *testing.T) {
@@ -394,7 +392,5 @@ func TestAnIntervalWithoutRuleFilesIsToldAtLoad(t *testing.T) {
 	s := newServer(t)
 	s.put("a.yaml", "rules: [{name: a, limit: 3/1m}]")
 	s.load(s.caddyfile("rate_limit {\nrules_interval 5s\n}", ":PORT {\nrate_limit {\nrules_file DIR/rules/a.yaml\n}\nrespond ok\n}"))
-	if len(s.logs(told)) != 0 {
-		t.Error("it is told of an interval that has an effect")
-	}
+	must.Equal(t, len(s.logs(told)), 0, "it is told of an interval that has an effect")
 }

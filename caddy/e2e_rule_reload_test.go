@@ -220,9 +220,7 @@ func TestADomainThatIsTakenOutOfTheFilesStaysInForce(t *testing.T) {
 	s := startFiles(t, byFiles("domain d\ndescriptor k {header.K}"), "d.yaml", "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n")
 	s.admit(1, "/", "K", "v")
 	s.put("d.yaml", strings.Replace(auth, "auth", "d2", 1))
-	if line := s.awaitLog(1, saysRefused)[0]; !strings.Contains(fmt.Sprint(line), `domain "d": is not in the rule files, which have d2`) {
-		t.Errorf("log: %v, want it to say what is missing", line)
-	}
+	must.Contain(t, fmt.Sprint(s.awaitLog(1, saysRefused)[0]), `domain "d": is not in the rule files, which have d2`, "log")
 	s.reject("/", "K", "v")
 }
 
@@ -231,9 +229,7 @@ func TestAnEditToDescriptorsThatNothingUsesIsRefused(t *testing.T) {
 	s := startFiles(t, byFiles(""), "a.yaml", rulesOf(shared("1/366d")))
 	s.admit(1, "/")
 	s.put("a.yaml", auth)
-	if line := s.awaitLog(1, saysRefused)[0]; !strings.Contains(fmt.Sprint(line), `the files have descriptors alone, of domain "auth"`) {
-		t.Errorf("log: %v, want it to say what is missing", line)
-	}
+	must.Contain(t, fmt.Sprint(s.awaitLog(1, saysRefused)[0]), `the files have descriptors alone, of domain "auth"`, "log")
 	s.reject("/")
 }
 
@@ -258,9 +254,7 @@ func TestAFileThatIsMissingRefusesTheConfigurationAndOneThatVanishesDoesNot(t *t
 	s := startFiles(t, strings.Replace(byFiles(""), "*.yaml", "a.yaml", 1), "a.yaml", rulesOf(versionOf(1), good))
 	s.admit(1, "/")
 	why := s.refused(s.caddyfile("", ":PORT {\n"+byFiles("")+"\nrate_limit {\nrules_file DIR/rules/nosuch.yaml\n}\n}"))
-	if !strings.Contains(why, "rules/nosuch.yaml: no such file or directory") {
-		t.Errorf("refused with %q, want it to name the file", why)
-	}
+	must.Contain(t, why, "rules/nosuch.yaml: no such file or directory", "refused with")
 	s.admit(1, "/")
 	s.remove("a.yaml")
 	line := s.awaitLog(1, saysRefused)[0]

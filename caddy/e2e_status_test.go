@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 const quotaSite = `rate_limit_status /quota %s
@@ -88,9 +89,7 @@ func TestStatusOfRulesThatAreNotThereIsRefused(t *testing.T) {
 		"shop/everyone": `rate_limit_status: rule "shop/everyone": must be`,
 	} {
 		why := s.refused(s.caddyfile("", ":PORT {\n"+fmt.Sprintf(quotaSite, names, "")+"\n}"))
-		if !strings.Contains(why, want) {
-			t.Errorf("%s: %s, want %s", names, why, want)
-		}
+		must.Contain(t, why, want, "%s", names)
 	}
 	s.admit(1, "/") // the running configuration goes on
 	for text, want := range map[string]string{
@@ -102,9 +101,7 @@ func TestStatusOfRulesThatAreNotThereIsRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
-	if why := s.refused(s.caddyfile("", ":PORT {\nrate_limit_status /quota a\nrespond ok\n}")); !strings.Contains(why, `rule "a": there is none in the configuration`) {
-		t.Error(why)
-	}
+	must.Contain(t, s.refused(s.caddyfile("", ":PORT {\nrate_limit_status /quota a\nrespond ok\n}")), `rule "a": there is none in the configuration`)
 }
 
 func TestStatusOfRuleFilesGoesByHostsAndHeadersAndFollowsTheirChanges(t *testing.T) {
@@ -115,9 +112,7 @@ func TestStatusOfRuleFilesGoesByHostsAndHeadersAndFollowsTheirChanges(t *testing
 	}
 	s.put("a.yaml", rulesOf(versionOf(2), "{name: here, match: {hosts: [a.test]}, limit: 7/366d}"))
 	s.awaitVersion(2) // in which the rule "there" is gone
-	if r := s.do("http://a.test/quota"); !strings.Contains(r.body, `{"name":"here","limit":7,"remaining":7,"reset":0}`) {
-		t.Errorf("after the change: %s", r.body)
-	}
+	must.Contain(t, s.do("http://a.test/quota").body, `{"name":"here","limit":7,"remaining":7,"reset":0}`, "after the change")
 }
 
 // Defect found: an edit that removed a rule was accepted, and the configuration could not be loaded again.

@@ -211,9 +211,7 @@ func TestAStorageWithoutAName(t *testing.T) {
 			t.Errorf("a reload has made another store, and the former has written %v", names)
 		}
 		metrics := s.do("/metrics").body
-		if !strings.Contains(metrics, "weir_storage_keys{") {
-			t.Error("there are no metrics of storages")
-		}
+		must.Contain(t, metrics, "weir_storage_keys{", "there are no metrics of storages")
 		must.Succeed(t, os.MkdirAll(filepath.Join(folder, "rate_limit", "weir", strings.Repeat("a", 32)+".tally"), 0o700))
 		if !own {
 			s.awaitLog(1, "the storage fails; until it works, this Caddy counts without what it cannot read or tell")
@@ -243,9 +241,7 @@ func TestPipesAndHugeFilesInTheFolder(t *testing.T) {
 	s.load(s.caddyfile("", ":PORT {\n"+zone+"\n}"))
 	lines := fmt.Sprint(s.awaitLog(2, "the storage fails; until it works, this Caddy counts without what it cannot read or tell"))
 	for _, want := range []string{"it is no regular file", "the counts of a Caddy have at most"} {
-		if !strings.Contains(lines, want) {
-			t.Errorf("the log is %s, want %q", lines, want)
-		}
+		must.Contain(t, lines, want, "the log")
 	}
 	s.admit(1, "/")
 	eventually(t, "the count is written", func() bool { return len(blobs(t, folder)) == 3 })
@@ -274,9 +270,7 @@ func TestDistributedOfCaddyRatelimit(t *testing.T) {
 	s.admit(10, "/")
 	s.reject("/")
 	eventually(t, "the count is in Caddy's storage", func() bool { return len(blobs(t, s.dir)) == 1 })
-	if got := s.refused(s.caddyfile("", config("store memory\n"))); !strings.Contains(got, "distributed and store are mutually exclusive") {
-		t.Errorf("with a store beside it: %s", got)
-	}
+	must.Contain(t, s.refused(s.caddyfile("", config("store memory\n"))), "distributed and store are mutually exclusive", "with a store beside it")
 	s.reject("/")
 }
 
@@ -294,9 +288,7 @@ func TestTheAdminAPITellsOfAStorage(t *testing.T) {
 	if got := health("storage"); got != "FileStorage:"+folder || health("damaged") != 0.0 {
 		t.Errorf("the storage is %v, with %v damaged", got, health("damaged"))
 	}
-	if notes := at(t, a.ask("rules", ""), "rules", 0, "notes"); !strings.Contains(fmt.Sprint(notes), "eventual: counts of other instances are up to 20ms old") {
-		t.Errorf("the rule's notes are %v", notes)
-	}
+	must.Contain(t, fmt.Sprint(at(t, a.ask("rules", ""), "rules", 0, "notes")), "eventual: counts of other instances are up to 20ms old", "the rule's notes")
 	must.Succeed(t, os.RemoveAll(folder))
 	if err := os.WriteFile(folder, nil, 0o600); err != nil { // so that no folder can be made there
 		t.Fatal(err)

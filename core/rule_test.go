@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func mustRule(t testing.TB, c RuleConfig) *Rule {
@@ -57,9 +58,7 @@ func TestRulesShareCountersOnlyWhereTheyCountTheSame(t *testing.T) {
 		{Namespace: "n", Name: "r", KeySpec: "client_ip", Limit: more},
 		{Namespace: "n", Name: "r", KeySpec: "client_ip", Shadow: true, CountRejected: true},
 	} {
-		if r := mustRule(t, c); r.Identity != base.Identity {
-			t.Errorf("%q is not %q, though only what a reload may change is changed", r.Identity, base.Identity)
-		}
+		must.Equal(t, mustRule(t, c).Identity, base.Identity, "is not %q, though only what a reload may change is changed", base.Identity)
 	}
 	for _, c := range []RuleConfig{
 		{Name: "r", KeySpec: "client_ip"},
@@ -84,7 +83,5 @@ func TestAllThatRejectsForARuleHasItsMessage(t *testing.T) {
 	if r.Message != "Slowly." || r.sharedBy(2).Message != "Slowly." || r.Linked()[0].Message != "Slowly." {
 		t.Errorf("%q, by its share %q, concurrency %q", r.Message, r.sharedBy(2).Message, r.Linked()[0].Message)
 	}
-	if other := mustRule(t, RuleConfig{Name: "a"}); other.Identity != mustRule(t, RuleConfig{Name: "a", Message: "Slowly."}).Identity {
-		t.Error("a rule whose message changes starts counting afresh")
-	}
+	must.Equal(t, mustRule(t, RuleConfig{Name: "a"}).Identity, mustRule(t, RuleConfig{Name: "a", Message: "Slowly."}).Identity, "a rule whose message changes starts counting afresh")
 }

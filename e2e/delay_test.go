@@ -243,9 +243,7 @@ func TestAClientThatLeavesAfterAReloadCancelsItsReservation(t *testing.T) {
 		go s.queue(ctx)
 		s.eventuallyWaiting(1)
 		set("after")
-		if r := s.reject("/"); !strings.Contains(r.body, "after") {
-			t.Errorf("the new configuration is not in force: %s", r.body)
-		}
+		must.Contain(t, s.reject("/").body, "after", "the new configuration is not in force")
 		leave()
 		s.eventuallyWaiting(0)
 		ctx, leave = context.WithCancel(t.Context())

@@ -212,7 +212,5 @@ func TestTheExampleFitsTogether(t *testing.T) {
 			t.Errorf("%s is %s, and there are %s replicas", name, value, nodes)
 		}
 	}
-	if !strings.Contains(readExample(t, "dynamic.yml"), "nodes: "+nodes+"\n") {
-		t.Errorf("dynamic.yml does not know of %s replicas", nodes)
-	}
+	must.Contain(t, readExample(t, "dynamic.yml"), "nodes: "+nodes+"\n", "dynamic.yml does not know of %s replicas", nodes)
 }

@@ -129,9 +129,7 @@ func TestNobodyNoticesThatRedisIsAwayWhileALeaseLasts(t *testing.T) {
 		if time.Since(asked) > lasts-lease/4 { // in its last quarter a lease is given back
 			return false
 		}
-		if admitted != requests {
-			t.Errorf("%d of %d requests were admitted, and %d units were held", admitted, requests, held)
-		}
+		must.Equal(t, admitted, requests, "%d of %d requests were admitted, and %d units were held", admitted, requests, held)
 		return true
 	})
 }

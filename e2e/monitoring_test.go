@@ -46,9 +46,7 @@ func TestARealPrometheusScrapesBothProxiesAndItsAlertsFire(t *testing.T) {
 		if n := len(p.query(t, fmt.Sprintf(`weir_breaker_open{job=%q, server=%q} == 0`, job, redis.Addr()))); n != 1 {
 			t.Errorf("%s: %d breakers are closed, want 1", job, n)
 		}
-		if n := len(p.query(t, fmt.Sprintf(`weir_decision_duration_seconds_count{job=%q, store="redis"} > 0`, job))); n != 1 {
-			t.Errorf("%s: no decision in Redis was timed", job)
-		}
+		must.Equal(t, len(p.query(t, fmt.Sprintf(`weir_decision_duration_seconds_count{job=%q, store="redis"} > 0`, job))), 1, "%s: no decision in Redis was timed", job)
 		quiet(t, p, job)
 	}
 	eventually(t, "the alert about rejections fires", func() bool {

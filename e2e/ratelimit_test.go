@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -137,7 +136,5 @@ func TestARejectionHasTheFieldsOfRateLimit(t *testing.T) {
 	if difference := waits[0] - waits[1]; difference < -60 || difference > 60 {
 		t.Errorf("Retry-After is %d, from rateLimit %d", waits[1], waits[0])
 	}
-	if got := s.reject("/plugin").header.Get("RateLimit-Policy"); !strings.Contains(got, ";q=1;w=3600") {
-		t.Errorf("RateLimit-Policy: %s", got)
-	}
+	must.Contain(t, s.reject("/plugin").header.Get("RateLimit-Policy"), ";q=1;w=3600", "RateLimit-Policy")
 }

@@ -45,9 +45,7 @@ func TestMakeDemoShowsAPageOnWhichSomethingHappens(t *testing.T) {
 		says += lines.Text() + "\n"
 	}
 	for _, want := range []string{"http://" + site + "/", "http://" + page + "/", config} {
-		if !strings.Contains(says, want) {
-			t.Errorf("it does not say %s:\n%s", want, says)
-		}
+		must.Contain(t, says, want, "it does not say")
 	}
 	body := func(url string) string {
 		answer, err := http.Get(url)

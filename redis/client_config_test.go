@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // clientSecret is the password in the configurations of these tests. No error may have it.
@@ -93,9 +95,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 			continue
 		}
 		for _, want := range c.want {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: error %q does not say %q", c.name, err, want)
-			}
+			must.Contain(t, err.Error(), want, "%s: error %q does not say", c.name, err)
 		}
 		if strings.Contains(err.Error(), clientSecret) {
 			t.Errorf("%s: error %q has a password in it", c.name, err)
@@ -158,9 +158,7 @@ func TestConfigurationsThatAreAccepted(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", before, got, test.want)
 		}
-		if after := strings.Join(test.config.Addresses, " "); after != before {
-			t.Errorf("the caller's addresses were changed, from %s to %s", before, after)
-		}
+		must.Equal(t, strings.Join(test.config.Addresses, " "), before, "the caller's addresses were changed, from %s to", before)
 	}
 }
 

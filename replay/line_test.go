@@ -95,9 +95,7 @@ func TestLinesOfEachFormatAreRead(t *testing.T) {
 				} else {
 					got = describe(&e)
 				}
-				if got != test.want {
-					t.Errorf("behind %q: %s, want %s", prefix, got, test.want)
-				}
+				must.Equal(t, got, test.want, "behind %q", prefix)
 			}
 		})
 	}

@@ -54,9 +54,7 @@ func TestWhatALogLacksIsSaidOnceForEachRuleAndField(t *testing.T) {
 				t.Fatalf("%d requests, want %d; %q, want %q", r.Rules[0].Requests, test.counted, got, test.want)
 			}
 			for i := range got {
-				if !strings.Contains(got[i], test.want[i]) {
-					t.Errorf("%q, want %q", got[i], test.want[i])
-				}
+				must.Contain(t, got[i], test.want[i])
 			}
 		})
 	}
@@ -95,9 +93,7 @@ func TestKeysThatAreSecretsAreNotShown(t *testing.T) {
 		}
 		c.PlainKeys = true
 		r, _ = run(t, c)
-		if !strings.Contains(r.Rules[0].TopKeys[0].Key, secret) {
-			t.Errorf("%s: plain keys: %+v", rule, r.Rules[0].TopKeys)
-		}
+		must.Contain(t, r.Rules[0].TopKeys[0].Key, secret, "%s: plain keys: %+v", rule, r.Rules[0].TopKeys)
 	}
 	if short := pseudonym("secret"); strings.Contains(short, "s") && strings.HasPrefix(short, "s") || len(short) != 9 {
 		t.Errorf("a short value is shown as %q", short)
@@ -143,9 +139,7 @@ func TestThePageNeedsNothingElseAndMayLoadNothing(t *testing.T) {
 		t.Errorf("the page has %q", found)
 	}
 	for _, want := range []string{"<svg", "prefers-color-scheme: dark", `name="viewport"`, "Suggested limits", "The candidate", "Only in the candidate: other", "per-client", "20,000"} {
-		if !strings.Contains(page, want) {
-			t.Errorf("the page has no %q", want)
-		}
+		must.Contain(t, page, want, "the page has no")
 	}
 	if bars := strings.Count(page, `class="all" d="M`); bars != 3 {
 		t.Errorf("%d plots of requests, want one for each rule", bars)

@@ -141,8 +141,6 @@ the clock of the log went back 1 time
 	var page strings.Builder
 	must.Succeed(t, r.WriteHTML(&page))
 	for _, want := range []string{">1 request from ", ">1 line could not", ">2 requests were decided late", "went back 1 time<"} {
-		if !strings.Contains(page.String(), want) {
-			t.Errorf("the page does not have %q", want)
-		}
+		must.Contain(t, page.String(), want, "the page does not have")
 	}
 }

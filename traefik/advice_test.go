@@ -214,9 +214,7 @@ func TestAdviceSwitchesTheAlgorithm(t *testing.T) {
 		must.Equal(t, statuses(h[0], "192.0.2.1", 1), "429", "%s: in the transition", key)
 		s.step(5 * time.Minute)
 		must.Equal(t, statuses(h[0], "192.0.2.1", 7)+" "+limitOf(h[0], "192.0.2.1"), "200 200 200 200 200 200 429 6", "%s: when it is over", key)
-		if got := get(h[0], "192.0.2.1", nil).Header.Get("RateLimit-Policy"); !strings.Contains(got, "q=6") {
-			t.Errorf("%s: the policy is %q", key, got)
-		}
+		must.Contain(t, get(h[0], "192.0.2.1", nil).Header.Get("RateLimit-Policy"), "q=6", "%s: the policy", key)
 		cancel()
 	}
 }

@@ -80,9 +80,7 @@ func TestCountInARuleFileIsRefusedWithItsPlace(t *testing.T) {
 		path + `:2:43: rule "a": count: is not available in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy`,
 		path + `:3:49: rule "b": max_waiting 5: requests wait only with on_limit delay`,
 	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("got %s\nwant %s", got, want)
-		}
+		must.Contain(t, got, want, "got")
 	}
 	f := newFiled(t, `{"rules": [{"name": "a", "limit": "5/1m", "enforcement": "soft 20% 30s", "penalty": ["1m"], "concurrency": 5, "candidate": {"limit": "6/1m"}}]}`, &Config{})
 	must.Equal(t, len(f.newest("m@file").inForce().rules[0].Ruled.Limits.Own().Linked()), 2, "rules are beside that of the file")

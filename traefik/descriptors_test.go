@@ -87,14 +87,10 @@ func TestADomainThatIsNotInTheFilesIsRefused(t *testing.T) {
 	s := newStage(t)
 	path := writeFile(t, t.TempDir()+"/rules.json", known)
 	got := s.refused(&Config{RulesFile: []string{path}, Domain: "message", Descriptors: descriptors}, "m@file")
-	if !strings.Contains(got, `domain "message": is not in the rule files, which have messaging (did you mean messaging?)`) {
-		t.Errorf("%s", got)
-	}
+	must.Contain(t, got, `domain "message": is not in the rule files, which have messaging (did you mean messaging?)`)
 	path = writeFile(t, t.TempDir()+"/rules.json", oneRule("a", "1/1h"))
 	got = s.refused(&Config{RulesFile: []string{path}, Descriptors: descriptors}, "m@file")
-	if !strings.Contains(got, "the rule files have no domain with descriptors") {
-		t.Errorf("%s", got)
-	}
+	must.Contain(t, got, "the rule files have no domain with descriptors")
 	// An edit that takes the domain away is refused too.
 	f := newFiled(t, known, &Config{Descriptors: descriptors})
 	f.edit(oneRule("a", "1/1h"))

@@ -622,13 +622,9 @@ func TestDocsHaveTheSeriesThatTheCodeHas(t *testing.T) {
 	table := section(t, readPage(t, "docs/traefik.md"), "## Metrics")
 	sameWords(t, "series", tableWords(t, table, "series"), want)
 	for _, value := range append(metrics.StoreErrors.Labels[0].Values, front.OutcomeNames...) {
-		if !strings.Contains(table, "`"+value+"`") {
-			t.Errorf("%s is missing", value)
-		}
+		must.Contain(t, table, "`"+value+"`", "%s is missing", value)
 	}
-	if !strings.Contains(table, fmt.Sprintf("One decision in %d ", memory.TimedShare)) {
-		t.Error("how many decisions are timed is another number")
-	}
+	must.Contain(t, table, fmt.Sprintf("One decision in %d ", memory.TimedShare), "how many decisions are timed is another number")
 }
 
 func TestDocsWarningIsThePlugins(t *testing.T) {
@@ -776,16 +772,12 @@ func TestDocsHaveTheWordsThatTheCodeTakes(t *testing.T) {
 	for setting, words := range map[string][]string{"algorithm": rate.AlgorithmNames, "onError": core.OnErrorNames} {
 		row := regexp.MustCompile("(?m)^\\| `" + setting + "` .*$").FindString(rules)
 		for _, word := range words {
-			if !strings.Contains(row, "`"+word+"`") {
-				t.Errorf("%s: %s is missing", setting, word)
-			}
+			must.Contain(t, row, "`"+word+"`", "%s: %s is missing", setting, word)
 		}
 	}
 	row := regexp.MustCompile("(?m)^\\| `headers` .*$").FindString(section(t, page, "### Of the middleware"))
 	for _, word := range answer.FieldNames {
-		if !strings.Contains(row, "`"+word+"`") {
-			t.Errorf("headers: %s is missing", word)
-		}
+		must.Contain(t, row, "`"+word+"`", "headers: %s is missing", word)
 	}
 
 	refused := []string{"addresses", "poolsize", "count", "onlimit: defer"}

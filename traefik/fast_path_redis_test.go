@@ -217,9 +217,7 @@ func TestEachFastPathInRedisIsTaken(t *testing.T) {
 			for i := 0; i < 6; i++ {
 				send(true)
 			}
-			if code := send(false); code != http.StatusTooManyRequests {
-				t.Errorf("%s: a rejection that is remembered is answered %d", k.name, code)
-			}
+			must.Equal(t, send(false), http.StatusTooManyRequests, "%s: a rejection that is remembered is answered", k.name)
 		}
 		closeStores(stages)
 	}

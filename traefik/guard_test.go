@@ -47,9 +47,7 @@ func TestMistakesInAGuardAreSaid(t *testing.T) {
 			t.Errorf("%v: %s, want %s", c.guard, got, c.want)
 		}
 	}
-	if got := s.refused(&Config{Guard: "false"}, "m@file"); !strings.Contains(got, "limit: is missing") {
-		t.Errorf("without a guard and a limit: %s", got)
-	}
+	must.Contain(t, s.refused(&Config{Guard: "false"}, "m@file"), "limit: is missing", "without a guard and a limit")
 }
 
 // service is what a guard stands before. It does what the test says, and tells Traefik's client of it as that would hear it.

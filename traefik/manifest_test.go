@@ -156,9 +156,7 @@ func TestTheManifestIsOneThatTheCatalogueTakes(t *testing.T) {
 	if fields["type"] != "middleware" || fields["displayName"] == "" || fields["summary"] == "" || fields["testData"] == "" {
 		t.Errorf("%v", fields)
 	}
-	if fields["import"] != module+"/traefik" {
-		t.Errorf("import %s", fields["import"])
-	}
+	must.Equal(t, fields["import"], module+"/traefik", "import")
 	for name := range fields {
 		switch name {
 		case "displayName", "type", "import", "summary", "testData", "basePkg", "compatibility", "iconPath", "bannerPath", "runtime":
@@ -170,9 +168,7 @@ func TestTheManifestIsOneThatTheCatalogueTakes(t *testing.T) {
 	if name := goList(t, "-f", "{{.Name}}", "./traefik")[0]; fields["basePkg"] == "" && name != path.Base(fields["import"]) {
 		t.Errorf("package %s is imported as %s", name, fields["import"])
 	}
-	if got := goList(t, "-m"); got[0] != module {
-		t.Errorf("module %s", got[0])
-	}
+	must.Equal(t, goList(t, "-m")[0], module, "module")
 	if strings.Contains(fields["testData"], "redis") {
 		t.Error("where the catalogue tries it there is no Redis")
 	}

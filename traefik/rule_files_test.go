@@ -99,9 +99,7 @@ func TestSeveralFilesAndGlobs(t *testing.T) {
 	s.step(2 * standardInterval)
 	must.Equal(t, get(h, "192.0.2.1", nil).Header.Get("Ratelimit-Policy"), `"a";q=1;w=3600, "d";q=9;w=3600, "c";q=3;w=3600`, "after one file came and one went")
 	got := s.refused(&Config{RulesFile: []string{folder + "/a.json", writeFile(t, folder+"/e.json", oneRule("a", "1/1h"))}}, "n@file")
-	if !strings.Contains(got, `rule "a": duplicate name, also in `+folder+`/a.json`) {
-		t.Errorf("%s", got)
-	}
+	must.Contain(t, got, `rule "a": duplicate name, also in `+folder+`/a.json`)
 }
 
 func TestYAMLIsRefusedWithAWayOut(t *testing.T) {
@@ -258,9 +256,7 @@ func TestAMiddlewareThatChangesWhileItsFileIsBrokenKeepsTheLastGoodRules(t *test
 	writeFile(t, path, oneRule("a", "4/1h"))
 	s.step(2 * standardInterval)
 	must.Equal(t, statuses(h[0], "192.0.2.1", 2), "200 429", "when it is right again")
-	if got := s.refused(&Config{RulesFile: []string{writeFile(t, t.TempDir()+"/other.json", "{")}}, "m@file"); !strings.Contains(got, "is no JSON") {
-		t.Errorf("other files: %s", got)
-	}
+	must.Contain(t, s.refused(&Config{RulesFile: []string{writeFile(t, t.TempDir()+"/other.json", "{")}}, "m@file"), "is no JSON", "other files")
 }
 
 func TestAThousandEditsLeaveNothingBehind(t *testing.T) {

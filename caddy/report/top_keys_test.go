@@ -103,9 +103,7 @@ func TestTopKeysAreThoseOfTheLastOneToTwoGenerations(t *testing.T) {
 		t.Errorf("behind a step back: %q", got)
 	}
 	add("d", 1, 10_000)
-	if got := counts(10_000); !strings.Contains(got, "d=1") {
-		t.Errorf("a key behind a step back: %q", got)
-	}
+	must.Contain(t, counts(10_000), "d=1", "a key behind a step back")
 	add("e", 1, 10_000+10*GenerationSeconds)
 	if got := counts(10_000 + 10*GenerationSeconds); got != "e=1" {
 		t.Errorf("after a long pause: %q, want e alone", got)

@@ -174,9 +174,7 @@ func compareOutcome(t *testing.T, title string, line *gateLine, o *Outcome, clam
 		}
 		text, err := json.Marshal(value)
 		must.Succeed(t, err)
-		if string(text) != strings.ReplaceAll(string(want), " ", "") {
-			t.Errorf("%s: at %d: %s %s, not %s (%+v)", title, line.At, name, text, want, *o)
-		}
+		must.Equal(t, string(text), strings.ReplaceAll(string(want), " ", ""), "%s: at %d: %s %s, not %s (%+v)", title, line.At, name, text, want, *o)
 	}
 	if o.Requests < 1 || Explain(o) == "" {
 		t.Errorf("%s: %+v", title, *o)

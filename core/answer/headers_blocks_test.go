@@ -32,9 +32,7 @@ func TestABlockedRequestHasALimitOfZero(t *testing.T) {
 		h := http.Header{}
 		WriteHeaders(h, f, checks, &v)
 		for name, value := range want {
-			if got := h.Get(name); got != value {
-				t.Errorf("%+v: %s is %q, want %q", f, name, got, value)
-			}
+			must.Equal(t, h.Get(name), value, "%+v: %s", f, name)
 		}
 	}
 }

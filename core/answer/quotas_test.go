@@ -161,7 +161,5 @@ func TestOfSeveralKeysUnderOneRuleQuotasHaveTheTightest(t *testing.T) {
 	checks := []core.Check{{Rule: d.rules[0], Key: "other", Cost: 1}, {Rule: d.rules[0], Key: "192.0.2.1", Cost: 1}}
 	var v core.Verdict
 	must.Succeed(t, d.limiter.Look(checks, &v))
-	if got := string(AppendQuotas([]byte("# "), checks, &v)); got != `# {"quotas":[{"name":"r","limit":5,"remaining":3,"reset":60}]}`+"\n" {
-		t.Error(got)
-	}
+	must.Equal(t, string(AppendQuotas([]byte("# "), checks, &v)), `# {"quotas":[{"name":"r","limit":5,"remaining":3,"reset":60}]}`+"\n")
 }

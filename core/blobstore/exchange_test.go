@@ -108,9 +108,7 @@ func read(t *testing.T, e *exchange, now int64, troubles ...string) map[cell]int
 	}
 	all := fmt.Sprint(news.Troubles)
 	for _, want := range troubles {
-		if !strings.Contains(all, want) {
-			t.Errorf("troubles: %s; want %q", all, want)
-		}
+		must.Contain(t, all, want, "troubles")
 	}
 	return sum(news.Counts)
 }

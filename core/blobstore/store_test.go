@@ -279,9 +279,7 @@ func TestAStorageThatHangs(t *testing.T) {
 		defer close(ended)
 		a.store.Run(ctx)
 	}()
-	if trouble := <-told; !strings.Contains(trouble, "has not answered") {
-		t.Errorf("the trouble is %q", trouble)
-	}
+	must.Contain(t, <-told, "has not answered", "the trouble")
 	if !a.store.Stats().Failing {
 		t.Error("the store does not say that it fails")
 	}

@@ -196,9 +196,7 @@ func TestReservedUnitsAreKept(t *testing.T) {
 	}
 	a.store.Conclude(one, reserved, false)
 	a.remain("given back", "key", 100)
-	if one[0].Decision.Remaining != 100 {
-		t.Errorf("%+v", one[0].Decision)
-	}
+	must.Equal(t, one[0].Decision.Remaining, 100, "%+v", one[0].Decision)
 	reserved = a.store.Reserve(one)
 	a.store.Conclude(one, reserved, true)
 	a.remain("charged", "key", 40)

@@ -166,9 +166,7 @@ func TestWhatWasReadAheadComesBeforeWhatIsYetToCome(t *testing.T) {
 	if n, err := r.Body.Read(p); n != 2 || err != nil || string(p[:2]) != "cd" {
 		t.Fatalf("%q, %v", p[:n], err)
 	}
-	if n := len(body.reads); n != 0 {
-		t.Errorf("%d further reads, when the wait was over", n)
-	}
+	must.Equal(t, len(body.reads), 0, "further reads, when the wait was over")
 	close(body.parts)
 	if n, err := r.Body.Read(p); n != 0 || err != io.EOF {
 		t.Fatalf("%q, %v", p[:n], err)

@@ -92,8 +92,6 @@ func TestARejectionHasTheTextOfItsRule(t *testing.T) {
 		q.Verdict = core.Verdict{Outcome: core.Reject, Reported: c.quotaFields, RetryAfter: 1_000_000}
 		w := httptest.NewRecorder()
 		Reject(w, httptest.NewRequest(http.MethodGet, "/", nil), q, "Any, {who}.", c.fill)
-		if w.Body.String() != c.body {
-			t.Errorf("%v: body %q, want %q", c, w.Body.String(), c.body)
-		}
+		must.Equal(t, w.Body.String(), c.body, "%v: body", c)
 	}
 }

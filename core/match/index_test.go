@@ -171,9 +171,7 @@ func TestOfManyRulesARequestFindsItsOwn(t *testing.T) {
 // A path of many slashes has no more beginnings looked up than the longest prefix has.
 func TestALongPathIsLookedUpNoFurtherThanThePrefixesGo(t *testing.T) {
 	x := mustIndex(t, []Match{{PathPrefixes: []string{"/a"}}, {PathPrefixes: []string{"/x/x/x/b"}}, {PathPrefixes: []string{"/"}}})
-	if x.longestPrefix != len("/x/x/x/b") {
-		t.Errorf("the longest is %d", x.longestPrefix)
-	}
+	must.Equal(t, x.longestPrefix, len("/x/x/x/b"), "the longest")
 	req := &http.Request{URL: &url.URL{Path: strings.Repeat("/x", 4000)}, Header: http.Header{}}
 	if list := x.Candidates(req, nil); len(list) != 1 || list[0] != 2 {
 		t.Errorf("candidates %d", list)

@@ -282,9 +282,7 @@ func TestAPeekWithoutTheStoreChargesNothing(t *testing.T) {
 	for i := 0; i < 20; i++ {
 		f.ask("k", 1, true, r)
 	}
-	if keys := f.local.Stats().Keys; keys != 0 {
-		t.Errorf("%d keys were charged", keys)
-	}
+	must.Equal(t, f.local.Stats().Keys, 0, "keys were charged")
 }
 
 func TestAMixtureOfRulesWithoutTheStore(t *testing.T) {

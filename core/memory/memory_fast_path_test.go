@@ -32,9 +32,7 @@ func TestWhatHasAFastPath(t *testing.T) {
 		m := New(Config{Index: c.index})
 		r := mustRule(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, c.limit)})
 		must.Succeed(t, m.Open(r))
-		if got := NewFastPath(m, r) != nil; got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
+		must.Equal(t, NewFastPath(m, r) != nil, c.want, "%s", name)
 	}
 }
 

@@ -181,9 +181,7 @@ func TestSweptTableIsRebuiltInOrder(t *testing.T) {
 		}
 		tt.m.Sweep()
 		tt.check()
-		if len(tt.s.slots) != 0 {
-			t.Errorf("%d slots for no keys", len(tt.s.slots))
-		}
+		must.Equal(t, len(tt.s.slots), 0, "%d slots for no keys", len(tt.s.slots))
 		tt.insert(1)
 		tt.check()
 	}

@@ -255,9 +255,7 @@ func TestALogUnderALoweredLimitKeepsNoMoreThanItsLimit(t *testing.T) {
 	for i := 0; i < 50; i++ {
 		rate.ChargeLog(small, &log, now, 1, 2)
 	}
-	if log.N != 2 {
-		t.Errorf("a log of at most 2 holds %d", log.N)
-	}
+	must.Equal(t, log.N, 2, "a log of at most 2 holds")
 }
 
 // The two counts share a word: if one grew past its half, it would change the other.

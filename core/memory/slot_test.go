@@ -175,9 +175,7 @@ func TestSlotsThatAreOverAreIgnored(t *testing.T) {
 		}
 		*now = slot.End
 		m.ChargeSlot(r, "a", slot, 5)
-		if keys := m.Keys(r); keys != 0 {
-			t.Errorf("%s: a slot that is over makes %d keys", r.Limit, keys)
-		}
+		must.Equal(t, m.Keys(r), 0, "%s: a slot that is over makes keys", r.Limit)
 		must.Succeed(t, m.Block(r, "a", 1_000_000))
 		m.ChargeSlot(r, "a", rate.SlotOf(r.Limit, *now, 1), 5)
 		if d := decideOnce(m, r, 1, true); d.Allowed {

@@ -41,13 +41,9 @@ func TestARowWithoutAPartIsRefusedByItsName(t *testing.T) {
 		} else {
 			drop(&rows[FixedWindow-1])
 		}
-		if said := panicOf(func() { tabulate(rows) }); !strings.Contains(said, want) {
-			t.Errorf("it panics with %q, want %q", said, want)
-		}
+		must.Contain(t, panicOf(func() { tabulate(rows) }), want, "it panics with")
 	}
-	if said := panicOf(func() { tabulate(algorithms[1:last]) }); !strings.Contains(said, fmt.Sprintf("has %d rows, for %d", int(last)-1, int(last))) {
-		t.Errorf("without the last row it panics with %q", said)
-	}
+	must.Contain(t, panicOf(func() { tabulate(algorithms[1:last]) }), fmt.Sprintf("has %d rows, for %d", int(last)-1, int(last)), "without the last row it panics with")
 }
 
 // Without a case in algorithm_dispatch.go, as for a log, the panic names the algorithm. No other algorithm decides.

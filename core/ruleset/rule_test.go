@@ -239,9 +239,7 @@ func TestTheKeysSpecTellsWhatChangesKeys(t *testing.T) {
 		{[]string{"header:x-user"}, "", "", "header:X-User"},
 		{[]string{"static:a b", "remote_ip"}, "", "", "static:a b remote_ip /0 /64"},
 	} {
-		if r := mustCompile(t, written{Key: c.key, IPv4Prefix: c.ipv4, IPv6Prefix: c.ipv6}); r.spec != c.want {
-			t.Errorf("%v: %s, want %s", c.key, r.spec, c.want)
-		}
+		must.Equal(t, mustCompile(t, written{Key: c.key, IPv4Prefix: c.ipv4, IPv6Prefix: c.ipv6}).spec, c.want, "%v", c.key)
 	}
 }
 
@@ -494,8 +492,6 @@ func TestConsistencyOfARule(t *testing.T) {
 	for _, word := range []string{"lease", "eventual 1s"} {
 		first, _, _ := strings.Cut(word, " ")
 		_, problems := compiledRule(written{Key: []string{"client_ip"}, Limit: "unlimited", Consistency: word})
-		if text := strings.Join(problems, "\n"); !strings.Contains(text, "consistency "+first) {
-			t.Errorf("%s of an unlimited rule: %q", word, text)
-		}
+		must.Contain(t, strings.Join(problems, "\n"), "consistency "+first, "%s of an unlimited rule", word)
 	}
 }

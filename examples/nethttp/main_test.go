@@ -76,9 +76,7 @@ func TestThePageIsAsItIs(t *testing.T) {
 	must.Succeed(t, err)
 	_, table, _ := strings.Cut(string(page), "## What it uses")
 	for _, name := range regexp.MustCompile("`((?:[a-z]+\\.)?[A-Z]\\w+)`").FindAllStringSubmatch(table, -1) {
-		if !strings.Contains(string(program), name[1]) {
-			t.Errorf("docs/go.md names %s, which the program does not use", name[1])
-		}
+		must.Contain(t, string(program), name[1], "docs/go.md names")
 	}
 	limited, err := NewLimiter(http.NotFoundHandler(), "../rules/limits.yaml", "")
 	must.Succeed(t, err)
@@ -95,9 +93,7 @@ func TestThePageIsAsItIs(t *testing.T) {
 			t.Errorf("docs/go.md: %s %s answers\n%snot\n%s", method, found[2], got, found[3])
 		}
 	}
-	if played != 2 {
-		t.Errorf("docs/go.md has %d requests", played)
-	}
+	must.Equal(t, played, 2, "docs/go.md has %d requests", played)
 }
 
 // times matches waits and periods: a second may pass between two requests.

@@ -42,9 +42,7 @@ func TestTheCommittedDataAreWhatTheSimulationFinds(t *testing.T) {
 		}
 		played++
 	}
-	if played != len(simulation.Policies) {
-		t.Errorf("%d cells were played", played)
-	}
+	must.Equal(t, played, len(simulation.Policies), "%d cells were played", played)
 }
 
 // TestWhatWasPlayedIsKept, without what an interruption has cut.

@@ -98,9 +98,7 @@ func TestAPenaltyIsCarriedIntoAnAccountThatWouldExpireEarlier(t *testing.T) {
 			t.Errorf("%s expires in %d ms, and the penalty is an hour", account, left)
 		}
 	}
-	if len(accounts) != 2 {
-		t.Errorf("accounts %q, want one under each rule", accounts)
-	}
+	must.Equal(t, len(accounts), 2, "accounts %q, want one under each rule", accounts)
 }
 
 // within waits until something is so.

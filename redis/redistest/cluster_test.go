@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 func TestSlotIsRedis(t *testing.T) {
@@ -112,15 +114,11 @@ func TestClusterGoesByTheClock(t *testing.T) {
 		}
 		c.SetTime(micros + 1_000_000)
 		for _, key := range []string{"a", "b", "c"} {
-			if got := c.Master(Slot(key)).MustDo(t, "EXISTS", key); got.Int != 1 {
-				t.Errorf("key %s is gone before its end", key)
-			}
+			must.Equal(t, c.Master(Slot(key)).MustDo(t, "EXISTS", key).Int, 1, "key %s is gone before its end", key)
 		}
 		c.SetTime(micros + 1_001_000)
 		for _, key := range []string{"a", "b", "c"} {
-			if got := c.Master(Slot(key)).MustDo(t, "EXISTS", key); got.Int != 0 {
-				t.Errorf("key %s is there after its end", key)
-			}
+			must.Equal(t, c.Master(Slot(key)).MustDo(t, "EXISTS", key).Int, 0, "key %s is there after its end", key)
 		}
 	}
 	c.Settle()

@@ -63,9 +63,7 @@ func TestServerIsKilledAndRestartedEmpty(t *testing.T) {
 		if s.Addr() != addr {
 			t.Errorf("address %s after a restart, before it %s", s.Addr(), addr)
 		}
-		if got := s.MustDo(t, "DBSIZE"); got.Int != 0 {
-			t.Errorf("%d keys after a restart", got.Int)
-		}
+		must.Equal(t, s.MustDo(t, "DBSIZE").Int, 0, "keys after a restart")
 		if got := s.MustDo(t, "CONFIG", "GET", "maxmemory"); got.String() != "[maxmemory 7340032]" {
 			t.Errorf("a line of the configuration is lost: %v", got)
 		}

@@ -104,9 +104,7 @@ func TestATableThatCannotBeReadIsAnError(t *testing.T) {
 		if strings.Contains(of, "function") {
 			f = file{from: "a_template_test.go", written: []writes{{"abc", "def", once}}}
 		}
-		if text := written(t, table, f); !strings.Contains(text, of) {
-			t.Errorf("want an error about %q:\n%s", of, text)
-		}
+		must.Contain(t, written(t, table, f), of, "want an error about")
 	}
 }
 
@@ -194,9 +192,7 @@ func TestWhatCannotBeInlinedIsAnError(t *testing.T) {
 		if changed == inlined {
 			t.Fatalf("%s: nothing to change", text)
 		}
-		if got := written(t, changed, file{from: "a_template_test.go", written: []writes{{"template", "newFlat", each}}}); !strings.Contains(got, text) {
-			t.Errorf("want an error about %q:\n%s", text, got)
-		}
+		must.Contain(t, written(t, changed, file{from: "a_template_test.go", written: []writes{{"template", "newFlat", each}}}), text, "want an error about")
 	}
 }
 

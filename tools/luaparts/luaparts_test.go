@@ -15,9 +15,7 @@ func TestTheFileIsUpToDate(t *testing.T) {
 	must.Succeed(t, err)
 	got, err := os.ReadFile(filepath.Join(folder, Written))
 	must.Succeed(t, err)
-	if string(got) != string(want) {
-		t.Errorf("%s is not what the files in %s/%s say now: run go generate ./...", Written, folder, Folder)
-	}
+	must.Equal(t, string(got), string(want), "%s is not what the files in %s/%s say now: run go generate ./...", Written, folder, Folder)
 }
 
 // generated returns what is generated of two files in a package p.

@@ -3,6 +3,7 @@ package must
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -21,7 +22,19 @@ func Equal(t testing.TB, got, want interface{}, what ...interface{}) {
 		return
 	}
 	t.Helper()
-	text := fmt.Sprintf("got %v, want %v", got, want)
+	fail(t, what, fmt.Sprintf("got %v, want %v", got, want))
+}
+
+// Contain notes a failure, with which the test goes on, if a text does not have a part. What the text is follows as for fmt.Printf.
+func Contain(t testing.TB, text, part string, what ...interface{}) {
+	if !strings.Contains(text, part) {
+		t.Helper()
+		fail(t, what, fmt.Sprintf("there is no %q in %q", part, text))
+	}
+}
+
+func fail(t testing.TB, what []interface{}, text string) {
+	t.Helper()
 	if len(what) > 0 {
 		text = fmt.Sprintf(what[0].(string), what[1:]...) + ": " + text
 	}

@@ -24,10 +24,11 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			Equal(t, int64(5), 5, "a number")
 			Equal(t, true, true)
 		},
-		"ended: it broke":                    func(t testing.TB) { Succeed(t, errors.New("it broke")) },
-		"failed: got 1, want 2":              func(t testing.TB) { Equal(t, 1, 2) },
-		"failed: of k: got true, want false": func(t testing.TB) { Equal(t, true, false, "of %s", "k") },
-		"failed: got , want a":               func(t testing.TB) { Equal(t, "", "a") },
+		"ended: it broke":                           func(t testing.TB) { Succeed(t, errors.New("it broke")) },
+		"failed: got 1, want 2":                     func(t testing.TB) { Equal(t, 1, 2) },
+		"failed: of k: got true, want false":        func(t testing.TB) { Equal(t, true, false, "of %s", "k") },
+		`failed: the log: there is no "d" in "abc"`: func(t testing.TB) { Contain(t, "abc", "d", "the log") },
+		"failed: got , want a":                      func(t testing.TB) { Equal(t, "", "a") },
 	} {
 		j := &judged{}
 		if check(j); j.said != want {

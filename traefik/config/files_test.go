@@ -25,9 +25,7 @@ func TestARenewedCertificateIsAnotherSetting(t *testing.T) {
 		must.Succeed(t, s.setRedis(object{"address": "a:1", "tls": object{"ca": path}}))
 		prints[s.Redis.Fingerprint] = true
 	}
-	if len(prints) != 2 {
-		t.Error("a store goes on with the certificates that there were")
-	}
+	must.Equal(t, len(prints), 2, "a store goes on with the certificates that there were")
 }
 
 // A device or a pipe may have no end: reading one would take Traefik's memory, or hold up its configuration.
