@@ -56,8 +56,6 @@ func TestAPlaceGoesOnWithWhatWasInForceBeforeAReload(t *testing.T) {
 		{"a new rule", instanceOf(t, "100/1m", "200/1m"), nil, 100},
 	} {
 		must.Succeed(t, test.instance.Resume(test.after))
-		if got := inForce(test.instance); got != test.want {
-			t.Errorf("%s: the limit is %d, want %d", test.name, got, test.want)
-		}
+		must.Equal(t, inForce(test.instance), test.want, "%s: the limit", test.name)
 	}
 }
