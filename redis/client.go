@@ -175,10 +175,10 @@ type ServerState struct {
 // If anything is not as usual, Finish or Unsent goes on.
 type Pipeline struct {
 	Mu     sync.Mutex
-	Stream *Stream // nil: callers use Conn.Run, after Rouse
+	Stream *Stream // nil: callers use Conn.Run, after Wake
 
-	// Rouse has a Stream made, in the background, if there is none. It does not wait.
-	Rouse func()
+	// Wake has a Stream made, in the background, if there is none. It does not wait.
+	Wake func()
 
 	// Unsent notes that writing commands has failed after so many bytes. sent is what Stream.Sent was before. The caller holds Stream.Writing,
 	// and goes on as after any write.

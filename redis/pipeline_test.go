@@ -13,7 +13,7 @@ import (
 // pipelineOf returns a Pipeline that is as good as a connection of the fake.
 func pipelineOf(c *fakeConn) *Pipeline {
 	f := &fakeStream{conn: c}
-	p := &Pipeline{Rouse: func() {}, Unsent: func(*Stream, uint, int, error) {}}
+	p := &Pipeline{Wake: func() {}, Unsent: func(*Stream, uint, int, error) {}}
 	p.Finish = func(t *Turn) error {
 		if t.Err != nil {
 			t.Stream.Turns.EndResponse(t.Number)

@@ -354,7 +354,7 @@ func decideSeldom(e *fastPath, w http.ResponseWriter, r *http.Request, group *ru
 		e.config.Rest.ServeHTTP(w, r)
 		return
 	}
-	e.pipeline.Rouse()
+	e.pipeline.Wake()
 	err := decideGenerally(e, checks)
 	if err == nil {
 		for i, one := range group.rules {

@@ -12,22 +12,28 @@ import (
 // conn runs calls on one server, over one connection that all callers share. It is safe for concurrent use.
 //
 // A caller adds its command to the commands to send. One goroutine sends them, and then those that were added meanwhile. So a single call is
-// sent at once, and calls that wait are sent together, without a timer. Another goroutine reads the replies, which come in the order of the
-// commands.
+// sent at once, and calls that wait are sent together, without a timer. Another goroutine, the reader, reads the replies, which come in the order of
+// the commands.
 //
-// A call has no timer either. The reading goroutine has the deadline of the oldest call, and ends late calls when that passes. So a call costs
+// A call has no timer either. The reader has the deadline of the oldest call, and ends late calls when that passes. So a call costs
 // little although each operation is interpreted, and an idle connection costs nothing.
+//
+// The conn of a redis.Pipeline has no Run: callers send and read by themselves, until one of them hands its call over to the reader. A server has
+// such a conn beside the other, since the ways of reading exclude each other. The switches between goroutines that Run needs would cost the fast path a
+// fifth of its requests in Traefik (docs/performance.md). But callers who read must have deadlines in the order of their calls, and nothing to learn of late replies.
 type conn struct {
 	config      Config
 	address     string
-	sentinels   *sentinels // know the address; nil: there are none
-	referrals   *referrals // in a Cluster; nil: the server is no node of one
+	sentinels   *sentinels            // know the address; nil: there are none
+	referrals   *referrals            // in a Cluster; nil: the server is no node of one
+	pipeline    *redis.Pipeline       // by which callers send and read; nil: they use Run
+	again       func(f *flight) error // sends a call of the pipeline again, over the other conn, and returns the result
 	timeout     time.Duration
 	readTimeout time.Duration
 	started     time.Time // all times are durations since then
 
-	mu   sync.Mutex
-	link *link // nil: there is no connection
+	mu   *sync.Mutex // that of the pipeline, if there is one
+	link *link       // nil: there is no connection
 	making
 }
 
@@ -49,8 +55,8 @@ type making struct {
 	cancel   context.CancelFunc
 }
 
-// referrals are what the conn of a Cluster's node needs of the Cluster. Neither they nor flights have conns in them: Yaegi makes errors in
-// types that form a circle over several files.
+// referrals are what the conn of a Cluster's node needs of the Cluster. Neither they nor flights nor conns have conns in them: Yaegi makes errors
+// in types that form a circle over several files.
 type referrals struct {
 	// follow sends a flight again, to the server that the reply of a server refers to, and returns the result of its call.
 	follow func(from string, f *flight) error
@@ -61,7 +67,7 @@ type referrals struct {
 
 // newConn returns a conn of the server at an address. All conns between which calls are sent must have the same start.
 func newConn(config Config, address string, started time.Time) *conn {
-	c := &conn{config: config, address: address, timeout: config.Timeout, readTimeout: config.ReadTimeout, started: started}
+	c := &conn{config: config, address: address, timeout: config.Timeout, readTimeout: config.ReadTimeout, started: started, mu: &sync.Mutex{}}
 	c.links = make(map[*link]bool)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
@@ -78,6 +84,7 @@ type flight struct {
 	source   bool          // it is sent with the script's source
 	asks     bool          // it is sent with ASKING
 	asking   bool          // the reply to that comes before its own
+	number   uint          // of the command on its connection
 	sent     time.Duration // when Run was called
 	deadline time.Duration // of the call; if the caller has left, of the connection
 	next     *flight       // was sent after it
@@ -106,6 +113,7 @@ func (c *conn) Run(call *redis.Call) error {
 	var (
 		f       *flight
 		l       *link
+		s       *redis.Stream
 		command string
 		key     string
 	)
@@ -131,7 +139,9 @@ func (c *conn) Run(call *redis.Call) error {
 			return failed(f)
 		}
 	}
-	l.number++
+	s = l.stream
+	f.number = s.Number
+	s.Number++
 	if l.last == nil {
 		l.queue = f
 	} else {
@@ -141,9 +151,9 @@ func (c *conn) Run(call *redis.Call) error {
 	if f.deadline < l.watched {
 		watch(c, l, f.deadline)
 	}
-	l.out = append(l.out, command...)
-	if !l.writing {
-		l.writing = true
+	s.Out += command
+	if !s.Sending {
+		s.Sending = true
 		l.wake <- struct{}{}
 	}
 	c.mu.Unlock()
@@ -188,22 +198,19 @@ func resend(c *conn, f *flight) bool {
 			return false
 		}
 	}
-	l.number++
-	if l.last == nil {
-		l.queue = f
-	} else {
-		l.last.next = f
-	}
-	l.last = f
+	s := l.stream
+	f.number = s.Number
+	s.Number++
+	l.add(f)
 	if f.deadline < l.watched {
 		watch(c, l, f.deadline)
 	}
 	if f.asking {
-		l.out = append(l.out, askingCommand...)
+		s.Out += askingCommand
 	}
-	l.out = append(l.out, script(f.call, f.source)...)
-	if !l.writing {
-		l.writing = true
+	s.Out += script(f.call, f.source)
+	if !s.Sending {
+		s.Sending = true
 		l.wake <- struct{}{}
 	}
 	c.mu.Unlock()
@@ -245,7 +252,9 @@ func late(f *flight) bool {
 func (c *conn) close() {
 	c.mu.Lock()
 	c.closed = true
-	c.link = nil
+	if c.link != nil {
+		abandon(c, c.link, errClosed)
+	}
 	for l := range c.links {
 		hangUp(l)
 	}

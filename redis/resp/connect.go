@@ -29,11 +29,7 @@ func await(c *conn, f *flight) *link {
 		f.err = errClosed
 		return nil
 	}
-	c.asked = time.Since(c.started)
-	if !c.connecting {
-		c.failures = 0
-		connectNow(c)
-	}
+	need(c)
 	attempt := c.attempt
 	if attempt != nil {
 		reason := c.reason
@@ -61,6 +57,15 @@ func await(c *conn, f *flight) *link {
 	return nil
 }
 
+// need has a connection made, unless a goroutine is trying to. The caller has the conn's mutex.
+func need(c *conn) {
+	c.asked = time.Since(c.started)
+	if !c.connecting {
+		c.failures = 0
+		connectNow(c)
+	}
+}
+
 // fail notes that a connection has ended, and starts to connect again, unless nobody has used the connection for a while. The caller has the
 // conn's mutex.
 func fail(c *conn, l *link, err error) {
@@ -74,7 +79,7 @@ func fail(c *conn, l *link, err error) {
 	if c.connecting {
 		return
 	}
-	if l.number == 0 && time.Since(c.started)-c.asked > interest { // such as an idle connection that the server has closed
+	if l.stream.Sent == 0 && time.Since(c.started)-c.asked > interest { // such as an idle connection that the server has closed
 		return
 	}
 	c.asked = time.Since(c.started)
@@ -135,7 +140,9 @@ func connect(c *conn, waits bool) {
 			c.connecting = false
 			attempted(c, nil)
 			c.mu.Unlock()
-			go write(c, l)
+			if c.pipeline == nil {
+				go write(c, l)
+			}
 			read(c, l)
 			return
 		}
@@ -182,21 +189,16 @@ func sleep(ctx context.Context, wait time.Duration) {
 	letGo()
 }
 
-// dial makes a connection.
+// dial makes a connection. If there are Sentinels, they know to which server, and the connection is left when that is another.
 func dial(c *conn) (*link, error) {
-	return dialBy(c, c.sentinels, func(l *link) {
+	if c.sentinels == nil {
+		return reach(c.ctx, c.config, c.address, nil)
+	}
+	return dialMaster(c.ctx, c.sentinels, func(l *link) {
 		c.mu.Lock()
 		abandon(c, l, errReplaced)
 		c.mu.Unlock()
 	})
-}
-
-// dialBy makes a connection to a conn's server. If there are Sentinels, they know which it is, and leave is called when it is another.
-func dialBy(c *conn, s *sentinels, leave func(l *link)) (*link, error) {
-	if s != nil {
-		return dialMaster(c.ctx, s, leave)
-	}
-	return reach(c.ctx, c.config, c.address, nil)
 }
 
 // reach connects to an address, with TLS, AUTH and SELECT as configured, and then calls talk, unless that is nil. All of it may take as long as
@@ -216,13 +218,15 @@ func reach(ctx context.Context, config Config, address string, talk func(nc net.
 	l := newLink(raw)
 	stop := context.AfterFunc(limited, func() { _ = raw.Close() })
 	if config.TLS != nil {
-		l.net, err = encrypt(limited, raw, config.TLS, address)
+		var encrypted net.Conn
+		encrypted, err = encrypt(limited, raw, config.TLS, address)
+		l.use(encrypted)
 	}
 	if err == nil {
-		err = introduce(l.net, config)
+		err = introduce(l.stream.Conn, config)
 	}
 	if err == nil && talk != nil {
-		err = talk(l.net)
+		err = talk(l.stream.Conn)
 	}
 	if !stop() { // it took too long, or ctx has ended
 		if config.TLS != nil && errors.Is(err, redis.ErrTLS) {

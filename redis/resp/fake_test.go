@@ -199,12 +199,12 @@ func TestCallsThatWaitAreSentTogether(t *testing.T) {
 	}
 	gate := make(chan struct{})
 	var writes atomic.Int64
-	inner := l.net
-	l.net = &hooked{read: inner.Read, deadline: func(at time.Time) { _ = inner.SetReadDeadline(at) }, write: func(b []byte) (int, error) {
+	inner := l.raw
+	l.use(&hooked{read: inner.Read, deadline: func(at time.Time) { _ = inner.SetReadDeadline(at) }, write: func(b []byte) (int, error) {
 		<-gate
 		writes.Add(1)
 		return inner.Write(b)
-	}}
+	}})
 	c.conn.mu.Lock()
 	c.conn.link = l
 	c.conn.links[l] = true
@@ -224,7 +224,7 @@ func TestCallsThatWaitAreSentTogether(t *testing.T) {
 	until(t, "all have asked", func() bool {
 		c.conn.mu.Lock()
 		defer c.conn.mu.Unlock()
-		return l.number == callers
+		return l.stream.Number == callers
 	})
 	close(gate) // the first write has waited for it
 	until(t, "all arrive, though none of them is answered", func() bool { return f.arrived() == callers })
@@ -249,7 +249,7 @@ func TestCallsThatWereNotSentAreSentOverTheNextConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		gate := make(chan struct{})
-		inner := l.net
+		inner := l.raw
 		hook := &hooked{read: inner.Read, close: func() { _ = inner.Close() }, write: func(b []byte) (int, error) {
 			<-gate
 			if nothing {
@@ -257,7 +257,7 @@ func TestCallsThatWereNotSentAreSentOverTheNextConnection(t *testing.T) {
 			}
 			return len(b) / 2, io.ErrClosedPipe
 		}}
-		l.net = hook
+		l.use(hook)
 		l.raw = hook
 		c.conn.mu.Lock()
 		c.conn.link = l
@@ -265,11 +265,11 @@ func TestCallsThatWereNotSentAreSentOverTheNextConnection(t *testing.T) {
 		c.conn.mu.Unlock()
 		go write(c.conn, l)
 		go read(c.conn, l)
-		waiting := func(n int64) func() bool {
+		waiting := func(n uint) func() bool {
 			return func() bool {
 				c.conn.mu.Lock()
 				defer c.conn.mu.Unlock()
-				return l.number == n && (n > 1 || len(l.out) == 0)
+				return l.stream.Number == n && (n > 1 || l.stream.Out == "")
 			}
 		}
 		var wg sync.WaitGroup
@@ -644,12 +644,7 @@ func play(t *testing.T, pieces []string, script *redis.Script) string {
 			f.left = &redis.Call{Script: script}
 			f.call = nil
 		}
-		if l.last == nil {
-			l.queue = f
-		} else {
-			l.last.next = f
-		}
-		l.last = f
+		l.add(f)
 		list = append(list, f)
 	}
 	read(c, l)
@@ -729,8 +724,7 @@ func TestAPanicEndsOnlyTheConnection(t *testing.T) {
 	nc := &hooked{read: func(b []byte) (int, error) { panic("reading") }}
 	l := newLink(nc)
 	waits := &flight{call: &redis.Call{}, deadline: time.Hour, done: make(chan struct{}, 1)}
-	l.queue = waits
-	l.last = waits
+	l.add(waits)
 	read(c.conn, l)
 	if len(waits.done) != 1 || waits.err == nil || !strings.Contains(waits.err.Error(), "reading panicked") {
 		t.Errorf("after a panic of the reader: %v", waits.err)
@@ -739,8 +733,8 @@ func TestAPanicEndsOnlyTheConnection(t *testing.T) {
 	var closed atomic.Bool
 	nc = &hooked{write: func(b []byte) (int, error) { panic("writing") }, close: func() { closed.Store(true) }}
 	l = newLink(nc)
-	l.out = []byte("x")
-	l.writing = true
+	l.stream.Out = "x"
+	l.stream.Sending = true
 	l.wake <- struct{}{}
 	write(c.conn, l)
 	if !closed.Load() {

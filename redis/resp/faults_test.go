@@ -418,7 +418,7 @@ func ours() []string {
 	buf = buf[:runtime.Stack(buf, true)]
 	var list []string
 	for stack := range strings.SplitSeq(string(buf), "\n\n") {
-		for _, name := range []string{"connect", "write", "dial", "lookUp", "leave", "keep"} {
+		for _, name := range []string{"connect", "write", "dial", "lookUp", "leave"} {
 			if strings.Contains(stack, "redis/resp."+name) {
 				list = append(list, stack)
 				break

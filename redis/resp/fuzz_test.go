@@ -43,7 +43,7 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// FuzzLine checks that the numbers of a reply to the lane are read as they are, or not at all, whatever a server sends.
+// FuzzLine checks that the numbers of a reply to the pipeline are read as they are, or not at all, whatever a server sends.
 func FuzzLine(f *testing.F) {
 	for _, line := range []string{"+1 2 key", "+1 2", "+-3 0 9223372036854775807 1 key", "+", "", "-ERR x", "+1  2", "+1 2 other", "+key", "+ key"} {
 		f.Add(line)

@@ -1,12 +1,13 @@
 package resp
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
+	"net/textproto"
 	"os"
 	"strconv"
 	"strings"
@@ -17,38 +18,55 @@ import (
 
 // link is one connection, with the calls that wait for their replies.
 type link struct {
-	net net.Conn
-	raw net.Conn // the connection below TLS, or the same as net: closing it never blocks
+	stream *redis.Stream
+	raw    net.Conn // the connection below TLS, or that of the stream: closing it never blocks
 
 	wake chan struct{} // wakes the sending goroutine; has a buffer of one
 
 	leave context.CancelFunc // ends heed; nil: there is none
 
-	// The conn's mutex guards these.
-	queue, last *flight       // the first and the last flight that the reader has not taken over yet
-	number      int64         // flights so far
-	handed      int64         // how many of these may have been sent
-	writing     bool          // the sending goroutine is awake, or about to wake
-	out         []byte        // the commands to send next
-	spare       []byte        // a free buffer for out
-	watched     time.Duration // the reader's deadline
-	broken      error         // why writing has failed
-	retired     bool          // it gets no new calls
+	// The conn's mutex guards these, and what the stream says.
+	queue, last *flight            // the first and the last flight that the reader has not taken over yet
+	watched     time.Duration      // the reader's deadline
+	broken      error              // why the connection was closed
+	retired     bool               // it gets no new calls
+	idle        bool               // the reader reads, even though no call waits for a reply
+	takeOver    context.CancelFunc // has the reader read, while callers do
 
 	// Only the reader uses these.
 	first  *flight // whose reply comes next
 	proved bool    // it has brought a decision
+	rest   string  // what a caller has read of the first reply, before it handed its call over
 }
 
 func newLink(raw net.Conn) *link {
-	return &link{net: raw, raw: raw, watched: never, wake: make(chan struct{}, 1)}
+	l := &link{stream: &redis.Stream{Turns: &textproto.Pipeline{}}, raw: raw, watched: never, wake: make(chan struct{}, 1), idle: true, takeOver: func() {}}
+	l.stream.Owner = l
+	l.use(raw)
+	return l
+}
+
+// use sets the connection that commands and replies take.
+func (l *link) use(nc net.Conn) {
+	l.stream.Conn = nc
+	l.stream.Reader = bufio.NewReaderSize(nc, longestLine)
 }
 
 const (
-	never         = time.Duration(1<<63 - 1)
-	bufferSize    = 16 << 10
-	largestBuffer = 64 << 10
+	never       = time.Duration(1<<63 - 1)
+	bufferSize  = 16 << 10
+	largeBuffer = 64 << 10
 )
+
+// add adds a flight to the queue. The caller has the conn's mutex.
+func (l *link) add(f *flight) {
+	if l.last == nil {
+		l.queue = f
+	} else {
+		l.last.next = f
+	}
+	l.last = f
+}
 
 // hangUp closes a connection. Reading and writing then fail, and the reader cleans up.
 func hangUp(l *link) {
@@ -65,7 +83,7 @@ func watch(c *conn, l *link, at time.Duration) {
 	if at != never {
 		until = c.started.Add(at)
 	}
-	_ = l.net.SetReadDeadline(until) // fails if the connection is closed, which the reader finds out itself
+	_ = l.stream.Conn.SetReadDeadline(until) // fails if the connection is closed, which the reader finds out itself
 }
 
 // read reads replies until the connection ends.
@@ -77,31 +95,35 @@ func read(c *conn, l *link) {
 		}
 		lose(c, l, err)
 	}()
-	err = replies(c, l)
+	for err == nil {
+		if c.pipeline == nil {
+			err = replies(c, l)
+		} else {
+			err = alternate(c, l)
+		}
+	}
 }
 
-// replies reads replies, each of which ends the next flight, and returns why there are no more. A reply is an array of numbers or texts, a line that
-// numbersOf reads, or an error. After anything else the connection is unusable.
+// replies reads replies, each of which ends the next flight, and returns why there are no more; nil: callers may read again. A reply is an array of
+// numbers or texts, a line that numbersOf reads, or an error. After anything else the connection is unusable.
 //
 // The function is long and calls few others, since every request needs it, and an interpreter allocates variables with each call.
 func replies(c *conn, l *link) error {
 	buffer := make([]byte, bufferSize)
-	rest := "" // the beginning of a line that is not complete
-	want := 0  // how many numbers of an array are still to come
+	rest := l.rest // the beginning of a line that is not complete
+	l.rest = ""
+	want := 0 // how many numbers of an array are still to come
 	var reply []int64
 	for {
-		size, failure := l.net.Read(buffer)
-		if size == 0 || failure != nil {
-			if size == 0 && errors.Is(failure, os.ErrDeadlineExceeded) {
-				failure = seeToLate(c, l)
-				if l.first != nil && l.first.call == nil {
-					reply = nil // its caller has left, and may use the memory
-				}
+		size, failure := l.stream.Reader.Read(buffer)
+		if size == 0 && errors.Is(failure, os.ErrDeadlineExceeded) {
+			failure = seeToLate(c, l)
+			if l.first != nil && l.first.call == nil {
+				reply = nil // its caller has left, and may use the memory
 			}
-			if failure != nil {
-				return failure
-			}
-			continue
+		}
+		if failure != nil {
+			return failure
 		}
 		lines := strings.Split(rest+string(buffer[:size]), "\r\n")
 		last := len(lines) - 1
@@ -190,8 +212,10 @@ func replies(c *conn, l *link) error {
 		if len(rest) > longestLine+len("\r") {
 			return errMalformed(rest)
 		}
-		if l.retired && l.first == nil && over(c, l) {
-			return io.EOF
+		if l.first == nil && (c.pipeline != nil || l.retired) {
+			if ends, why := over(c, l, rest); ends {
+				return why
+			}
 		}
 	}
 }
@@ -204,7 +228,7 @@ func readTexts(c *conn, l *link, line, text string) ([]string, string, error) {
 		return nil, "", errMalformed(line)
 	}
 	have := []byte(text)
-	buffer := make([]byte, largestBuffer)
+	buffer := make([]byte, largeBuffer)
 	need := 0 // how many bytes the next text takes, with its end; 0: that is not known yet
 	for left > 0 {
 		if need == 0 {
@@ -229,7 +253,7 @@ func readTexts(c *conn, l *link, line, text string) ([]string, string, error) {
 		if need == 0 && bytes.IndexByte(have, '\n') >= 0 {
 			continue
 		}
-		size, failure := l.net.Read(buffer)
+		size, failure := l.stream.Reader.Read(buffer)
 		have = append(have, buffer[:size]...)
 		if size == 0 && errors.Is(failure, os.ErrDeadlineExceeded) {
 			failure = seeToLate(c, l)
@@ -294,10 +318,8 @@ func seeToLate(c *conn, l *link) error {
 	longest := time.Duration(0) // of the flights so far: a reply does not come before those that it follows
 	for f := l.first; f != nil; f = f.next {
 		if f.call != nil && f.deadline <= now {
-			left := &flight{left: f.call, deadline: f.sent + c.readTimeout, next: f.next, asking: f.asking}
-			if left.deadline < f.deadline {
-				left.deadline = f.deadline
-			}
+			left := leaving(c, f)
+			left.next = f.next
 			if left.deadline < longest {
 				left.deadline = longest
 			}
@@ -324,6 +346,15 @@ func seeToLate(c *conn, l *link) error {
 	return nil
 }
 
+// leaving returns the flight that takes the place of one whose caller leaves.
+func leaving(c *conn, f *flight) *flight {
+	left := &flight{left: f.call, deadline: f.sent + c.readTimeout, asking: f.asking, number: f.number}
+	if left.deadline < f.deadline {
+		left.deadline = f.deadline
+	}
+	return left
+}
+
 // land ends a flight with an error. After it nobody may read the flight: its caller may use it again.
 func land(f *flight, err error) {
 	f.next = nil
@@ -339,30 +370,24 @@ func lose(c *conn, l *link, err error) {
 	defer c.mu.Unlock()
 	delete(c.links, l)
 	l.take()
-	close(l.wake)                                                         // nobody adds to it any more: the mutex is held until it is not the conn's link
-	if l.broken != nil && (err == nil || errors.Is(err, net.ErrClosed)) { // writing has failed, and closed it
+	close(l.wake) // nobody adds to it any more: the mutex is held until it is not the conn's link
+	if l.broken != nil && (err == nil || errors.Is(err, net.ErrClosed)) {
 		err = l.broken
 	}
-	if c.link == l {
-		c.link = nil
-		fail(c, l, err)
-	}
+	abandon(c, l, err)
 	lost := fmt.Errorf("%w: the connection was lost: %w", redis.ErrLost, err)
 	retry := overAnother
 	if c.closed {
 		lost = errClosed
 		retry = 0
 	}
-	sent := l.handed - l.number // plus the flights counted below: how many of those may have been sent
-	for f := l.first; f != nil; f = f.next {
-		sent++
-	}
 	for f := l.first; f != nil; {
 		next := f.next
 		call := callOf(f)
 		why := lost
 		tooLate := redis.ErrTimeout
-		if sent <= 0 { // certainly not executed
+		sent := f.number < l.stream.Sent
+		if !sent { // certainly not executed
 			why = redis.ErrUnsent
 			tooLate = redis.ErrUnsent
 		}
@@ -371,23 +396,22 @@ func lose(c *conn, l *link, err error) {
 			deliver(call, nil, why)
 		case f.deadline <= now:
 			land(f, tooLate)
-			if sent > 0 {
+			if sent {
 				deliver(call, nil, why)
 			}
 		default:
-			if sent <= 0 {
+			if !sent {
 				f.retry = retry
 			}
 			land(f, lost)
 		}
-		sent--
 		f = next
 	}
 	l.first = nil
 }
 
-// retire keeps new calls off a connection that leads to the wrong server, as err says. The reader, which calls it, closes the connection after
-// the last reply that is still to come.
+// retire keeps new calls off a connection that leads to the wrong server, as err says. The reader closes the connection after the last reply that
+// is still to come.
 func retire(c *conn, l *link, err error) {
 	c.mu.Lock()
 	l.retired = true
@@ -397,10 +421,12 @@ func retire(c *conn, l *link, err error) {
 
 // abandon has new calls go over another connection. The caller has the conn's mutex.
 func abandon(c *conn, l *link, err error) {
-	if c.link == l {
-		c.link = nil
-		fail(c, l, err)
+	if c.link != l {
+		return
 	}
+	c.link = nil
+	takeOver(c, l)
+	fail(c, l, err)
 }
 
 // numbersOf returns the numbers of a line that replies to a call. Behind them may be the call's last key.

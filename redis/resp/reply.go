@@ -2,6 +2,7 @@ package resp
 
 import (
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -24,12 +25,16 @@ func prove(c *conn, l *link) {
 	c.mu.Unlock()
 }
 
-// over reports whether a retired connection has brought all its replies.
-func over(c *conn, l *link) bool {
+// over reports whether the reader has nothing left to read: a retired connection has brought all its replies, or (the error is nil) callers may
+// read again. rest is the beginning of a line.
+func over(c *conn, l *link, rest string) (bool, error) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	l.take()
-	c.mu.Unlock()
-	return l.first == nil
+	if l.first == nil && l.retired {
+		return true, io.EOF
+	}
+	return l.first == nil && !l.idle && rest == "", nil
 }
 
 // refuse ends a flight to which the server has replied with an error.
@@ -39,29 +44,32 @@ func refuse(c *conn, l *link, f *flight, text string) {
 		return
 	}
 	l.first = f.next
-	err := explain(c, text)
-	retry := 0
+	judge(c, l, f, text)
+	if f.call != nil {
+		land(f, f.err)
+	} else {
+		deliver(f.left, nil, f.err)
+	}
+}
+
+// judge sets a flight's error, and how to send it again, after the error that the server has replied with.
+func judge(c *conn, l *link, f *flight, text string) {
+	f.err = explain(c, text)
+	f.referral = text
 	word, _, _ := strings.Cut(text, " ")
 	switch {
 	case word == "NOSCRIPT":
-		retry = withSource
+		f.retry = withSource
 	case isReadOnly(word, text):
-		retry = overAnother
+		f.retry = overAnother
 		retire(c, l, fmt.Errorf("%s%w", readable(text), redis.ErrReply))
 	case c.referrals == nil:
 	case word == "MOVED":
-		retry = elsewhere
+		f.retry = elsewhere
 	case word == "ASK":
-		retry = asking
+		f.retry = asking
 	case word == "CLUSTERDOWN":
 		c.referrals.doubt()
-	}
-	if f.call != nil {
-		f.retry = retry
-		f.referral = text
-		land(f, err)
-	} else {
-		deliver(f.left, nil, err)
 	}
 }
 

@@ -21,24 +21,24 @@ func New(config Config) (redis.Client, error) {
 	return newSingle(config), nil
 }
 
-// single is the client of one server, which may be a master under Sentinel. It has one connection that all callers share, and a lane beside it
-// for the fast path. It makes each when it is first needed, and again in the background when it is lost. It is safe for concurrent use.
+// single is the client of one server, which may be a master under Sentinel. It has one connection that all callers share, and another for the
+// fast path. It makes each when it is first needed, and again in the background when it is lost. It is safe for concurrent use.
 type single struct {
 	conn   *conn
-	lane   *lane
+	fast   *conn // of the fast path's pipeline
 	server *redis.Server
 }
 
 func newSingle(config Config) *single {
 	name := config.Addresses[0]
 	c := newConn(config, name, redis.Started)
-	a := newLane(c)
+	fast := newFast(c)
 	if config.MasterName != "" {
 		name = "the master " + config.MasterName
 		c.sentinels = newSentinels(config)
-		a.sentinels = newSentinels(config)
+		fast.sentinels = newSentinels(config)
 	}
-	return &single{conn: c, lane: a, server: redis.NewPipelinedServer(name, c, a.pipeline)}
+	return &single{conn: c, fast: fast, server: redis.NewPipelinedServer(name, c, fast.pipeline)}
 }
 
 // Server implements redis.Client.
@@ -62,6 +62,6 @@ func (s *single) Name() string { return s.server.Name() }
 // Close implements redis.Client.
 func (s *single) Close() error {
 	s.conn.close()
-	s.lane.close()
+	s.fast.close()
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// sentinels find the master. Only the goroutine that makes the connection of their conn, or lane, uses them.
+// sentinels find the master. Only the goroutine that makes the connection of their conn uses them.
 type sentinels struct {
 	config Config // of the servers
 	own    Config // of the Sentinels
@@ -101,8 +101,8 @@ func heed(ctx context.Context, s *sentinels, master string, l *link, leave func(
 		}
 		if deaf == nil && err == nil {
 			stop := context.AfterFunc(ctx, func() { hangUp(heard) })
-			_ = heard.net.SetReadDeadline(time.Now().Add(hearing))
-			_, deaf = heard.net.Read(make([]byte, 1))
+			_ = heard.stream.Conn.SetReadDeadline(time.Now().Add(hearing))
+			_, deaf = heard.stream.Conn.Read(make([]byte, 1))
 			stop()
 		}
 		if heard != nil {

@@ -1,6 +1,9 @@
 package resp
 
-import "runtime"
+import (
+	"io"
+	"runtime"
+)
 
 // write sends the commands that are added to a link, until the connection ends.
 func write(c *conn, l *link) {
@@ -14,6 +17,7 @@ func write(c *conn, l *link) {
 
 // send does the work of write. It is a function of its own so that an interpreter allocates its variables once for all commands.
 func send(c *conn, l *link) {
+	s := l.stream
 	for {
 		_, goesOn := <-l.wake
 		if !goesOn {
@@ -21,29 +25,31 @@ func send(c *conn, l *link) {
 		}
 		runtime.Gosched() // lets goroutines that are about to call do so first, so that one write sends all their commands
 		c.mu.Lock()
-		for len(l.out) > 0 {
-			out := l.out
-			l.out = l.spare
-			handed := l.handed
-			l.handed = l.number
+		for s.Out != "" {
+			out := s.Out
+			s.Out = ""
+			sent := s.Sent
+			s.Sent = s.Number
 			c.mu.Unlock()
-			n, err := l.net.Write(out)
-			c.mu.Lock()
-			if n == 0 {
-				l.handed = handed
-			}
-			l.spare = nil
-			if cap(out) <= largestBuffer {
-				l.spare = out[:0]
-			}
-			if err != nil { // the reader cleans up
-				l.broken = err
-				c.mu.Unlock()
-				hangUp(l)
+			n, err := io.WriteString(s.Conn, out)
+			if err != nil {
+				unsent(c, l, sent, n, err)
 				return
 			}
+			c.mu.Lock()
 		}
-		l.writing = false
+		s.Sending = false
 		c.mu.Unlock()
 	}
+}
+
+// unsent notes that writing has failed, as redis.Pipeline.Unsent says. The reader cleans up.
+func unsent(c *conn, l *link, sent uint, bytes int, err error) {
+	c.mu.Lock()
+	if bytes == 0 {
+		l.stream.Sent = sent
+	}
+	l.broken = err
+	c.mu.Unlock()
+	hangUp(l)
 }

@@ -19,16 +19,16 @@ import (
 // lining is counting with a line in place of an array.
 var lining = newScript("return {ok = redis.call('INCR', KEYS[1]) .. ' ' .. ARGV[1] .. ' ' .. KEYS[1]}")
 
-// pass makes a call over a client's lane, as the fast path does. It returns the two numbers of the reply, and whether the lane was open.
+// pass makes a call over a client's pipeline, as the fast path does. It returns the two numbers of the reply, and whether the pipeline was open.
 func pass(c *single, key string, n int64) ([]int64, bool, error) {
 	call := &redis.Call{Script: lining, Keys: []string{key}, Args: []string{strconv.FormatInt(n, 10)}}
-	p := c.lane.pipeline
+	p := c.fast.pipeline
 	began := time.Since(redis.Started)
 	p.Mu.Lock()
 	s := p.Stream
 	if s == nil {
 		p.Mu.Unlock()
-		p.Rouse()
+		p.Wake()
 		err := c.conn.Run(call)
 		return call.Reply, false, err
 	}
@@ -63,12 +63,12 @@ func pass(c *single, key string, n int64) ([]int64, bool, error) {
 	return call.Reply, true, err
 }
 
-// passes makes a call over the lane once that is open.
+// passes makes a call over the pipeline once that is open.
 func passes(t *testing.T, c *single, key string, n int64) ([]int64, error) {
 	t.Helper()
 	var reply []int64
 	var err error
-	until(t, "the lane is open", func() bool {
+	until(t, "the pipeline is open", func() bool {
 		open := false
 		reply, open, err = pass(c, key, n)
 		return open
@@ -76,7 +76,7 @@ func passes(t *testing.T, c *single, key string, n int64) ([]int64, error) {
 	return reply, err
 }
 
-func TestTheLaneAnswersItsCallers(t *testing.T) {
+func TestThePipelineAnswersItsCallers(t *testing.T) {
 	addr, _ := startServer(t)
 	c := newClient(t, Config{Addresses: []string{addr}})
 	each := 300
@@ -96,7 +96,7 @@ func TestTheLaneAnswersItsCallers(t *testing.T) {
 		together(&wg, func() {
 			for j := 0; j < each; j++ {
 				n := caller*1_000_000 + int64(j)
-				reply, lane, err := pass(c, key, n)
+				reply, fast, err := pass(c, key, n)
 				if err != nil || len(reply) != 2 || reply[1] != n {
 					t.Errorf("call %d has the reply %v: %v", n, reply, err)
 					return
@@ -106,7 +106,7 @@ func TestTheLaneAnswersItsCallers(t *testing.T) {
 				}
 				mu.Lock()
 				seen[reply[0]] = true
-				if lane {
+				if fast {
 					open++
 				}
 				mu.Unlock()
@@ -115,34 +115,34 @@ func TestTheLaneAnswersItsCallers(t *testing.T) {
 	}
 	wg.Wait()
 	if len(seen) != 32*each || open < len(seen)/2 {
-		t.Errorf("%d numbers were replied, want %d; %d calls took the lane", len(seen), 32*each, open)
+		t.Errorf("%d numbers were replied, want %d; %d calls took the pipeline", len(seen), 32*each, open)
 	}
 }
 
-// openLane waits until a client's lane is open. It is open for a moment only, since nobody uses it.
-func openLane(t *testing.T, c *single) {
+// openPipeline waits until a client's pipeline is open. It is open for a moment only, since nobody uses it.
+func openPipeline(t *testing.T, c *single) {
 	t.Helper()
-	until(t, "the lane is open", func() bool {
-		c.lane.pipeline.Rouse()
-		return laneIsOpen(c)
+	until(t, "the pipeline is open", func() bool {
+		c.fast.pipeline.Wake()
+		return isOpen(c)
 	})
 }
 
-func laneIsOpen(c *single) bool {
-	c.lane.pipeline.Mu.Lock()
-	defer c.lane.pipeline.Mu.Unlock()
-	return c.lane.pipeline.Stream != nil
+func isOpen(c *single) bool {
+	c.fast.pipeline.Mu.Lock()
+	defer c.fast.pipeline.Mu.Unlock()
+	return c.fast.pipeline.Stream != nil
 }
 
-func TestTheLaneOpensAgainAfterALateReply(t *testing.T) {
+func TestThePipelineOpensAgainAfterALateReply(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}, Timeout: 20 * time.Millisecond, ReadTimeout: patience})
 	lined := func(n string) { f.mu.Lock(); f.replies = append(f.replies, "+"+n); f.mu.Unlock() }
 	f.answer(0)
 	var late atomic.Int64
-	for late.Load() == 0 { // a lane that was idle for too long takes no call
-		openLane(t, c)
+	for late.Load() == 0 { // a pipeline that was idle for too long takes no call
+		openPipeline(t, c)
 		var wg sync.WaitGroup
 		for i := 0; i < 5; i++ {
 			lined("1 " + strconv.Itoa(i))
@@ -158,16 +158,16 @@ func TestTheLaneOpensAgainAfterALateReply(t *testing.T) {
 		}
 		wg.Wait()
 	}
-	if laneIsOpen(c) {
-		t.Error("the lane is open while replies are late")
+	if isOpen(c) {
+		t.Error("the pipeline is open while replies are late")
 	}
 	f.answer(-1)
-	openLane(t, c)
+	openPipeline(t, c)
 	f.mu.Lock()
 	connections := len(f.conns)
 	f.replies = []string{"+1 77 key"}
 	f.mu.Unlock()
-	openLane(t, c)
+	openPipeline(t, c)
 	reply, _, err := pass(c, "key", 77)
 	if err != nil && !errors.Is(err, redis.ErrTimeout) || err == nil && reply[1] != 77 {
 		t.Errorf("after late replies: %v, %v", reply, err)
@@ -179,16 +179,16 @@ func TestTheLaneOpensAgainAfterALateReply(t *testing.T) {
 
 // A call has timed out before its reply has come, or in the middle of it. The reply to the call after it is for the same key, so that only their
 // order tells them apart.
-func TestALateReplyOfTheLaneAnswersNoOtherCall(t *testing.T) {
+func TestALateReplyOfThePipelineAnswersNoOtherCall(t *testing.T) {
 	t.Parallel()
 	for _, inTime := range []string{"", "+1 7", "+1 7 key\r"} {
 		f := newFake(t)
 		c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}, Timeout: patience, ReadTimeout: 2 * patience})
-		p := c.lane.pipeline
+		p := c.fast.pipeline
 		var s *redis.Stream
 		var first uint
 		until(t, "two calls have a turn", func() bool {
-			p.Rouse()
+			p.Wake()
 			p.Mu.Lock()
 			defer p.Mu.Unlock()
 			s = p.Stream
@@ -240,7 +240,7 @@ func TestALateReplyOfTheLaneAnswersNoOtherCall(t *testing.T) {
 	}
 }
 
-func TestWhatTheLaneDoesWithOtherReplies(t *testing.T) {
+func TestWhatThePipelineDoesWithOtherReplies(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		reply string
@@ -261,10 +261,10 @@ func TestWhatTheLaneDoesWithOtherReplies(t *testing.T) {
 		if err := ask(c, 0, time.Time{}); err != nil {
 			t.Fatal(err)
 		}
-		openLane(t, c)
-		c.lane.pipeline.Mu.Lock()
-		k := c.lane.track
-		c.lane.pipeline.Mu.Unlock()
+		openPipeline(t, c)
+		c.fast.pipeline.Mu.Lock()
+		l := c.fast.link
+		c.fast.pipeline.Mu.Unlock()
 		f.mu.Lock()
 		f.replies = []string{test.reply}
 		f.mu.Unlock()
@@ -272,30 +272,30 @@ func TestWhatTheLaneDoesWithOtherReplies(t *testing.T) {
 		if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
 			t.Errorf("%.20q: error %v, want %q", test.reply, err, test.says)
 		}
-		c.lane.pipeline.Mu.Lock()
-		if lost := k.lost != nil; lost != test.parts {
-			t.Errorf("%.20q: the connection is closed: %v", test.reply, k.lost)
+		c.fast.pipeline.Mu.Lock()
+		if parts := c.fast.link != l; parts != test.parts {
+			t.Errorf("%.20q: the connection is left: %v", test.reply, parts)
 		}
-		c.lane.pipeline.Mu.Unlock()
+		c.fast.pipeline.Mu.Unlock()
 	}
 }
 
-func TestAnIdleLaneLearnsThatItsServerHangsUp(t *testing.T) {
+func TestAnIdlePipelineLearnsThatItsServerHangsUp(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}})
 	for _, says := range []string{"", "+1 2 key\r\n"} { // the second: a reply that nobody has asked for
-		var k *track
-		until(t, "the lane is idle", func() bool {
-			c.lane.pipeline.Mu.Lock()
-			if c.lane.track == nil {
-				c.lane.pipeline.Mu.Unlock()
-				c.lane.pipeline.Rouse()
-				c.lane.pipeline.Mu.Lock()
+		var l *link
+		until(t, "the pipeline is idle", func() bool {
+			c.fast.pipeline.Mu.Lock()
+			if c.fast.link == nil {
+				c.fast.pipeline.Mu.Unlock()
+				c.fast.pipeline.Wake()
+				c.fast.pipeline.Mu.Lock()
 			}
-			defer c.lane.pipeline.Mu.Unlock()
-			k = c.lane.track
-			return k != nil && k.idle
+			defer c.fast.pipeline.Mu.Unlock()
+			l = c.fast.link
+			return l != nil && l.idle
 		})
 		f.mu.Lock()
 		last := f.conns[len(f.conns)-1]
@@ -306,9 +306,9 @@ func TestAnIdleLaneLearnsThatItsServerHangsUp(t *testing.T) {
 			_, _ = io.WriteString(last, says)
 		}
 		until(t, "it is closed", func() bool {
-			c.lane.pipeline.Mu.Lock()
-			defer c.lane.pipeline.Mu.Unlock()
-			return k.lost != nil && !c.lane.kept
+			c.fast.pipeline.Mu.Lock()
+			defer c.fast.pipeline.Mu.Unlock()
+			return c.fast.link != l && !c.fast.links[l]
 		})
 	}
 }
