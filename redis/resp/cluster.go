@@ -281,8 +281,8 @@ func fetch(k *cluster, places []string) (string, []slotRange, error) {
 	for _, address := range places {
 		place := address
 		var ranges []slotRange
-		l, err := reach(k.ctx, k.config, place, func(nc net.Conn) error {
-			a, err := inquire(nc, "CLUSTER", "SLOTS")
+		l, err := reach(k.ctx, k.config, place, func(s *redis.Stream) error {
+			a, err := roundTrip(s, "CLUSTER", "SLOTS")
 			if err != nil {
 				return err
 			}

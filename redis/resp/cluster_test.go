@@ -58,7 +58,7 @@ func TestTablesOfSlots(t *testing.T) {
 	} {
 		nc := played([]string{c.reply})
 		nc.(*hooked).write = func(b []byte) (int, error) { return len(b), nil }
-		a, err := inquire(nc, "CLUSTER", "SLOTS")
+		a, err := roundTrip(newLink(nc).stream, "CLUSTER", "SLOTS")
 		got := ""
 		if err == nil {
 			var ranges []slotRange

@@ -203,7 +203,7 @@ func dial(c *conn) (*link, error) {
 
 // reach connects to an address, with TLS, AUTH and SELECT as configured, and then calls talk, unless that is nil. All of it may take as long as
 // the dial timeout, and ends with ctx.
-func reach(ctx context.Context, config Config, address string, talk func(nc net.Conn) error) (*link, error) {
+func reach(ctx context.Context, config Config, address string, talk func(s *redis.Stream) error) (*link, error) {
 	limited, cancel := context.WithTimeout(ctx, config.DialTimeout)
 	defer cancel()
 	network := "tcp"
@@ -223,10 +223,10 @@ func reach(ctx context.Context, config Config, address string, talk func(nc net.
 		l.use(encrypted)
 	}
 	if err == nil {
-		err = introduce(l.stream.Conn, config)
+		err = introduce(l.stream, config)
 	}
 	if err == nil && talk != nil {
-		err = talk(l.stream.Conn)
+		err = talk(l.stream)
 	}
 	if !stop() { // it took too long, or ctx has ended
 		if config.TLS != nil && errors.Is(err, redis.ErrTLS) {
@@ -263,7 +263,7 @@ func encrypt(ctx context.Context, raw net.Conn, config *tls.Config, address stri
 }
 
 // introduce logs in and selects the database, if these are configured.
-func introduce(nc net.Conn, config Config) error {
+func introduce(s *redis.Stream, config Config) error {
 	out := ""
 	replies := 0
 	if config.Username != "" {
@@ -280,39 +280,19 @@ func introduce(nc net.Conn, config Config) error {
 	if replies == 0 {
 		return nil
 	}
-	var ended error // why there are no more replies
-	if _, err := nc.Write([]byte(out)); err != nil {
-		ended = err
+	a, err := roundTrips(s, out, replies, config.Password)
+	if err != nil {
+		return err
 	}
-	in := ""
-	buffer := make([]byte, 1024)
-	for strings.Count(in, "\r\n") < replies && len(in) < longestLine {
-		n, err := nc.Read(buffer)
-		in += string(buffer[:n])
-		if err != nil {
-			if ended == nil {
-				ended = err
-			}
-			break
+	for _, element := range a.elements {
+		if element != "+OK" {
+			return errNoRedis
 		}
-	}
-	// A server that accepts no clients, such as one with maxclients of them, says so and hangs up. So the lines come first, and ended after them.
-	lines := strings.Split(in, "\r\n")
-	for i := 0; i < replies; i++ {
-		if ended != nil && i == len(lines)-1 {
-			return ended
-		}
-		if lines[i] != "+OK" {
-			return refused(lines[i], config.Password)
-		}
-	}
-	if len(lines) != replies+1 || lines[replies] != "" {
-		return errNoRedis
 	}
 	return nil
 }
 
-// refused returns the error for a line that is not +OK. It never has the password in it.
+// refused returns the error for a line that is no reply to a command of connecting. It never has the password in it.
 func refused(line, password string) error {
 	if !strings.HasPrefix(line, "-") {
 		return errNoRedis

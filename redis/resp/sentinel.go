@@ -58,8 +58,8 @@ func dialMaster(ctx context.Context, s *sentinels, leave func(l *link)) (*link, 
 // askSentinel returns the address of the master that a Sentinel knows.
 func askSentinel(ctx context.Context, s *sentinels, sentinel string) (string, error) {
 	address := ""
-	l, err := reach(ctx, s.own, sentinel, func(nc net.Conn) error {
-		a, err := inquire(nc, "SENTINEL", "get-master-addr-by-name", s.config.MasterName)
+	l, err := reach(ctx, s.own, sentinel, func(stream *redis.Stream) error {
+		a, err := roundTrip(stream, "SENTINEL", "get-master-addr-by-name", s.config.MasterName)
 		if err != nil {
 			return err
 		}
@@ -89,8 +89,8 @@ func heed(ctx context.Context, s *sentinels, master string, l *link, leave func(
 	defer func() { _ = recover() }() // an interpreted program has no other recover
 	for ctx.Err() == nil {
 		sentinel := s.config.Addresses[s.first%len(s.config.Addresses)]
-		heard, deaf := reach(ctx, s.own, sentinel, func(nc net.Conn) error {
-			_, err := inquire(nc, "SUBSCRIBE", "+switch-master")
+		heard, deaf := reach(ctx, s.own, sentinel, func(stream *redis.Stream) error {
+			_, err := roundTrip(stream, "SUBSCRIBE", "+switch-master")
 			return err
 		})
 		address, err := askSentinel(ctx, s, sentinel)
@@ -124,8 +124,8 @@ const hearing = time.Minute
 var errReplaced = fmt.Errorf("a Sentinel names another master%w", redis.ErrReply)
 
 // checkMaster returns an error unless the server is a master.
-func checkMaster(nc net.Conn) error {
-	a, err := inquire(nc, "ROLE")
+func checkMaster(stream *redis.Stream) error {
+	a, err := roundTrip(stream, "ROLE")
 	if err != nil {
 		return err
 	}

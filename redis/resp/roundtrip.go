@@ -5,17 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"strconv"
 	"strings"
 
 	"github.com/proxyweir/weir/redis"
 )
 
-// mostElements is the most elements of a reply to inquire. The longest reply is a Cluster's table, with up to 16,384 ranges.
+// mostElements is the most elements of the replies to a round trip. The longest reply is a Cluster's table, with up to 16,384 ranges.
 const mostElements = 1 << 19
 
-// answer is a reply to inquire: its elements in the order in which they were sent, each with the first byte of its type. An array is "*" and its
+// answer is the replies to a round trip: their elements in the order in which they were sent, each with the first byte of its type. An array is "*" and its
 // length, before its elements; nil is "_".
 type answer struct {
 	elements []string
@@ -23,15 +22,20 @@ type answer struct {
 	bad      bool // an element was not what it was read as
 }
 
-// inquire sends a command, and reads the reply. It is for the commands of connecting, on a connection that nothing else uses meanwhile.
-func inquire(nc net.Conn, words ...string) (*answer, error) {
-	if _, err := nc.Write([]byte(command(words))); err != nil {
-		return nil, err
-	}
-	in := bufio.NewReaderSize(nc, longestLine)
+// roundTrip sends a command, and reads the reply. It is for the commands of connecting, on a connection that nothing else uses meanwhile.
+func roundTrip(s *redis.Stream, words ...string) (*answer, error) {
+	return roundTrips(s, command(words), 1, "")
+}
+
+// roundTrips sends so many commands, and reads the replies. Its errors never have the password in them.
+func roundTrips(s *redis.Stream, commands string, replies int, password string) (*answer, error) {
+	_, unsent := io.WriteString(s.Conn, commands)
 	a := &answer{}
-	for want := 1; want > 0; want-- {
-		element, length, err := readElement(in)
+	for want := replies; want > 0; want-- {
+		element, length, err := readElement(s.Reader, password)
+		if err != nil && !errors.Is(err, redis.ErrReply) && unsent != nil { // a server that accepts no clients says so and hangs up: that is read first
+			err = unsent
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -41,7 +45,7 @@ func inquire(nc net.Conn, words ...string) (*answer, error) {
 			return nil, errTooLong
 		}
 	}
-	if in.Buffered() > 0 {
+	if s.Reader.Buffered() > 0 {
 		return nil, errNoRedis
 	}
 	return a, nil
@@ -50,7 +54,7 @@ func inquire(nc net.Conn, words ...string) (*answer, error) {
 var errTooLong = fmt.Errorf("the reply is too long%w", redis.ErrReply)
 
 // readElement reads an element of a reply. If that is an array, its length is how many elements follow.
-func readElement(in *bufio.Reader) (element string, length int, err error) {
+func readElement(in *bufio.Reader, password string) (element string, length int, err error) {
 	line, err := in.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
 		return "", 0, errNoRedis
@@ -67,7 +71,7 @@ func readElement(in *bufio.Reader) (element string, length int, err error) {
 		return text, 0, nil
 	}
 	if kind != "*" && kind != "$" {
-		return "", 0, refused(text, "")
+		return "", 0, refused(text, password)
 	}
 	n, err := strconv.Atoi(text[1:])
 	if err != nil || n < -1 || n > mostElements {
