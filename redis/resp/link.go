@@ -283,7 +283,7 @@ func deliver(call *redis.Call, reply []int64, err error) {
 	}
 }
 
-// callLate is tell's goroutine: tell's caller may have the conn's mutex.
+// callLate is deliver's goroutine: deliver's caller may have the conn's mutex.
 func callLate(call *redis.Call, err error) {
 	defer func() {
 		_ = recover() // an interpreted program has no other recover
