@@ -10,6 +10,7 @@ import (
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/transition"
@@ -72,7 +73,7 @@ func (p *replaced) replace(s *ruleSet) *pathOfFiles {
 // If requests must pass a previous limit, too, since a change of the configuration has changed the algorithm, then they take the general path
 // until that is over. If advice may change the limit, there is a fast path for each limit that is in force.
 func pathOfSet(h *handler, s *ruleSet) http.Handler {
-	if len(s.rules) != 1 || s.domain != nil || !plain(s.rules[0]) {
+	if len(s.rules) != 1 || s.domain != nil || !plain(s.rules[0]) || hasLinked(s.rules[0]) {
 		return severalPath(h, s)
 	}
 	r := s.rules[0]
@@ -93,11 +94,21 @@ func plain(r *front.Rule) bool {
 		return false
 	}
 	for _, limit := range r.Ruled.Limits.Rules() {
-		if len(limit.Linked()) > 0 || limit.Overflow != nil && limit.Overflow.Count != nil {
+		if limit.Overflow != nil && limit.Overflow.Count != nil {
 			return false
 		}
 	}
 	return true
+}
+
+// hasLinked reports whether a rule has limits that are decided together with others, or one of requests in flight only.
+func hasLinked(r *front.Rule) bool {
+	for _, limit := range r.Ruled.Limits.Rules() {
+		if len(limit.Linked()) > 0 || limit.Limit.InFlight {
+			return true
+		}
+	}
+	return false
 }
 
 // transitional is the handler of a router whose rule has several limits: one after the other, or in a transition two at a time.
@@ -157,12 +168,12 @@ func generalPath(h *handler, metering *memory.Metering) http.Handler {
 	return h
 }
 
-// severalPath returns the path of several rules, or of none.
+// severalPath returns the path of several rules, of one with others that are decided together with it, or of none.
 func severalPath(h *handler, s *ruleSet) http.Handler {
 	var noRule *front.Rule
 	e := h.engine
 	metering := meteringOf(e, s, noRule)
-	if len(s.rules) < 2 || len(s.rules) > mostServed || s.domain != nil {
+	if len(s.rules) == 0 || s.domain != nil {
 		return generalPath(h, metering)
 	}
 	first := s.rules[0].Ruled
@@ -170,22 +181,12 @@ func severalPath(h *handler, s *ruleSet) http.Handler {
 	var rules []*memory.ServedRule
 	var only []*core.Rule
 	for _, r := range s.rules {
-		if !plain(r) || r.Only == nil || r.Ruled.Shadow || atomic.LoadInt32(&r.Ruled.Active.Generation) != 0 || e.adaptation != nil && r.Ruled.Adapt != nil {
-			return generalPath(h, metering)
-		}
-		var way *memory.FastPath
-		if e.shared == nil {
-			way = memory.NewFastPath(e.memory, r.Only)
-		}
-		if way == nil && (e.shared == nil || r.Only.HasOverflowPolicy()) {
+		served := servedRule(h, s, r)
+		if served == nil || len(rules) >= mostServed {
 			return generalPath(h, metering)
 		}
 		same = same && ruleset.SameKey(first, r.Ruled)
-		served := &memory.ServedRule{FastPath: way, QuotaFields: answer.NewQuotaFields(r.Only, e.fields), Refusal: refusalOf(h, s, r, r.Only), Allowed: r.Only.Allowed, Key: keyFunc(h, r), Covers: coversFunc(e, r)}
-		if served.Allowed == nil { // there are no metrics
-			served.Allowed = new(int64)
-		}
-		rules = append(rules, served)
+		rules = append(rules, served...)
 		only = append(only, r.Only)
 	}
 	serve := func(c *memory.ServeConfig) http.Handler {
@@ -203,6 +204,61 @@ func severalPath(h *handler, s *ruleSet) http.Handler {
 		served.Key = nil
 	}
 	return byAddress(h, first, c, serve)
+}
+
+// servedRule returns a rule as the path of several rules has it, with those that are decided together with it behind it; nil: it has no such path.
+func servedRule(h *handler, s *ruleSet, r *front.Rule) []*memory.ServedRule {
+	var none, list []*memory.ServedRule
+	e := h.engine
+	if !plain(r) || r.Only == nil || atomic.LoadInt32(&r.Ruled.Active.Generation) != 0 || e.adaptation != nil && r.Ruled.Adapt != nil {
+		return none
+	}
+	if e.shared != nil && (r.Ruled.Shadow || r.Only.HasOverflowPolicy() || len(r.Only.Linked()) > 0) {
+		return none
+	}
+	for i, limit := range append([]*core.Rule{r.Only}, r.Only.Linked()...) {
+		served := &memory.ServedRule{QuotaFields: answer.NewQuotaFields(limit, e.fields), Key: keyFunc(h, r), Covers: coversFunc(e, r)}
+		switch {
+		case e.shared != nil:
+		case i == 0 && !limit.Limit.InFlight:
+			served.FastPath = memory.NewFastPath(e.memory, limit)
+		default:
+			served.FastPath = memory.NewLinkedPath(e.memory, limit)
+		}
+		if served.FastPath == nil && e.shared == nil {
+			return none
+		}
+		if i == 0 {
+			served.Refusal = refusalOf(h, s, r, limit)
+			served.Allowed = limit.Allowed
+			if served.Allowed == nil { // there are no metrics
+				served.Allowed = new(int64)
+			}
+		}
+		served.Passed, served.Refused = shadowCounts(e, s, r, limit)
+		list = append(list, served)
+	}
+	return list
+}
+
+// shadowCounts returns what counts the requests that a candidate allows, or a shadow would reject, beside the limits of others that allow them.
+func shadowCounts(e *engine, s *ruleSet, r *front.Rule, limit *core.Rule) (passed, refused []*int64) {
+	if !limit.Shadow || limit.Limit.InFlight {
+		return passed, refused
+	}
+	meters := []*metrics.Meter{s.tallies[r.Ruled.Name]}
+	if e.counts {
+		meters = append(meters, s.meters[r.Ruled.Name])
+	}
+	for _, m := range meters {
+		if !limit.IsCandidate() {
+			refused = append(refused, &m.Requests[front.ShadowRejected])
+			continue
+		}
+		passed = append(passed, &m.Compared[front.BothAllowed])
+		refused = append(refused, &m.Compared[front.Stricter])
+	}
+	return passed, refused
 }
 
 // mostServed is the most rules that have a fast path: as many as answer.WriteHeaders lists.

@@ -124,7 +124,8 @@ func kinds() []kind {
 				r := &c.Rules[0]
 				list = append(list, kind{
 					name: fmt.Sprintf("%s with %s, metered %v", algorithm, setting, metered), config: c,
-					leaves: strings.HasPrefix(r.Enforcement, "soft") || len(r.Penalty) > 0 || r.OnLimit != "" || r.CountRejected != "", passes: r.Enforcement == "shadow",
+					leaves: strings.HasPrefix(r.Enforcement, "soft") || len(r.Penalty) > 0 || r.OnLimit != "" || r.CountRejected != "" || r.Concurrency != "" || r.Candidate != nil || len(c.Rules) > 1,
+					passes: r.Enforcement == "shadow",
 				})
 			}
 		}
@@ -154,9 +155,32 @@ var settings = map[string]func(c *Config){
 		withOverrides(c)
 		c.Rules[0].Key, c.Rules[0].Overrides = []string{"header:X-Key"}, []object{{"key": "b", "limit": "6/2s"}}
 	},
-	"tiers, a match": func(c *Config) { withTiers(c); c.Rules[0].Match = object{"methods": []string{"GET"}} },
-	"guarded tiers":  func(c *Config) { withTiers(c); c.Guard = object{"max": 512, "min": 512} },
-	"soft tiers":     func(c *Config) { withTiers(c); c.Rules[0].Enforcement = "soft 50% 3s" },
+	"tiers, a match":             func(c *Config) { withTiers(c); c.Rules[0].Match = object{"methods": []string{"GET"}} },
+	"guarded tiers":              func(c *Config) { withTiers(c); c.Guard = object{"max": 512, "min": 512} },
+	"a concurrency":              func(c *Config) { c.Rules[0].Concurrency = "2" },
+	"no more than a concurrency": func(c *Config) { c.Rules[0] = Rule{Name: "r", Concurrency: "2"} },
+	"a candidate":                func(c *Config) { c.Rules[0].Candidate = object{"limit": "3/2s", "algorithm": "token_bucket"} },
+	"a laxer candidate":          func(c *Config) { c.Rules[0].Candidate = object{"limit": "9/3s"} },
+	"candidate and concurrency": func(c *Config) {
+		c.Rules[0].Candidate, c.Rules[0].Concurrency = object{"limit": "3/2s", "algorithm": "token_bucket"}, "2"
+	},
+	"a shadow's concurrency":  func(c *Config) { c.Rules[0].Concurrency, c.Rules[0].Enforcement = "2", "shadow" },
+	"a concurrency of fields": func(c *Config) { c.Rules[0].Concurrency, c.Rules[0].Key = "2", []string{"header:X-Key"} },
+	"mixed kinds":             func(c *Config) { withMixed(c) },
+	"mixed kinds and keys, a concurrency": func(c *Config) {
+		withMixed(c)
+		c.Rules[1].Key = []string{"header:X-Key"}
+		c.Rules[3].Match = object{"methods": []string{"GET"}}
+	},
+	"shadows": func(c *Config) {
+		c.Rules = append(c.Rules, Rule{Name: "b", Limit: "3/1s"})
+		c.Rules[0].Enforcement, c.Rules[1].Enforcement = "shadow", "shadow"
+	},
+	"soft tiers": func(c *Config) { withTiers(c); c.Rules[0].Enforcement = "soft 50% 3s" },
+}
+
+func withMixed(c *Config) {
+	c.Rules = append(c.Rules, Rule{Name: "b", Limit: "6/3s", Enforcement: "shadow"}, Rule{Name: "c", Limit: "8/5s", Penalty: []string{"1s"}}, Rule{Name: "d", Limit: "9/2s", Enforcement: "soft 50% 3s", Concurrency: "2"})
 }
 
 func withTiers(c *Config) {
@@ -195,6 +219,9 @@ func pathOn(s *stage, c Config, general bool) http.Handler {
 	e := s.newest("m@file")
 	h := newHandler(e, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.passed++
+		if s.during != nil {
+			s.during()
+		}
 		w.WriteHeader(http.StatusOK)
 	}))
 	var only *front.Rule
@@ -256,7 +283,25 @@ func TestEachFastPathAnswersAsTheGeneralPath(t *testing.T) {
 // compareAnswers sends random requests to two handlers, and compares all that can be seen of them. step lets time pass for both.
 func compareAnswers(t *testing.T, name string, stages [2]*stage, handlers [2]http.Handler, seed int64, steps int, step func(span time.Duration)) {
 	random := rand.New(rand.NewSource(seed))
+	var others [2][]*http.Request // that come while one is under way
+	var answers [2][]int
+	for i := range stages {
+		s, h, waiting, codes := stages[i], handlers[i], &others[i], &answers[i]
+		s.during = func() {
+			if list := *waiting; len(list) > 0 {
+				*waiting = list[1:]
+				*codes = append(*codes, answeredTo(h, list[0], nil).Code)
+			}
+		}
+	}
 	for i := 0; i < steps; i++ {
+		for j := range others {
+			others[j], answers[j] = nil, nil
+		}
+		for n := random.Intn(4); n > 0 && strings.Contains(name, "concurrency"); n-- {
+			other := randomRequest(random)
+			others[0], others[1] = append(others[0], other), append(others[1], other.Clone(other.Context()))
+		}
 		span := time.Duration(0)
 		if random.Intn(3) == 0 {
 			span = time.Duration(random.Int63n(100)) * 10 * time.Millisecond // a leaky bucket never makes a request wait for less than its max_delay
@@ -271,7 +316,7 @@ func compareAnswers(t *testing.T, name string, stages [2]*stage, handlers [2]htt
 			earlier["X-Ratelimit-Limit"], earlier["X-Ratelimit-Remaining"] = []string{"4"}, []string{"2"}
 		}
 		got, want := answeredTo(handlers[0], r, earlier), answeredTo(handlers[1], r.Clone(r.Context()), earlier)
-		if got.Code != want.Code || !reflect.DeepEqual(got.Result().Header, want.Result().Header) || got.Body.String() != want.Body.String() || stages[0].passed != stages[1].passed {
+		if got.Code != want.Code || !reflect.DeepEqual(got.Result().Header, want.Result().Header) || got.Body.String() != want.Body.String() || stages[0].passed != stages[1].passed || !reflect.DeepEqual(answers[0], answers[1]) {
 			t.Fatalf("%s: request %d from %s %v is answered %d %v %q, want %d %v %q", name, i, r.RemoteAddr, r.Header, got.Code, got.Result().Header, got.Body, want.Code, want.Result().Header, want.Body)
 		}
 	}
@@ -282,14 +327,18 @@ func compareAnswers(t *testing.T, name string, stages [2]*stage, handlers [2]htt
 	}
 }
 
-// counted returns how many requests under a rule there were, by outcome.
-func (s *stage) counted(i int) []int64 {
-	var none []int64
+// counted returns how many requests under a rule there were, by outcome, and by comparison with its candidate: for metrics, and for the log.
+func (s *stage) counted(i int) [4][]int64 {
+	var list [4][]int64
 	set := s.newest("m@file").inForce()
-	if m := set.meters[set.rules[i].Ruled.Name]; m != nil {
-		return m.Requests
+	name := set.rules[i].Ruled.Name
+	if m := set.meters[name]; m != nil {
+		list[0], list[1] = m.Requests, m.Compared
 	}
-	return none
+	if m := set.tallies[name]; m != nil { // of its other outcomes nothing is said
+		list[2], list[3] = m.Requests[front.ShadowRejected:front.ShadowDelayed], m.Compared
+	}
+	return list
 }
 
 // Rules of a file have the path that rules of the configuration have, and those of its next contents another one.
@@ -298,7 +347,7 @@ func TestFilesHaveTheFastPathsOfTheirRules(t *testing.T) {
 	for name, contents := range map[string][]string{
 		"one rule":     {`{"rules":[{"name":"a","limit":"4/2s"}]}`, `{"rules":[{"name":"a","limit":"3/2s","match":{"methods":["GET"]}}]}`},
 		"three rules":  {`{"rules":[{"name":"a","limit":"4/2s"},{"name":"b","limit":"6/3s","key":"header:X-Key"},{"name":"c","limit":"8/5s"}]}`, `{"rules":[{"name":"a","limit":"9/2s"}]}`},
-		"none at last": {`{"rules":[{"name":"a","limit":"4/2s","tiers":{"source":"cookie:session","limits":{"a":"9/2s"}}}]}`, `{"rules":[{"name":"b","limit":"3/2s","concurrency":1}]}`},
+		"none at last": {`{"rules":[{"name":"a","limit":"4/2s","tiers":{"source":"cookie:session","limits":{"a":"9/2s"}}}]}`, `{"rules":[{"name":"b","limit":"3/2s","cost":2}]}`},
 	} {
 		file := filepath.Join(t.TempDir(), "rules.json")
 		write := func(text string) { must.Succeed(t, os.WriteFile(file, []byte(text), 0o600)) }
@@ -341,7 +390,7 @@ func TestEachFastPathIsTaken(t *testing.T) {
 		stages[0].newest("m@file").forwarded.Store(true) // else the general path notes that once
 		for _, client := range []string{"192.0.2.1", "203.0.113.2"} {
 			for i := 0; i < 6; i++ {
-				if i > 0 && strings.HasPrefix(k.name, "leaky_bucket") || i > 3 && k.leaves { // its queue has room, but the wait would be too long
+				if i > 0 && strings.HasPrefix(k.name, "leaky_bucket") || k.leaves && (i > 2 || i > 1 && strings.Contains(k.name, "candidate")) { // its queue has room, but the wait would be too long
 					break
 				}
 				r := httptest.NewRequest("GET", "http://example.com/", nil)

@@ -31,7 +31,8 @@ type stage struct {
 	now    time.Duration
 	timers []*timer
 	waits  []*timer
-	passed int // requests that reached the service
+	passed int    // requests that reached the service
+	during func() // is called while one is there; nil: nothing is
 }
 
 type timer struct {
@@ -158,6 +159,9 @@ func (s *stage) handler(ctx context.Context, c *Config, name string) http.Handle
 		s.mu.Lock()
 		s.passed++
 		s.mu.Unlock()
+		if s.during != nil {
+			s.during()
+		}
 		w.WriteHeader(http.StatusOK)
 	})
 	h, err := s.newHandler(ctx, next, c, name)

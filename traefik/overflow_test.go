@@ -299,9 +299,9 @@ func TestWhichRulesHaveAFastPath(t *testing.T) {
 		{Rule{Limit: "5/1m", Enforcement: "soft 20% 30s"}, true, false},
 		{Rule{Limit: "5/1m", Algorithm: "token_bucket", OnLimit: "delay"}, true, false},
 		{Rule{Limit: "5/1m", Penalty: []string{"1m"}}, true, false},
-		{Rule{Limit: "5/1m", Concurrency: "5"}, false, false},
-		{Rule{Concurrency: "5"}, false, false},
-		{Rule{Limit: "5/1m", Candidate: object{"limit": "6/1m"}}, false, false},
+		{Rule{Limit: "5/1m", Concurrency: "5"}, true, false},
+		{Rule{Concurrency: "5"}, true, false},
+		{Rule{Limit: "5/1m", Candidate: object{"limit": "6/1m"}}, true, false},
 		{Rule{Limit: "5/1m", Match: object{"methods": []interface{}{"GET"}}}, true, true},
 		{Rule{Limit: "5/1m", Match: object{"methods": []interface{}{"GET"}}, Penalty: []string{"1m"}}, true, false},
 	} {

@@ -22,6 +22,7 @@ type FastPath struct {
 	limit     *rate.Limit
 	algorithm rate.Algorithm
 
+	rule          *core.Rule
 	memory        *Store
 	space         *space
 	countRejected bool
@@ -36,8 +37,21 @@ func NewFastPath(m *Store, r *core.Rule) *FastPath {
 	if m.shards[0].index == nil || !r.Limit.FastPath || r.Overflow != nil && (r.Overflow.Count != nil || r.Overflow.Candidate) {
 		return nil
 	}
+	return newFastPath(m, r)
+}
+
+// NewLinkedPath returns what ServeSeveral needs of a rule that is decided together with another: a candidate, or a limit of requests in flight. It
+// returns nil if m is not Mapped.
+func NewLinkedPath(m *Store, r *core.Rule) *FastPath {
+	if m.shards[0].index == nil {
+		return nil
+	}
+	return newFastPath(m, r)
+}
+
+func newFastPath(m *Store, r *core.Rule) *FastPath {
 	sp := r.InMemory.(*space)
-	return &FastPath{shards: m.ways, mask: m.mask, seed: m.seed, salt: sp.salt&^kindBit | sp.kind, clock: m.ownClock, limit: r.Limit, algorithm: r.Limit.Algorithm, memory: m, space: sp, countRejected: r.CountRejected, accounts: r.Overflow != nil, ahead: m.ahead}
+	return &FastPath{rule: r, shards: m.ways, mask: m.mask, seed: m.seed, salt: sp.salt&^kindBit | sp.kind, clock: m.ownClock, limit: r.Limit, algorithm: r.Limit.Algorithm, memory: m, space: sp, countRejected: r.CountRejected, accounts: r.Overflow != nil, ahead: m.ahead}
 }
 
 // Take decides on a request of that key at a cost of 1, as Store.Decide does, and charges it. If the request is allowed at once,

@@ -245,6 +245,8 @@ func templateSeveral(f *several, c *ServeConfig) http.Handler {
 	clock := f.clock
 	xRateLimit := f.xRateLimit
 	ietf := f.ietf
+	counted := metered || f.tallied
+	inFlight := f.inFlight
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
 			path                   string
@@ -265,6 +267,7 @@ func templateSeveral(f *several, c *ServeConfig) http.Handler {
 			remaining, reset, more int64
 			left, quota, wait      int64
 			failed                 int
+			refused                int64 // a bit for each shadow that would reject the request
 			texts                  string
 			begun                  int64 // since started, in nanoseconds; 0: it is not timed
 		)
@@ -325,6 +328,9 @@ func templateSeveral(f *several, c *ServeConfig) http.Handler {
 		quota = 0
 		texts = ""
 		for n, p := range list {
+			if refused != 0 && refused>>uint(n)&1 != 0 {
+				continue
+			}
 			if apart {
 				hash = hashes[n]
 				s = shards[hash&mask]
@@ -332,17 +338,34 @@ func templateSeveral(f *several, c *ServeConfig) http.Handler {
 				hash = base ^ p.salt
 			}
 			i, ok = s.index[hash]
-			if !ok || p.accounts && s.owners[i]&accounted != 0 {
+			if !ok {
 				failed = n
 				goto rare
 			}
 			state = &s.slots[i].state
-			before[n] = *state
-			limit = p.limit
-			remaining, reset, more = takeIn(s, limit, state, now)
-			if remaining < 0 {
-				failed = n
-				goto rare
+			if p.inFlight {
+				reset = 0
+				more = 0
+				remaining = freeIn(s, p, hash, state)
+				if remaining < 0 {
+					failed = n
+					goto rare
+				}
+			} else {
+				if p.accounts && s.owners[i]&accounted != 0 {
+					failed = n
+					goto rare
+				}
+				before[n] = *state
+				limit = p.limit
+				remaining, reset, more = takeIn(s, limit, state, now)
+				if remaining < 0 {
+					failed = n
+					goto rare
+				}
+			}
+			if p.shadow {
+				continue
 			}
 			if ietf {
 				more = (more + 999_999) / 1_000_000
@@ -359,13 +382,20 @@ func templateSeveral(f *several, c *ServeConfig) http.Handler {
 				tightest = p
 			}
 		}
+		if inFlight {
+			defer endInFlight(beginInFlight(f, list, s, base, hashes, now))
+		}
 		if apart {
 			unlockSeveral(f, s, hashes)
 		} else {
 			s.mu.Unlock()
 		}
-		if metered {
-			countSeveral(f, list, begun)
+		if counted {
+			countSeveral(f, list, begun, refused)
+		}
+		if quota == 0 && texts == "" { // they are all shadows
+			next.ServeHTTP(w, r)
+			return
 		}
 		if xRateLimit {
 			wait = (wait + 999_999) / 1_000_000
@@ -384,7 +414,8 @@ func templateSeveral(f *several, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		if settleSeveral(f, list, policies, before[:failed], s, base, hashes, now, begun, key, w, r) {
+		refused = settleSeveral(f, list, policies, before[:failed], s, base, hashes, now, begun, refused, key, w, r)
+		if refused >= 0 {
 			goto again
 		}
 	})

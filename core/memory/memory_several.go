@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
 )
 
@@ -20,12 +21,17 @@ type ServedRule struct {
 	Allowed     *int64                       // as Metering.Allowed; not nil if there is a Metering
 	Key         func(r *http.Request) string // as ServeConfig.Key, if rules have different keys; nil: all have that of the ServeConfig
 	Covers      func(r *http.Request) bool   // whether the rule covers a request; nil: it covers all
+
+	// Of a shadow, or of a candidate. Requests that it would have rejected are counted in Refused, and the others of a candidate in Passed.
+	Refused, Passed []*int64
 }
 
 // several has what the path of several rules needs.
 type several struct {
 	rules    []*severalRule
 	matched  bool     // any of them does not cover all requests
+	tallied  bool     // any of them counts, also if there is no Metering
+	inFlight bool     // any of them is a limit of requests in flight
 	apart    bool     // they have different keys, which may be in different shards
 	policies []string // the value of RateLimit-Policy if all cover the request
 
@@ -44,19 +50,25 @@ type several struct {
 
 // severalRule is one of several rules.
 type severalRule struct {
-	limit      *rate.Limit
-	isLog      bool
-	accounts   bool // of the FastPath
-	space      *space
-	salt       uint64 // of the FastPath
-	quota      int64
-	state      string   // the beginning of its member of RateLimit, behind another member
-	limitField []string // of its QuotaFields, as policy
-	policy     string
-	allowed    *int64
-	keyOf      func(r *http.Request) string // nil unless apart
-	covers     func(r *http.Request) bool   // nil: covers all
-	refuser    *Refuser                     // nil: it has no Refusal
+	limit    *rate.Limit
+	isLog    bool
+	rule     *core.Rule
+	accounts bool // of the FastPath
+	inFlight bool // it limits requests in flight
+	shadow   bool // it never rejects, and sets no fields
+
+	countRejected   bool
+	refused, passed []*int64
+	space           *space
+	salt            uint64 // of the FastPath
+	quota           int64
+	state           string   // the beginning of its member of RateLimit, behind another member
+	limitField      []string // of its QuotaFields, as policy
+	policy          string
+	allowed         *int64
+	keyOf           func(r *http.Request) string // nil unless apart
+	covers          func(r *http.Request) bool   // nil: covers all
+	refuser         *Refuser                     // nil: it has no Refusal
 }
 
 // ServeSeveral is Serve for several rules of one namespace in one Memory, each of which is charged if all that cover a request allow it.
@@ -73,12 +85,18 @@ func ServeSeveral(rules []*ServedRule, c *ServeConfig) http.Handler {
 	for _, rule := range rules {
 		p := newSeveralRule(rule)
 		f.rules = append(f.rules, p)
-		f.leaves = f.leaves || rule.Refusal == nil || rule.FastPath.countRejected || rule.FastPath.accounts
+		f.leaves = f.leaves || rule.Refusal == nil || p.countRejected || p.accounts || p.inFlight || p.shadow
+		f.inFlight = f.inFlight || p.inFlight
+		f.tallied = f.tallied || len(p.refused) > 0
 		f.matched = f.matched || rule.Covers != nil
 		f.apart = f.apart || rule.Key != nil
-		policies += ", " + p.policy
+		if !p.shadow {
+			policies += ", " + p.policy
+		}
 	}
-	f.policies = []string{policies[2:]}
+	if policies != "" {
+		f.policies = []string{policies[2:]}
+	}
 	if c.Metering != nil {
 		f.durations = c.Metering.Durations
 	}
@@ -89,7 +107,7 @@ func newSeveralRule(rule *ServedRule) *severalRule {
 	e := rule.FastPath
 	t := rule.QuotaFields
 	p := &severalRule{
-		limit: e.limit, isLog: e.limit.IsLog, accounts: e.accounts, space: e.space, salt: e.salt, quota: e.limit.Quota,
+		limit: e.limit, isLog: e.limit.IsLog, rule: e.rule, accounts: e.accounts, inFlight: e.limit.InFlight, shadow: e.rule.Shadow, countRejected: e.countRejected, refused: rule.Refused, passed: rule.Passed, space: e.space, salt: e.salt, quota: e.limit.Quota,
 		state: ", " + t.State, limitField: t.Limit, policy: t.Policy[0], allowed: rule.Allowed, keyOf: rule.Key, covers: rule.Covers,
 	}
 	if rule.Refusal != nil {
@@ -104,7 +122,9 @@ func covering(f *several, r *http.Request) (list []*severalRule, policies []stri
 	for _, p := range f.rules {
 		if p.covers == nil || p.covers(r) {
 			list = append(list, p)
-			text += ", " + p.policy
+			if !p.shadow {
+				text += ", " + p.policy
+			}
 		}
 	}
 	if text != "" {
@@ -119,13 +139,22 @@ func beginTimed(f *several, s *shard, hashes []uint64) int64 {
 	return int64(time.Since(started))
 }
 
-// countSeveral counts a request that all rules have allowed. begun is not 0 if the decision is timed.
-func countSeveral(f *several, list []*severalRule, begun int64) {
+// countSeveral counts a request that all rules have allowed, but for the shadows that refused says. begun is not 0 if the decision is timed.
+func countSeveral(f *several, list []*severalRule, begun, refused int64) {
+	var counts []*int64
 	if begun != 0 {
 		rate.Observe(f.durations, time.Since(started)-time.Duration(begun))
 	}
-	for _, p := range list {
-		atomic.AddInt64(p.allowed, 1)
+	for n, p := range list {
+		counts = p.passed
+		if refused>>uint(n)&1 != 0 {
+			counts = p.refused
+		} else if p.allowed != nil {
+			atomic.AddInt64(p.allowed, 1)
+		}
+		for _, count := range counts {
+			atomic.AddInt64(count, 1)
+		}
 	}
 }
 
@@ -193,16 +222,16 @@ func unlockSeveral(f *several, s *shard, hashes []uint64) {
 
 // settleSeveral settles a request that a rule has given up, or for which it has a new key, with the locks of the shards held. before has the
 // states of the rules before that one, which were charged. It rejects the request, or leaves it to the rest, and unlocks; or it
-// inserts new keys, moves old states to the present, keeps the locks, and returns true, for another try. s, base and hashes are where the states are,
+// inserts new keys, moves old states to the present, keeps the locks, and returns which shadows would reject the request, for another try; else -1. s, base and hashes are where the states are,
 // as the path has them. begun is not 0 if the decision is timed.
-func settleSeveral(f *several, list []*severalRule, policies []string, before []rate.State, s *shard, base uint64, hashes []uint64, now, begun int64, key string, w http.ResponseWriter, r *http.Request) bool {
+func settleSeveral(f *several, list []*severalRule, policies []string, before []rate.State, s *shard, base uint64, hashes []uint64, now, begun, refused int64, key string, w http.ResponseWriter, r *http.Request) int64 {
 	var (
 		state                         rate.State
 		hash                          uint64
 		i, failed, fresh, reported    int
 		ok                            bool
 		remaining, reset, more, retry int64
-		longest, whole                int64
+		longest, whole, shadows       int64
 		left, waits                   []int64 // of RefuseSeveral
 		slots                         []int
 		refusers                      []*Refuser
@@ -220,8 +249,14 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 		}
 		i, ok = s.index[hash]
 		slots[n] = i
+		if ok && p.inFlight {
+			if freeIn(s, p, hash, &s.slots[i].state) < 0 {
+				fresh = -len(list) // for the rest
+			}
+			continue
+		}
 		if ok && p.accounts && s.owners[i]&accounted != 0 {
-			fresh = -len(list) // for the rest
+			fresh = -len(list)
 			continue
 		}
 		if !ok {
@@ -230,7 +265,7 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 			fresh++
 			continue
 		}
-		if n < failed {
+		if n < failed && refused>>uint(n)&1 == 0 {
 			if p.isLog {
 				giveBack(s, &before[n])
 			}
@@ -273,8 +308,12 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 			} else if rate.Roll(p.limit, &state, now) {
 				remaining, reset, more = rate.Take(p.limit, &state, now)
 			}
+			if remaining < 0 && refusesIn(s, p, i, now) {
+				shadows |= 1 << uint(n)
+				continue
+			}
 			if remaining < 0 {
-				fresh = -len(list) // for the rest
+				fresh = -len(list)
 				continue
 			}
 		}
@@ -288,15 +327,15 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 	if fresh < 0 || (fresh > 0 || reported >= 0) && f.watched != "" && r.Header[f.watched] != nil && !f.noticed.Load() {
 		unlockSeveral(f, s, hashes)
 		f.rest.ServeHTTP(w, r)
-		return false
+		return -1
 	}
 	if reported < 0 {
 		if prepare(f, list, hashes, s, base, now, key, fresh) {
-			return true
+			return shadows
 		}
 		unlockSeveral(f, s, hashes)
 		f.rest.ServeHTTP(w, r)
-		return false
+		return -1
 	}
 	refusers = make([]*Refuser, len(list))
 	for n, p := range list {
@@ -311,7 +350,7 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 	unlockSeveral(f, s, hashes)
 	if !TakesText(r) {
 		f.rest.ServeHTTP(w, r)
-		return false
+		return -1
 	}
 	if begun != 0 {
 		rate.Observe(f.durations, time.Since(started)-time.Duration(begun))
@@ -320,7 +359,7 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 		key = list[0].keyOf(r)
 	}
 	RefuseSeveral(refusers, policies, reported, left, waits, (whole+999_999)/1_000_000, key, w)
-	return false
+	return -1
 }
 
 // takeIn is take for a state in a shard, which may have a log.
@@ -425,7 +464,7 @@ func prepare(f *several, list []*severalRule, hashes []uint64, s *shard, base ui
 		}
 		if p.isLog {
 			readyLog(m, s, i, p.space, p.limit, now)
-		} else {
+		} else if !p.inFlight {
 			rate.Roll(p.limit, &s.slots[i].state, now)
 		}
 	}

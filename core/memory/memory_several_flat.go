@@ -37,6 +37,8 @@ func newSeveral(f *several, c *ServeConfig) http.Handler {
 	clock := f.clock
 	xRateLimit := f.xRateLimit
 	ietf := f.ietf
+	counted := metered || f.tallied
+	inFlight := f.inFlight
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
 			path                   string
@@ -57,6 +59,7 @@ func newSeveral(f *several, c *ServeConfig) http.Handler {
 			remaining, reset, more int64
 			left, quota, wait      int64
 			failed                 int
+			refused                int64 // a bit for each shadow that would reject the request
 			texts                  string
 			begun                  int64 // since started, in nanoseconds; 0: it is not timed
 		)
@@ -122,6 +125,9 @@ func newSeveral(f *several, c *ServeConfig) http.Handler {
 		quota = 0
 		texts = ""
 		for n, p := range list {
+			if refused != 0 && refused>>uint(n)&1 != 0 {
+				continue
+			}
 			if apart {
 				hash = hashes[n]
 				s = shards[hash&mask]
@@ -129,28 +135,45 @@ func newSeveral(f *several, c *ServeConfig) http.Handler {
 				hash = base ^ p.salt
 			}
 			i, ok = s.index[hash]
-			if !ok || p.accounts && s.owners[i]&accounted != 0 {
+			if !ok {
 				failed = n
 				goto rare
 			}
 			state = &s.slots[i].state
-			before[n] = *state
-			limit = p.limit
-			switch limit.Algorithm {
-			case rate.TokenBucket:
-				remaining, reset, more = rate.TakeFromTokenBucket(limit, state, now)
-			case rate.LeakyBucket:
-				remaining, reset, more = rate.TakeFromLeakyBucket(limit, state, now)
-			case rate.FixedWindow:
-				remaining, reset, more = rate.TakeFromFixedWindow(limit, state, now)
-			case rate.SlidingWindowLog:
-				remaining, reset, more = takeInLog(s, limit, state, now)
-			case rate.SlidingWindowCounter:
-				remaining, reset, more = rate.TakeFromSlidingWindowCounter(limit, state, now)
+			if p.inFlight {
+				reset = 0
+				more = 0
+				remaining = freeIn(s, p, hash, state)
+				if remaining < 0 {
+					failed = n
+					goto rare
+				}
+			} else {
+				if p.accounts && s.owners[i]&accounted != 0 {
+					failed = n
+					goto rare
+				}
+				before[n] = *state
+				limit = p.limit
+				switch limit.Algorithm {
+				case rate.TokenBucket:
+					remaining, reset, more = rate.TakeFromTokenBucket(limit, state, now)
+				case rate.LeakyBucket:
+					remaining, reset, more = rate.TakeFromLeakyBucket(limit, state, now)
+				case rate.FixedWindow:
+					remaining, reset, more = rate.TakeFromFixedWindow(limit, state, now)
+				case rate.SlidingWindowLog:
+					remaining, reset, more = takeInLog(s, limit, state, now)
+				case rate.SlidingWindowCounter:
+					remaining, reset, more = rate.TakeFromSlidingWindowCounter(limit, state, now)
+				}
+				if remaining < 0 {
+					failed = n
+					goto rare
+				}
 			}
-			if remaining < 0 {
-				failed = n
-				goto rare
+			if p.shadow {
+				continue
 			}
 			if ietf {
 				more = (more + 999_999) / 1_000_000
@@ -167,13 +190,20 @@ func newSeveral(f *several, c *ServeConfig) http.Handler {
 				tightest = p
 			}
 		}
+		if inFlight {
+			defer endInFlight(beginInFlight(f, list, s, base, hashes, now))
+		}
 		if apart {
 			unlockSeveral(f, s, hashes)
 		} else {
 			s.mu.Unlock()
 		}
-		if metered {
-			countSeveral(f, list, begun)
+		if counted {
+			countSeveral(f, list, begun, refused)
+		}
+		if quota == 0 && texts == "" { // they are all shadows
+			next.ServeHTTP(w, r)
+			return
 		}
 		if xRateLimit {
 			wait = (wait + 999_999) / 1_000_000
@@ -192,7 +222,8 @@ func newSeveral(f *several, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		if settleSeveral(f, list, policies, before[:failed], s, base, hashes, now, begun, key, w, r) {
+		refused = settleSeveral(f, list, policies, before[:failed], s, base, hashes, now, begun, refused, key, w, r)
+		if refused >= 0 {
 			goto again
 		}
 	})
