@@ -70,7 +70,7 @@ func (s *sharedMemory) leave(a *App) {
 	}
 }
 
-// putInForce makes a the app in force; nil is none. From now on its rules succeed those of the app before: see limitsByName.
+// putInForce makes a the app in force; nil is none. Its rules go on where those of the app before are.
 func (s *sharedMemory) putInForce(a *App) {
 	before := s.inForce
 	s.inForce = a
@@ -87,7 +87,7 @@ func (s *sharedMemory) putInForce(a *App) {
 	if before == nil {
 		return
 	}
-	before.limitsByName(before.files.inUse()).succeed(a.limitsByName(a.files.inUse()), a.reportTransition)
+	a.limitsByName(a.files.inUse()).continueFrom(before.limitsByName(before.files.inUse()), a.reportTransition)
 }
 
 // appInForce returns the app of the configuration that serves requests now, or nil if there is none.
@@ -124,9 +124,9 @@ func (s *sharedMemory) sweeper() {
 	}
 }
 
-// predecessors returns the limits of the configuration that is in force while this one is loaded. They are looked up once, for all
+// limitsBefore returns the limits of the configuration that is in force while this one is loaded. They are looked up once, for all
 // handlers.
-func (a *App) predecessors() limitsByName {
+func (a *App) limitsBefore() limitsByName {
 	if a.before == nil {
 		a.before = make(limitsByName)
 		if other := appInForce(); other != nil && other != a {

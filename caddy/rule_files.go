@@ -38,7 +38,7 @@ func (f *ruleFiles) join(h *Handler, patterns []string) error {
 		}
 		ours := make(limitsByName)
 		ours.addFiles(set)
-		f.app.predecessors().succeed(ours, nil)
+		ours.continueFrom(f.app.limitsBefore(), nil)
 		f.advise(set)
 		g.sets = append(g.sets, set)
 	}
@@ -325,7 +325,7 @@ func (f *ruleFiles) replaceAll(c *ruleset.Contents) error {
 		was.addFiles(before[i])
 		is.addFiles(made[i])
 	}
-	was.succeed(is, f.app.reportTransition)
+	is.continueFrom(was, f.app.reportTransition)
 	for _, s := range made {
 		f.advise(s)
 	}

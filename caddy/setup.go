@@ -266,7 +266,7 @@ func (z *openZone) provision(ctx caddy.Context, h *Handler) error {
 	}
 	ours := make(limitsByName)
 	ours.addZone(h.Namespace, h.limiter, z)
-	h.app.predecessors().succeed(ours, nil)
+	ours.continueFrom(h.app.limitsBefore(), nil)
 	for _, advice := range r.Advice {
 		h.logger.Warn(syntax.InJSON.Write(advice).Error(), zap.String("zone", r.Name))
 	}

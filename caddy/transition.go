@@ -40,17 +40,17 @@ func (all limitsByName) addFiles(s *fileSet) {
 	}
 }
 
-// succeed makes limits the successors of those before with the same namespace, name and kind of store: if their algorithm or period has
+// continueFrom makes limits go on where those before with the same namespace, name and kind of store are: if their algorithm or period has
 // changed, requests must pass the previous limit, too, for a while. What advice has put in force stays so. It is called before the first request under the limits, and
 // when they are in force alone, from when the time counts.
-func (before limitsByName) succeed(after limitsByName, report func(r, before activeLimits, c transition.Change)) {
-	for id, list := range after {
+func (all limitsByName) continueFrom(before limitsByName, report func(r, before activeLimits, c transition.Change)) {
+	for id, list := range all {
 		for i, r := range list {
 			old := before.of(id, r.limiter)
 			if old == nil {
 				continue
 			}
-			c, err := r.active.Succeed(r.limiter.Limiter, old.active, 0)
+			c, err := r.active.Continue(r.limiter.Limiter, old.active, 0)
 			if err := errors.Join(err, r.instance.Resume(old.instance)); err != nil {
 				r.limiter.Failed(err)
 			}
@@ -62,10 +62,10 @@ func (before limitsByName) succeed(after limitsByName, report func(r, before act
 }
 
 // of returns the limits of that namespace and name whose store is of that limiter's kind; nil: there are none.
-func (before limitsByName) of(id string, l *stores.Limiter) *activeLimits {
-	for i, r := range before[id] {
+func (all limitsByName) of(id string, l *stores.Limiter) *activeLimits {
+	for i, r := range all[id] {
 		if r.limiter.Store == l.Store {
-			return &before[id][i]
+			return &all[id][i]
 		}
 	}
 	return nil

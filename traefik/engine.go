@@ -316,8 +316,8 @@ func releaseRules(limiter *core.Limiter, rules []*core.Rule) {
 }
 
 // endTransitions ends the transitions of limits that nobody uses any more.
-func endTransitions(list []*transition.Active) {
-	for _, active := range list {
+func endTransitions(all map[string]*transition.Active) {
+	for _, active := range all {
 		active.End()
 	}
 }

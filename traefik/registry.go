@@ -76,8 +76,8 @@ type leaving struct {
 	next    *generation   // the one after engines: until it is made, Traefik lets the old handlers serve; nil: none has begun
 	engines []*engine
 	rules   []*core.Rule
-	active  []*transition.Active // of the rules
-	limiter *core.Limiter        // that of the rules
+	active  map[string]*transition.Active // of the rules, by name
+	limiter *core.Limiter                 // that of the rules
 }
 
 const sweepInterval = time.Minute
@@ -545,7 +545,7 @@ func (g *registry) releaseRedis(s *sharedRedis) *sharedRedis {
 	return s
 }
 
-// followNewest makes an engine the newest of its middleware, and the successor of the one that was.
+// followNewest makes an engine the newest of its middleware, in the place of the one that was.
 func (g *registry) followNewest(e *engine) {
 	before := g.indexes.newestOf(e.name)
 	if before == e {
@@ -555,7 +555,7 @@ func (g *registry) followNewest(e *engine) {
 	e.number = g.engineCount
 	if before != nil {
 		e.adaptationBefore = before.adaptation
-		succeed(e, e.inForce(), before.inForce(), e.shared == before.shared, handover+int64(g.longest/time.Microsecond))
+		continueLimits(e, e.inForce(), before.inForce(), e.shared == before.shared, handover+int64(g.longest/time.Microsecond))
 	}
 }
 

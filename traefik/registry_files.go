@@ -141,7 +141,7 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 	}
 	before := e.inForce()
 	next.keepTallies(before)
-	succeed(e, next, before, true, 0)
+	continueLimits(e, next, before, true, 0)
 	g.addInstances(e, next)
 	resumeAdvised(e, next, before)
 	if e.counts {

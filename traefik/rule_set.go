@@ -159,10 +159,10 @@ func (s *ruleSet) byName() map[string][]*core.Rule {
 	return names
 }
 
-// activeByName returns the active limits of a set's rules by name.
-func (s *ruleSet) activeByName() map[string]*transition.Active {
+// active returns the active limits of a set's rules from that place on, and of its descriptors, by name.
+func (s *ruleSet) active(from int) map[string]*transition.Active {
 	names := make(map[string]*transition.Active, len(s.rules))
-	for _, r := range s.rules {
+	for _, r := range s.rules[from:] {
 		names[r.Ruled.Name] = r.Ruled.Active
 	}
 	if s.domain != nil {
@@ -171,18 +171,6 @@ func (s *ruleSet) activeByName() map[string]*transition.Active {
 		}
 	}
 	return names
-}
-
-// active returns the active limits of a set's rules from that place on, and of its descriptors.
-func (s *ruleSet) active(from int) []*transition.Active {
-	var list []*transition.Active
-	for _, r := range s.rules[from:] {
-		list = append(list, r.Ruled.Active)
-	}
-	if s.domain != nil {
-		list = append(list, s.domain.Active()...)
-	}
-	return list
 }
 
 // limits returns the limits of a set's rules, of each rule any one.

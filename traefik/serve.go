@@ -62,7 +62,7 @@ func serve(h *handler, w http.ResponseWriter, r *http.Request) {
 	} else {
 		err = e.limiter.Decide(q.Checks, false, &q.Verdict)
 	}
-	goOn(h, w, r, q, err)
+	carryOut(h, w, r, q, err)
 }
 
 // Conclude goes on with a request on which a fast path of package redis has decided.
@@ -70,11 +70,11 @@ func (h *handler) Conclude(w http.ResponseWriter, r *http.Request, checks []core
 	q := front.Evaluations.Get().(*front.Evaluation)
 	q.Checks = append(q.Checks, checks...)
 	err = h.engine.limiter.Conclude(q.Checks, false, err, &q.Verdict)
-	goOn(h, w, r, q, err)
+	carryOut(h, w, r, q, err)
 }
 
-// goOn does what the verdict says. The error is the store's.
-func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *front.Evaluation, err error) {
+// carryOut does what the verdict says. The error is the store's.
+func carryOut(h *handler, w http.ResponseWriter, r *http.Request, q *front.Evaluation, err error) {
 	e := h.engine
 	if err != nil {
 		e.reportFailure(err)

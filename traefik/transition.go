@@ -10,20 +10,20 @@ import (
 // handover is how long the handlers of an earlier configuration may still get requests when those of the next have been made, in microseconds.
 const handover = int64(10 * time.Second / time.Microsecond)
 
-// succeed makes the rules of a set the successors of those of the set before with the same names: if their algorithm or period has changed,
+// continueLimits makes the rules of a set go on where those of the set before with the same names are: if their algorithm or period has changed,
 // requests must pass the previous limit, too, for a while. It logs that, and which rules start counting afresh. Unless both sets are in one store,
 // nothing is counted in that of the new one yet. Most rules do not change; there may be thousands.
-func succeed(e *engine, next, before *ruleSet, sameStore bool, late int64) {
+func continueLimits(e *engine, next, before *ruleSet, sameStore bool, late int64) {
 	var kept, afresh []string
-	old := before.activeByName()
-	for name, active := range next.activeByName() {
+	old := before.active(0)
+	for name, active := range next.active(0) {
 		last := old[name]
 		if last == nil || last == active {
 			continue
 		}
 		var c transition.Change
 		if sameStore {
-			change, err := active.Succeed(e.limiter, last, late)
+			change, err := active.Continue(e.limiter, last, late)
 			if err != nil {
 				e.reportFailure(err)
 				change.Lasts = 0

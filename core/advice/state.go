@@ -97,16 +97,16 @@ func (b *State) resume(before *State) {
 	}
 	for _, label := range b.labels {
 		r := b.rules[label]
-		former := before.rules[label]
-		if former == nil {
+		previous := before.rules[label]
+		if previous == nil {
 			continue
 		}
 		if same {
-			r.resume(former, b.applies == before.applies)
+			r.resume(previous, b.applies == before.applies)
 		} else {
-			r.state = startAnew(r.settings, former.state)
+			r.state = startAnew(r.settings, previous.state)
 		}
-		was := former.inForce(before.applies)
+		was := previous.inForce(before.applies)
 		is := r.inForce(b.applies)
 		if differs(&was, &is) {
 			is.Why = Reloaded
@@ -115,17 +115,17 @@ func (b *State) resume(before *State) {
 	}
 }
 
-// resume has a rule go on from the former one.
-func (r *advisedRule) resume(former *advisedRule, sameMode bool) {
-	r.state = Resume(r.settings, former.state)
+// resume has a rule go on from the previous one.
+func (r *advisedRule) resume(previous *advisedRule, sameMode bool) {
+	r.state = Resume(r.settings, previous.state)
 	if !sameMode {
 		r.state.goHome(r.settings)
 		r.state.algorithm = r.settings.Algorithm
-	} else if former.state.line == r.state.line {
-		r.outcome = former.outcome // with which the next Turn's is compared
+	} else if previous.state.line == r.state.line {
+		r.outcome = previous.outcome // with which the next Turn's is compared
 		r.state.write(r.settings, &r.outcome)
 	}
-	for kind, n := range former.clamped {
+	for kind, n := range previous.clamped {
 		r.clamped[kind] = n
 	}
 }

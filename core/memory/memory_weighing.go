@@ -391,7 +391,7 @@ func (m *Store) reject(s *shard, c *core.Check, w *weighing, now int64) {
 	if policy.Wide != nil && w.account != nil {
 		w.account.exceed(r, false, w.hardWait, now)
 	}
-	if policy.Longest > 0 { // else a former rule, whose rejections are no offences
+	if policy.Longest > 0 { // else a previous rule, whose rejections are no offences
 		a := m.accountOf(s, c, now)
 		a.offend(policy, now)
 		c.Decision.Blocked(a.blockedUntil - now)

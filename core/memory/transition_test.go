@@ -42,7 +42,7 @@ func TestWithoutTheStoreATransitionGoesOnInMemory(t *testing.T) {
 	must.Succeed(t, active.Replace(f.limiter, made(rate.FixedWindow, 10)))
 	must.Equal(t, all("alice"), 0, "more were allowed after the change")
 	if got := all("bob"); got != 2 {
-		t.Errorf("another client was allowed %d, want its share of the former limit", got)
+		t.Errorf("another client was allowed %d, want its share of the previous limit", got)
 	}
 	f.now += int64(3 * time.Minute / time.Microsecond)
 	if got := all("bob"); got != 5 {

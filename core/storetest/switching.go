@@ -17,7 +17,7 @@ func testSwitching(t *testing.T, newStore NewStore) {
 	t.Run("there and back", func(t *testing.T) { thereAndBack(newScene(t, newStore)) })
 	t.Run("numbers", func(t *testing.T) { otherNumbers(newScene(t, newStore)) })
 	t.Run("tiers", func(t *testing.T) { tiersSwitch(newScene(t, newStore)) })
-	t.Run("twice", func(t *testing.T) { aFormerLimitThatComesTwice(newScene(t, newStore)) })
+	t.Run("twice", func(t *testing.T) { aPreviousLimitThatComesTwice(newScene(t, newStore)) })
 	t.Run("shadow", func(t *testing.T) { shadowsStartAfresh(newScene(t, newStore)) })
 	t.Run("reload", func(t *testing.T) { aReloadSwitches(newScene(t, newStore)) })
 	t.Run("look", func(t *testing.T) { lookSeesBoth(newScene(t, newStore)) })
@@ -103,7 +103,7 @@ func (w *switched) ask(tier, key string) rate.Decision {
 		w.t.Fatal(err)
 	}
 	if v.Reported >= 0 && core.Reported(checks, &v).Rule.IsPrevious() {
-		w.t.Fatalf("the verdict reports a former rule: %+v", v)
+		w.t.Fatalf("the verdict reports a previous rule: %+v", v)
 	}
 	if allowed := v.Outcome == core.Allow || v.Outcome == core.Delay; allowed != checks[0].Decision.Allowed {
 		w.t.Fatalf("the verdict is %s, the decision %+v", v.Outcome, checks[0].Decision)
@@ -151,7 +151,7 @@ func (w *switched) unblock(key string) {
 	}
 }
 
-// over waits until requests need not pass former limits any more. A store may still look for blocked keys when their time is over.
+// over waits until requests need not pass previous limits any more. A store may still look for blocked keys when their time is over.
 func (w *switched) over() {
 	w.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -240,7 +240,7 @@ func penaltiesSurviveASwitch(s *scene, v, w variant) {
 	x.all("", "fresh")
 	x.to(w.limit(s.t, 7, minute), core.MoreLimits{})
 	if d := x.ask("", "fresh"); d.Allowed {
-		s.t.Fatalf("what the former limit rejects: %+v", d)
+		s.t.Fatalf("what the previous limit rejects: %+v", d)
 	}
 	x.close()
 }
@@ -262,7 +262,7 @@ func thereAndBack(s *scene) {
 		s.t.Fatalf("back again, %d were allowed, want 1", got)
 	}
 	if got := len(x.active.PreviousRules()); got != 1 {
-		s.t.Fatalf("%d former rules, want 1: that of the window", got)
+		s.t.Fatalf("%d previous rules, want 1: that of the window", got)
 	}
 	if err := x.active.Replace(x.limiter, x.active.Configured); err != nil { // the first limits themselves
 		s.t.Fatal(err)
@@ -335,8 +335,8 @@ func tiersSwitch(s *scene) {
 	x.close()
 }
 
-// aFormerLimitThatComesTwice: two former limits count in the same place for those without a tier, who are charged there once.
-func aFormerLimitThatComesTwice(s *scene) {
+// aPreviousLimitThatComesTwice: two previous limits count in the same place for those without a tier, who are charged there once.
+func aPreviousLimitThatComesTwice(s *scene) {
 	a := variant{"token_bucket", rate.TokenBucket, false}.limit(s.t, 5, minute)
 	b := variant{"fixed_window", rate.FixedWindow, false}.limit(s.t, 9, minute)
 	c := variant{"sliding_window_log", rate.SlidingWindowLog, false}.limit(s.t, 9, minute)
@@ -346,10 +346,10 @@ func aFormerLimitThatComesTwice(s *scene) {
 	x.to(a, gold(c))
 	x.to(b, gold(b))
 	if d := x.ask("", "alice"); !d.Allowed || d.Remaining != 4 {
-		s.t.Fatalf("the first request: %+v, want 4 left of the former limit", d)
+		s.t.Fatalf("the first request: %+v, want 4 left of the previous limit", d)
 	}
 	if got := len(x.parts("", "alice")); got != 1 {
-		s.t.Fatalf("%d former limits, want 1", got)
+		s.t.Fatalf("%d previous limits, want 1", got)
 	}
 	x.close()
 }
@@ -365,7 +365,7 @@ func shadowsStartAfresh(s *scene) {
 	x.close()
 }
 
-// aReloadSwitches plays a reload: limits of a new configuration succeed those of an old one, which are released then.
+// aReloadSwitches plays a reload: limits of a new configuration go on where those of an old one are, which are released then.
 func aReloadSwitches(s *scene) {
 	a := variant{"token_bucket", rate.TokenBucket, false}
 	b := variant{"fixed_window", rate.FixedWindow, false}
@@ -374,7 +374,7 @@ func aReloadSwitches(s *scene) {
 	for i, l := range []*rate.Limit{b.limit(s.t, 7, minute), b.limit(s.t, 8, minute), a.limit(s.t, 4, 2*minute)} {
 		y := s.switching(core.RuleConfig{Namespace: "reload", Name: "x", Limit: l}, core.MoreLimits{})
 		for _, begins := range []string{"when it is loaded", "when it serves alone"} {
-			change, err := y.active.Succeed(y.limiter, x.active, 0)
+			change, err := y.active.Continue(y.limiter, x.active, 0)
 			if err != nil || change.Lasts > 0 != (i != 1) {
 				s.t.Fatalf("reload %d, %s: %+v, %v", i, begins, change, err)
 			}
@@ -387,7 +387,7 @@ func aReloadSwitches(s *scene) {
 		s.clock.Add(second)
 	}
 	if got := len(x.active.PreviousRules()); got != 2 {
-		s.t.Fatalf("%d former rules after two transitions, want 2", got)
+		s.t.Fatalf("%d previous rules after two transitions, want 2", got)
 	}
 	s.clock.Add(30 * minute)
 	x.over()
@@ -395,7 +395,7 @@ func aReloadSwitches(s *scene) {
 		s.t.Fatalf("when all transitions are over: %d, want 4", got)
 	}
 	z := s.switching(core.RuleConfig{Namespace: "reload", Name: "x", Limit: b.limit(s.t, 8, minute)}, core.MoreLimits{})
-	if change, err := z.active.Succeed(z.limiter, x.active, 0); err != nil || change.Lasts == 0 {
+	if change, err := z.active.Continue(z.limiter, x.active, 0); err != nil || change.Lasts == 0 {
 		s.t.Fatal(change, err)
 	}
 	z.close()
@@ -416,7 +416,7 @@ func lookSeesBoth(s *scene) {
 		s.t.Fatal(err)
 	}
 	if d := checks[0].Decision; len(checks[0].Parts()) != 1 || !d.Allowed || d.Limit != 10 || d.Remaining != 2 {
-		s.t.Fatalf("%d former limits, %+v; want 2 of 10 left", len(checks[0].Parts()), d)
+		s.t.Fatalf("%d previous limits, %+v; want 2 of 10 left", len(checks[0].Parts()), d)
 	}
 	x.close()
 }
@@ -574,7 +574,7 @@ func bound(l *rate.Limit, within int64) int64 {
 	return (periods + 1) * l.Requests // windows that overlap that time
 }
 
-// policiesInTransition: what the former limit does besides rejecting goes on as it was.
+// policiesInTransition: what the previous limit does besides rejecting goes on as it was.
 func policiesInTransition(t *testing.T, newStore NewStore) {
 	a := variant{"token_bucket", rate.TokenBucket, false}
 	b := variant{"sliding_window_log", rate.SlidingWindowLog, false}
@@ -588,7 +588,7 @@ func policiesInTransition(t *testing.T, newStore NewStore) {
 		x.config.OverflowPolicy = core.OverflowPolicy{}
 		x.to(b.limit(t, 10, minute), core.MoreLimits{})
 		if d := x.ask("", "alice"); !d.Allowed || !d.Soft {
-			t.Fatalf("the fourth request, by the former limit's tolerance: %+v", d)
+			t.Fatalf("the fourth request, by the previous limit's tolerance: %+v", d)
 		}
 		s.no("the fifth", x.ask("", "alice"), 0)
 		x.close()
@@ -652,7 +652,7 @@ func policiesInTransition(t *testing.T, newStore NewStore) {
 		x.ask("", "alice")
 		x.to(b.limit(t, 100, minute), core.MoreLimits{})
 		if d := x.ask("", "alice"); !d.Allowed || d.Delay != 12*second {
-			t.Fatalf("%+v; want a delay of 12 s by the former limit", d)
+			t.Fatalf("%+v; want a delay of 12 s by the previous limit", d)
 		}
 		x.close()
 	})

@@ -92,7 +92,11 @@ func TestLimitsMayChangeWhileRequestsCome(t *testing.T) {
 	}
 	over.Store(true)
 	group.Wait()
+	last := active.Limits()
 	active.End()
+	if err := active.Replace(limiter, made(0)); err != nil || active.Limits() != last {
+		t.Errorf("%v; late requests do not meet the last limits", err)
+	}
 	limiter.Release(active.Configured.Own())
 	now.Add(int64(time.Hour / time.Microsecond))
 	m.Sweep()

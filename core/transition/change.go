@@ -33,14 +33,14 @@ func (a *Active) Replace(l *core.Limiter, next *core.Limits) error {
 	return nil
 }
 
-// Succeed makes a the successor of before, of which it takes over the transitions, and their clocks. It is for a
+// Continue makes a go on where before is: it takes over its transitions, and their clocks. It is for a
 // configuration that replaces another: both are open, a in l. If they have another key than before, or the algorithm and
 // the period of no rule changes, no transition begins.
 //
 // It may be called before the first request under a, and again when a replaces before: what was begun at
 // the first time then begins again. For so many microseconds as late says, requests may still come under before alone. An error is that
 // of a store that cannot open the previous limits.
-func (a *Active) Succeed(l *core.Limiter, before *Active, late int64) (Change, error) {
+func (a *Active) Continue(l *core.Limiter, before *Active, late int64) (Change, error) {
 	var c Change
 	if unmoved(a, before) { // most rules; there may be thousands
 		return c, nil
@@ -88,7 +88,7 @@ func releaseAll(l *core.Limiter, limits *core.Limits) {
 	}
 }
 
-// activate makes next the active limits, as the successor of before, which may be the state of another Active. lasts is how long the transition
+// activate makes next the active limits, in the place of before, which may be the state of another Active. lasts is how long the transition
 // between them lasts; 0: there is none. The caller holds the lock.
 func (a *Active) activate(l *core.Limiter, next *core.Limits, before *state, lasts int64) error {
 	now := l.Now()

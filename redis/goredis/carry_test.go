@@ -73,7 +73,7 @@ func TestBlockedKeysAreFoundAmongOthers(t *testing.T) {
 	}
 }
 
-// A key may have an account under the new rule already, which would expire before the penalty of the former rule ends.
+// A key may have an account under the new rule already, which would expire before the penalty of the previous rule ends.
 func TestAPenaltyIsCarriedIntoAnAccountThatWouldExpireEarlier(t *testing.T) {
 	server := redistest.Start(t)
 	store := newStore(t, redis.Config{PlainKeys: true}, goredis.Config{Addresses: []string{server.Addr()}})
@@ -88,9 +88,9 @@ func TestAPenaltyIsCarriedIntoAnAccountThatWouldExpireEarlier(t *testing.T) {
 		}
 		return r
 	}
-	former, next := punish(rate.TokenBucket, time.Hour), punish(rate.FixedWindow, time.Minute)
+	previous, next := punish(rate.TokenBucket, time.Hour), punish(rate.FixedWindow, time.Minute)
 	done := make(chan bool)
-	store.Carry(former, next, func() { close(done) })
+	store.Carry(previous, next, func() { close(done) })
 	<-done
 	accounts := server.MustDo(t, "KEYS", "*:a").Strings()
 	for _, account := range accounts {
