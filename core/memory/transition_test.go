@@ -49,8 +49,13 @@ func TestWithoutTheStoreATransitionGoesOnInMemory(t *testing.T) {
 		t.Errorf("when the transition is over %d were allowed, want this node's share of 10", got)
 	}
 	must.Equal(t, all("mallory"), 0, "a blocked client was allowed")
+	for i := 0; i < 3; i++ {
+		must.Succeed(t, active.Replace(f.limiter, made(rate.TokenBucket, 4)))
+		must.Succeed(t, active.Replace(f.limiter, made(rate.FixedWindow, 4)))
+	}
 	active.End()
 	must.Equal(t, len(active.PreviousRules()), 0, "previous rules are left")
+	must.Equal(t, f.store.opened, 1, "rules are open") // the configured one
 }
 
 // A transition that its store cannot begin leaves the limits as they are.

@@ -24,9 +24,9 @@ type Active struct {
 
 // state is what is active at a time. It is immutable.
 type state struct {
-	limits      *core.Limits
-	transitions []*transition // to limits, the latest first
-	limiter     *core.Limiter // has opened limits and the transitions
+	limits   *core.Limits
+	overlaps []*overlap    // to limits, the latest first
+	limiter  *core.Limiter // has opened limits and the transitions
 }
 
 // NewActive returns an Active for the limits of a configuration.
@@ -48,7 +48,7 @@ func (a *Active) Of(tier, key string) *core.Rule { return a.Limits().Of(tier, ke
 // out when a transition is over.
 func (a *Active) Alone() *core.Limits {
 	in := a.current()
-	if len(in.transitions) > 0 {
+	if len(in.overlaps) > 0 {
 		var none *core.Limits
 		return none
 	}
@@ -58,7 +58,7 @@ func (a *Active) Alone() *core.Limits {
 // Changing reports whether requests must pass previous limits, too.
 func (a *Active) Changing() bool {
 	in := a.current()
-	for _, t := range in.transitions {
+	for _, t := range in.overlaps {
 		if t.lives(in.limiter.Now()) {
 			return true
 		}
@@ -71,12 +71,12 @@ func (a *Active) Changing() bool {
 func (a *Active) Previous(tier, key string, r *core.Rule) []*core.Rule {
 	var rules []*core.Rule
 	in := a.current()
-	if len(in.transitions) == 0 || r == nil {
+	if len(in.overlaps) == 0 || r == nil {
 		return rules
 	}
 	now := in.limiter.Now()
 	over := false
-	for _, t := range in.transitions {
+	for _, t := range in.overlaps {
 		if !t.lives(now) {
 			over = true
 			continue
@@ -101,7 +101,7 @@ func (a *Active) Previous(tier, key string, r *core.Rule) []*core.Rule {
 // to the active rules at any moment.
 func (a *Active) PreviousRules() []*core.Rule {
 	var rules []*core.Rule
-	for _, t := range a.current().transitions {
+	for _, t := range a.current().overlaps {
 		rules = append(rules, t.previous.Rules()...)
 	}
 	return rules
@@ -119,7 +119,7 @@ func (a *Active) current() *state {
 func (a *Active) set(in *state) {
 	a.state.Store(in)
 	generation := int32(0)
-	if in.limits != a.Configured || len(in.transitions) > 0 {
+	if in.limits != a.Configured || len(in.overlaps) > 0 {
 		a.changes++
 		generation = a.changes
 	}

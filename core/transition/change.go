@@ -69,7 +69,7 @@ func (a *Active) End() {
 	a.ended = true
 	if in := a.current(); in.limiter != nil {
 		a.set(&state{limits: in.limits}) // which late requests go on with
-		in.release(in.transitions)
+		in.release(in.overlaps)
 		a.release(in.limiter, in.limits)
 	}
 	a.changing.Unlock()
@@ -98,9 +98,9 @@ func (a *Active) activate(l *core.Limiter, next *core.Limits, before *state, las
 		if err != nil {
 			return err
 		}
-		in.transitions = append(in.transitions, t)
+		in.overlaps = append(in.overlaps, t)
 	}
-	for _, old := range before.transitions {
+	for _, old := range before.overlaps {
 		if !old.lives(now) {
 			before.carry(old)
 			continue
@@ -110,19 +110,19 @@ func (a *Active) activate(l *core.Limiter, next *core.Limits, before *state, las
 		}
 		t, err := begin(l, old.previous, next, old.since, old.lasts)
 		if err != nil {
-			in.release(in.transitions)
+			in.release(in.overlaps)
 			return err
 		}
-		in.transitions = append(in.transitions, t)
+		in.overlaps = append(in.overlaps, t)
 	}
 	last := a.current()
-	for _, t := range in.transitions {
-		if !t.continues(last.transitions) && !t.continues(before.transitions) {
+	for _, t := range in.overlaps {
+		if !t.continues(last.overlaps) && !t.continues(before.overlaps) {
 			in.carry(t)
 		}
 	}
 	a.set(in)
-	last.release(last.transitions)
+	last.release(last.overlaps)
 	return nil
 }
 
@@ -132,14 +132,14 @@ func (a *Active) endSome(now int64) {
 	defer a.changing.Unlock()
 	in := a.current()
 	next := &state{limits: in.limits, limiter: in.limiter}
-	var over []*transition
-	for _, t := range in.transitions {
+	var over []*overlap
+	for _, t := range in.overlaps {
 		if !t.lives(now) && !t.carried {
 			t.carried = true
 			in.carry(t) // what has come since it began, where the previous limit alone was known
 		}
 		if t.lives(now) {
-			next.transitions = append(next.transitions, t)
+			next.overlaps = append(next.overlaps, t)
 		} else {
 			over = append(over, t)
 		}
@@ -151,8 +151,8 @@ func (a *Active) endSome(now int64) {
 	in.release(over)
 }
 
-// carry makes what blocks keys under the previous rules of a transition block them under the rules in their place, too.
-func (in *state) carry(t *transition) {
+// carry makes what blocks keys under the previous rules of an overlap block them under the rules in their place, too.
+func (in *state) carry(t *overlap) {
 	carrying := t.carrying
 	done := func() { atomic.AddInt64(carrying, -1) }
 	for _, p := range t.pairs {
@@ -161,9 +161,9 @@ func (in *state) carry(t *transition) {
 	}
 }
 
-// release releases the previous rules of transitions.
-func (in *state) release(transitions []*transition) {
-	for _, t := range transitions {
+// release releases the previous rules of overlaps.
+func (in *state) release(overlaps []*overlap) {
+	for _, t := range overlaps {
 		releaseAll(in.limiter, t.previous)
 	}
 }

@@ -11,8 +11,8 @@ import (
 // it began, and are decided after.
 const slack = 1_000_000
 
-// transition is one from previous limits to those that are active.
-type transition struct {
+// overlap is the time of a transition, in which requests must pass previous limits besides the active ones.
+type overlap struct {
 	previous *core.Limits
 	pairs    map[string]pair // by the two identities: what blocks keys under the first rule blocks them under the second
 	since    int64           // of the store's time
@@ -25,9 +25,9 @@ type transition struct {
 // pair is a previous rule, and one that has taken its place.
 type pair struct{ from, to *core.Rule }
 
-// begin returns a transition, with the previous rules open in l.
-func begin(l *core.Limiter, before, next *core.Limits, since, lasts int64) (*transition, error) {
-	t := &transition{previous: before.Previous(next), pairs: make(map[string]pair), since: since, lasts: lasts, carrying: new(int64)}
+// begin returns an overlap, with the previous rules open in l.
+func begin(l *core.Limiter, before, next *core.Limits, since, lasts int64) (*overlap, error) {
+	t := &overlap{previous: before.Previous(next), pairs: make(map[string]pair), since: since, lasts: lasts, carrying: new(int64)}
 	if _, err := l.OpenAll(t.previous.Rules()); err != nil {
 		return nil, err
 	}
@@ -39,14 +39,14 @@ func begin(l *core.Limiter, before, next *core.Limits, since, lasts int64) (*tra
 	return t, nil
 }
 
-// lives reports whether the transition is not over. After a step of the clock by more than it lasts, it is.
-func (t *transition) lives(now int64) bool {
+// lives reports whether the overlap is not over. After a step of the clock by more than it lasts, it is.
+func (t *overlap) lives(now int64) bool {
 	return now-t.since < t.lasts && t.since-now < t.lasts || atomic.LoadInt64(t.carrying) > 0
 }
 
-// continues reports whether one of some transitions has the same pairs, so that what blocks keys was brought over already. If it has, t takes over what
+// continues reports whether one of some overlaps has the same pairs, so that what blocks keys was brought over already. If it has, t takes over what
 // the store still does for it. (Limits may change every few seconds while a previous one holds, and a store may need long to find what blocks keys.)
-func (t *transition) continues(list []*transition) bool {
+func (t *overlap) continues(list []*overlap) bool {
 	for _, other := range list {
 		same := len(other.pairs) == len(t.pairs)
 		for identities := range t.pairs {
@@ -74,11 +74,11 @@ func Compare(before, next *core.Limits) Change {
 		longest := int64(0)
 		delay := int64(0)
 		for _, r := range before.Rules() {
-			longest = rate.Latest(longest, memory(r))
+			longest = rate.Latest(longest, promise(r))
 			delay = rate.Latest(delay, r.Limit.MaxDelay)
 		}
 		for _, r := range next.Rules() {
-			longest = rate.Latest(longest, memory(r))
+			longest = rate.Latest(longest, promise(r))
 		}
 		c.Lasts = longest + delay + slack
 	}
@@ -93,9 +93,9 @@ func Compare(before, next *core.Limits) Change {
 	return c
 }
 
-// memory returns the longest time for which the rule's limit makes a promise, in microseconds: its period, or the time in which a
+// promise returns the longest time for which the rule's limit makes a promise, in microseconds: its period, or the time in which a
 // full bucket drains, if that is longer. The latter is how long a bucket's burst may stay used.
-func memory(r *core.Rule) int64 {
+func promise(r *core.Rule) int64 {
 	longest := r.Limit.Memory()
 	if r.Overflow != nil && r.Overflow.Wide != nil {
 		longest = rate.Latest(longest, r.Overflow.Wide.Memory())
