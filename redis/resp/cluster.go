@@ -53,7 +53,7 @@ func newCluster(config Config) *cluster {
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.why = errUnknown
 	k.referrals = &referrals{
-		follow: func(from string, f *flight) error { return follow(k, from, f) },
+		follow: func(from string, f *pendingCall) error { return follow(k, from, f) },
 		doubt:  func() { look(k) },
 	}
 	look(k)
@@ -138,8 +138,8 @@ func nodeAt(k *cluster, address string) *node {
 	return n
 }
 
-// follow sends a flight again, to the server that the reply of a server refers to.
-func follow(k *cluster, from string, f *flight) error {
+// follow sends a pending call again, to the server that the reply of a server refers to.
+func follow(k *cluster, from string, f *pendingCall) error {
 	to := refer(k, from, f.referral)
 	if to == nil {
 		return failed(f)
@@ -247,7 +247,7 @@ func lookUp(k *cluster) {
 		if err == nil {
 			arrange(k, ranges)
 		}
-		if k.closed || err == nil && !k.stale || k.looked-k.asked > interest {
+		if k.closed || err == nil && !k.stale || k.looked-k.asked > retryFor {
 			k.looking = false
 			k.mu.Unlock()
 			return
@@ -281,7 +281,7 @@ func fetch(k *cluster, places []string) (string, []slotRange, error) {
 	for _, address := range places {
 		place := address
 		var ranges []slotRange
-		l, err := reach(k.ctx, k.config, place, func(s *redis.Stream) error {
+		l, err := connectTo(k.ctx, k.config, place, func(s *redis.Stream) error {
 			a, err := roundTrip(s, "CLUSTER", "SLOTS")
 			if err != nil {
 				return err

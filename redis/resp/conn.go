@@ -24,10 +24,10 @@ import (
 type conn struct {
 	config      Config
 	address     string
-	sentinels   *sentinels            // know the address; nil: there are none
-	referrals   *referrals            // in a Cluster; nil: the server is no node of one
-	pipeline    *redis.Pipeline       // by which callers send and read; nil: they use Run
-	again       func(f *flight) error // sends a call of the pipeline again, over the other conn, and returns the result
+	sentinels   *sentinels                 // know the address; nil: there are none
+	referrals   *referrals                 // in a Cluster; nil: the server is no node of one
+	pipeline    *redis.Pipeline            // by which callers send and read; nil: they use Run
+	again       func(f *pendingCall) error // sends a call of the pipeline again, over the other conn, and returns the result
 	timeout     time.Duration
 	readTimeout time.Duration
 	started     time.Time // all times are durations since then
@@ -55,11 +55,11 @@ type making struct {
 	cancel   context.CancelFunc
 }
 
-// referrals are what the conn of a Cluster's node needs of the Cluster. Neither they nor flights nor conns have conns in them: Yaegi makes errors
+// referrals are what the conn of a Cluster's node needs of the Cluster. Neither they nor pending calls nor conns have conns in them: Yaegi makes errors
 // in types that form a circle over several files.
 type referrals struct {
-	// follow sends a flight again, to the server that the reply of a server refers to, and returns the result of its call.
-	follow func(from string, f *flight) error
+	// follow sends a pending call again, to the server that the reply of a server refers to, and returns the result of its call.
+	follow func(from string, f *pendingCall) error
 
 	// doubt has the slots looked up, since they may be elsewhere.
 	doubt func()
@@ -73,8 +73,8 @@ func newConn(config Config, address string, started time.Time) *conn {
 	return c
 }
 
-// flight is a call between Run and its result.
-type flight struct {
+// pendingCall is a call between Run and its result.
+type pendingCall struct {
 	call     *redis.Call // nil: the caller has left
 	left     *redis.Call // the call of a caller that has left
 	err      error
@@ -87,7 +87,7 @@ type flight struct {
 	number   uint          // of the command on its connection
 	sent     time.Duration // when Run was called
 	deadline time.Duration // of the call; if the caller has left, of the connection
-	next     *flight       // was sent after it
+	next     *pendingCall  // was sent after it
 	done     chan struct{} // has a buffer of one
 }
 
@@ -103,21 +103,21 @@ const (
 // tries is how often a call is sent at most.
 const tries = 4
 
-var flights = sync.Pool{New: newFlight}
+var pendingCalls = sync.Pool{New: newPendingCall}
 
-func newFlight() interface{} { return &flight{done: make(chan struct{}, 1)} }
+func newPendingCall() interface{} { return &pendingCall{done: make(chan struct{}, 1)} }
 
 // Run implements redis.Conn. It leaves rare cases to other functions, such as again, and sending to a goroutine: in the interpreter each call
 // of a function allocates all its variables.
 func (c *conn) Run(call *redis.Call) error {
 	var (
-		f       *flight
+		f       *pendingCall
 		l       *link
 		s       *redis.Stream
 		command string
 		key     string
 	)
-	f = flights.Get().(*flight)
+	f = pendingCalls.Get().(*pendingCall)
 	f.call = call
 	f.sent = time.Since(c.started)
 	f.deadline = f.sent + c.timeout
@@ -162,12 +162,12 @@ func (c *conn) Run(call *redis.Call) error {
 		return again(c, f)
 	}
 	f.call = nil
-	flights.Put(f)
+	pendingCalls.Put(f)
 	return nil
 }
 
 // again sends a call again, as often as the server has certainly not executed it. If the call fails otherwise, it returns the error.
-func again(c *conn, f *flight) error {
+func again(c *conn, f *pendingCall) error {
 	for f.err != nil {
 		if f.retry == 0 || f.resent == tries-1 {
 			return failed(f)
@@ -186,8 +186,8 @@ func again(c *conn, f *flight) error {
 	return nil
 }
 
-// resend sends a flight's call to a server, and waits for the result. It returns false, with the error in the flight, if it could not be sent.
-func resend(c *conn, f *flight) bool {
+// resend sends a pending call to a server, and waits for the result. It returns false, with the error in it, if it could not be sent.
+func resend(c *conn, f *pendingCall) bool {
 	f.retry = 0
 	f.err = nil
 	f.asking = f.asks
@@ -218,8 +218,8 @@ func resend(c *conn, f *flight) bool {
 	return true
 }
 
-// reset frees a flight that has ended.
-func reset(f *flight) {
+// reset frees a pending call that has ended.
+func reset(f *pendingCall) {
 	f.call = nil
 	f.err = nil
 	f.retry = 0
@@ -227,18 +227,18 @@ func reset(f *flight) {
 	f.source = false
 	f.asks = false
 	f.asking = false
-	flights.Put(f)
+	pendingCalls.Put(f)
 }
 
-// failed returns the error of a flight that has ended, and frees the flight.
-func failed(f *flight) error {
+// failed returns the error of a pending call that has ended, and frees it.
+func failed(f *pendingCall) error {
 	err := f.err
 	reset(f)
 	return err
 }
 
-// late sets a flight's deadline to that of its call. It reports whether the call's deadline has passed.
-func late(f *flight) bool {
+// late sets a pending call's deadline to that of its call. It reports whether the call's deadline has passed.
+func late(f *pendingCall) bool {
 	left := time.Until(f.call.Deadline)
 	f.deadline = f.sent + left
 	if left > 0 {

@@ -18,12 +18,12 @@ const (
 	lastWait    = time.Second
 	mostAwaited = 3 // connections without a single decision in a row after which calls still wait for the next attempt: some 60 ms in all
 
-	interest = 10 * time.Second // how long attempts go on after the last call that needed a connection
+	retryFor = 10 * time.Second // how long attempts go on after the last call that needed a connection
 )
 
-// await returns the connection, or nil with the reason in the flight's error. It waits for the end of a current attempt to connect, but not
+// await returns the connection, or nil with the reason in the pending call's error. It waits for the end of a current attempt to connect, but not
 // for the next one. The caller has the conn's mutex. If await returns nil it has unlocked it.
-func await(c *conn, f *flight) *link {
+func await(c *conn, f *pendingCall) *link {
 	if c.closed {
 		c.mu.Unlock()
 		f.err = errClosed
@@ -79,7 +79,7 @@ func fail(c *conn, l *link, err error) {
 	if c.connecting {
 		return
 	}
-	if l.stream.Sent == 0 && time.Since(c.started)-c.asked > interest { // such as an idle connection that the server has closed
+	if l.stream.Sent == 0 && time.Since(c.started)-c.asked > retryFor { // such as an idle connection that the server has closed
 		return
 	}
 	c.asked = time.Since(c.started)
@@ -151,7 +151,7 @@ func connect(c *conn, waits bool) {
 		if c.referrals != nil {
 			c.referrals.doubt()
 		}
-		if c.closed || time.Since(c.started)-c.asked > interest {
+		if c.closed || time.Since(c.started)-c.asked > retryFor {
 			c.connecting = false
 			c.mu.Unlock()
 			return
@@ -192,7 +192,7 @@ func sleep(ctx context.Context, wait time.Duration) {
 // dial makes a connection. If there are Sentinels, they know to which server, and the connection is left when that is another.
 func dial(c *conn) (*link, error) {
 	if c.sentinels == nil {
-		return reach(c.ctx, c.config, c.address, nil)
+		return connectTo(c.ctx, c.config, c.address, nil)
 	}
 	return dialMaster(c.ctx, c.sentinels, func(l *link) {
 		c.mu.Lock()
@@ -201,9 +201,9 @@ func dial(c *conn) (*link, error) {
 	})
 }
 
-// reach connects to an address, with TLS, AUTH and SELECT as configured, and then calls talk, unless that is nil. All of it may take as long as
+// connectTo connects to an address, with TLS, AUTH and SELECT as configured, and then calls talk, unless that is nil. All of it may take as long as
 // the dial timeout, and ends with ctx.
-func reach(ctx context.Context, config Config, address string, talk func(s *redis.Stream) error) (*link, error) {
+func connectTo(ctx context.Context, config Config, address string, talk func(s *redis.Stream) error) (*link, error) {
 	limited, cancel := context.WithTimeout(ctx, config.DialTimeout)
 	defer cancel()
 	network := "tcp"
@@ -223,7 +223,7 @@ func reach(ctx context.Context, config Config, address string, talk func(s *redi
 		l.use(encrypted)
 	}
 	if err == nil {
-		err = introduce(l.stream, config)
+		err = logIn(l.stream, config)
 	}
 	if err == nil && talk != nil {
 		err = talk(l.stream)
@@ -262,8 +262,8 @@ func encrypt(ctx context.Context, raw net.Conn, config *tls.Config, address stri
 	return encrypted, nil
 }
 
-// introduce logs in and selects the database, if these are configured.
-func introduce(s *redis.Stream, config Config) error {
+// logIn logs in and selects the database, if these are configured.
+func logIn(s *redis.Stream, config Config) error {
 	out := ""
 	replies := 0
 	if config.Username != "" {

@@ -634,9 +634,9 @@ func play(t *testing.T, pieces []string, script *redis.Script) string {
 	c.closed = true // it makes no connections
 	p := played(pieces)
 	l := newLink(p)
-	var list []*flight
+	var list []*pendingCall
 	for i := 0; i < 5; i++ {
-		f := &flight{call: &redis.Call{Reply: make([]int64, 1, 2)}, deadline: time.Hour, done: make(chan struct{}, 1)}
+		f := &pendingCall{call: &redis.Call{Reply: make([]int64, 1, 2)}, deadline: time.Hour, done: make(chan struct{}, 1)}
 		if i == 1 || i == 3 {
 			f.call.Script = script
 		}
@@ -723,7 +723,7 @@ func TestAPanicEndsOnlyTheConnection(t *testing.T) {
 	}
 	nc := &hooked{read: func(b []byte) (int, error) { panic("reading") }}
 	l := newLink(nc)
-	waits := &flight{call: &redis.Call{}, deadline: time.Hour, done: make(chan struct{}, 1)}
+	waits := &pendingCall{call: &redis.Call{}, deadline: time.Hour, done: make(chan struct{}, 1)}
 	l.add(waits)
 	read(c.conn, l)
 	if len(waits.done) != 1 || waits.err == nil || !strings.Contains(waits.err.Error(), "reading panicked") {

@@ -23,10 +23,10 @@ type link struct {
 
 	wake chan struct{} // wakes the sending goroutine; has a buffer of one
 
-	leave context.CancelFunc // ends heed; nil: there is none
+	unwatch context.CancelFunc // ends watchMaster; nil: there is none
 
 	// The conn's mutex guards these, and what the stream says.
-	queue, last *flight            // the first and the last flight that the reader has not taken over yet
+	queue, last *pendingCall       // the first and the last pending call that the reader has not taken over yet
 	watched     time.Duration      // the reader's deadline
 	broken      error              // why the connection was closed
 	retired     bool               // it gets no new calls
@@ -34,9 +34,9 @@ type link struct {
 	takeOver    context.CancelFunc // has the reader read, while callers do
 
 	// Only the reader uses these.
-	first  *flight // whose reply comes next
-	proved bool    // it has brought a decision
-	rest   string  // what a caller has read of the first reply, before it handed its call over
+	first  *pendingCall // whose reply comes next
+	proved bool         // it has brought a decision
+	rest   string       // what a caller has read of the first reply, before it handed its call over
 }
 
 func newLink(raw net.Conn) *link {
@@ -58,8 +58,8 @@ const (
 	largeBuffer = 64 << 10
 )
 
-// add adds a flight to the queue. The caller has the conn's mutex.
-func (l *link) add(f *flight) {
+// add adds a pending call to the queue. The caller has the conn's mutex.
+func (l *link) add(f *pendingCall) {
 	if l.last == nil {
 		l.queue = f
 	} else {
@@ -71,8 +71,8 @@ func (l *link) add(f *flight) {
 // hangUp closes a connection. Reading and writing then fail, and the reader cleans up.
 func hangUp(l *link) {
 	_ = l.raw.Close()
-	if l.leave != nil {
-		l.leave()
+	if l.unwatch != nil {
+		l.unwatch()
 	}
 }
 
@@ -104,7 +104,7 @@ func read(c *conn, l *link) {
 	}
 }
 
-// replies reads replies, each of which ends the next flight, and returns why there are no more; nil: callers may read again. A reply is an array of
+// replies reads replies, each of which ends the next pending call, and returns why there are no more; nil: callers may read again. A reply is an array of
 // numbers or texts, a line that numbersOf reads, or an error. After anything else the connection is unusable.
 //
 // The function is long and calls few others, since every request needs it, and an interpreter allocates variables with each call.
@@ -267,8 +267,8 @@ func readTexts(c *conn, l *link, line, text string) ([]string, string, error) {
 
 func wantsTexts(call *redis.Call) bool { return call.Script != nil && call.Script.Texts }
 
-// callOf returns the call of a flight, whether its caller has left or not.
-func callOf(f *flight) *redis.Call {
+// callOf returns the call of a pending call, whether its caller has left or not.
+func callOf(f *pendingCall) *redis.Call {
 	if f.call == nil {
 		return f.left
 	}
@@ -291,7 +291,7 @@ func callLate(call *redis.Call, err error) {
 	call.Late(err)
 }
 
-// take moves the queue to the end of the reader's flights. The caller has the conn's mutex.
+// take moves the queue to the end of the reader's pending calls. The caller has the conn's mutex.
 func (l *link) take() {
 	if l.first == nil {
 		l.first = l.queue
@@ -314,8 +314,8 @@ func seeToLate(c *conn, l *link) error {
 	defer c.mu.Unlock()
 	l.take()
 	next := never
-	var before *flight
-	longest := time.Duration(0) // of the flights so far: a reply does not come before those that it follows
+	var before *pendingCall
+	longest := time.Duration(0) // of the pending calls so far: a reply does not come before those that it follows
 	for f := l.first; f != nil; f = f.next {
 		if f.call != nil && f.deadline <= now {
 			left := leaving(c, f)
@@ -328,7 +328,7 @@ func seeToLate(c *conn, l *link) error {
 			} else {
 				before.next = left
 			}
-			land(f, redis.ErrTimeout)
+			end(f, redis.ErrTimeout)
 			f = left
 		}
 		if f.deadline <= now {
@@ -346,17 +346,17 @@ func seeToLate(c *conn, l *link) error {
 	return nil
 }
 
-// leaving returns the flight that takes the place of one whose caller leaves.
-func leaving(c *conn, f *flight) *flight {
-	left := &flight{left: f.call, deadline: f.sent + c.readTimeout, asking: f.asking, number: f.number}
+// leaving returns what takes the place of a pending call whose caller leaves.
+func leaving(c *conn, f *pendingCall) *pendingCall {
+	left := &pendingCall{left: f.call, deadline: f.sent + c.readTimeout, asking: f.asking, number: f.number}
 	if left.deadline < f.deadline {
 		left.deadline = f.deadline
 	}
 	return left
 }
 
-// land ends a flight with an error. After it nobody may read the flight: its caller may use it again.
-func land(f *flight, err error) {
+// end ends a pending call with an error. After it nobody may read that: its caller may use it again.
+func end(f *pendingCall, err error) {
 	f.next = nil
 	f.err = err
 	f.done <- struct{}{}
@@ -395,7 +395,7 @@ func lose(c *conn, l *link, err error) {
 		case f.call == nil:
 			deliver(call, nil, why)
 		case f.deadline <= now:
-			land(f, tooLate)
+			end(f, tooLate)
 			if sent {
 				deliver(call, nil, why)
 			}
@@ -403,7 +403,7 @@ func lose(c *conn, l *link, err error) {
 			if !sent {
 				f.retry = retry
 			}
-			land(f, lost)
+			end(f, lost)
 		}
 		f = next
 	}

@@ -23,7 +23,7 @@ const idleAfter = 100 * time.Millisecond
 // the other conn, and so do those that are sent again.
 func newFast(other *conn) *conn {
 	c := newConn(other.config, other.address, other.started)
-	c.again = func(f *flight) error { return again(other, f) }
+	c.again = func(f *pendingCall) error { return again(other, f) }
 	c.pipeline = &redis.Pipeline{
 		Wake:   func() { wake(c) },
 		Unsent: func(s *redis.Stream, sent uint, bytes int, err error) { unsent(c, s.Owner.(*link), sent, bytes, err) },
@@ -63,9 +63,9 @@ func letCallersRead(c *conn, l *link) uint {
 	s := l.stream
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ended, end := context.WithCancel(c.ctx)
-	defer end()
-	l.takeOver = end
+	waiting, stop := context.WithCancel(c.ctx)
+	defer stop()
+	l.takeOver = stop
 	l.idle = false
 	watch(c, l, time.Since(c.started)+c.timeout) // not later than that of any call to come
 	_ = s.Conn.SetWriteDeadline(time.Time{})
@@ -75,7 +75,7 @@ func letCallersRead(c *conn, l *link) uint {
 	for used := true; used && c.pipeline.Stream == s; {
 		begun := s.Number
 		c.mu.Unlock()
-		sleep(ended, idleAfter)
+		sleep(waiting, idleAfter)
 		c.mu.Lock()
 		used = s.Number != begun
 		if used && c.pipeline.Stream == s { // no reply is late
@@ -109,7 +109,7 @@ func breakOff(c *conn, l *link, err error) {
 // finish goes on with a call, as redis.Pipeline.Finish says.
 func finish(c *conn, t *redis.Turn) error {
 	l := t.Stream.Owner.(*link)
-	f := flights.Get().(*flight)
+	f := pendingCalls.Get().(*pendingCall)
 	f.call = t.Call
 	f.number = t.Number
 	f.sent = t.Began
@@ -144,9 +144,9 @@ func finish(c *conn, t *redis.Turn) error {
 	return failed(f)
 }
 
-// readOn reads the line for a flight whose turn it is, after an error, and ends the turn. line is what was read before the error. If the
-// flight's deadline has passed, or the connection has ended, readOn hands the flight over to the reader, and returns "". A late caller leaves at once.
-func readOn(c *conn, l *link, f *flight, line string, err error) string {
+// readOn reads the line for a pending call whose turn it is, after an error, and ends the turn. line is what was read before the error. If the
+// pending call's deadline has passed, or the connection has ended, readOn hands it over to the reader, and returns "". A late caller leaves at once.
+func readOn(c *conn, l *link, f *pendingCall, line string, err error) string {
 	s := l.stream
 	defer s.Turns.EndResponse(f.number)
 	c.mu.Lock()
@@ -172,7 +172,7 @@ func readOn(c *conn, l *link, f *flight, line string, err error) string {
 		l.add(f)
 	} else {
 		l.add(leaving(c, f))
-		land(f, redis.ErrTimeout)
+		end(f, redis.ErrTimeout)
 	}
 	takeOver(c, l)
 	watch(c, l, 0)                                         // long ago: so all calls that follow are handed over

@@ -37,8 +37,8 @@ func over(c *conn, l *link, rest string) (bool, error) {
 	return l.first == nil && !l.idle && rest == "", nil
 }
 
-// refuse ends a flight to which the server has replied with an error.
-func refuse(c *conn, l *link, f *flight, text string) {
+// refuse ends a pending call to which the server has replied with an error.
+func refuse(c *conn, l *link, f *pendingCall, text string) {
 	if f.asking { // the reply to the call follows, and has the reason
 		f.asking = false
 		return
@@ -46,14 +46,14 @@ func refuse(c *conn, l *link, f *flight, text string) {
 	l.first = f.next
 	judge(c, l, f, text)
 	if f.call != nil {
-		land(f, f.err)
+		end(f, f.err)
 	} else {
 		deliver(f.left, nil, f.err)
 	}
 }
 
-// judge sets a flight's error, and how to send it again, after the error that the server has replied with.
-func judge(c *conn, l *link, f *flight, text string) {
+// judge sets a pending call's error, and how to send it again, after the error that the server has replied with.
+func judge(c *conn, l *link, f *pendingCall, text string) {
 	f.err = explain(c, text)
 	f.referral = text
 	word, _, _ := strings.Cut(text, " ")

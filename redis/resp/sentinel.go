@@ -34,12 +34,12 @@ func dialMaster(ctx context.Context, s *sentinels, leave func(l *link)) (*link, 
 		sentinel := s.config.Addresses[s.first%len(s.config.Addresses)]
 		address, err := askSentinel(ctx, s, sentinel)
 		if err == nil {
-			l, err := reach(ctx, s.config, address, checkMaster)
+			l, err := connectTo(ctx, s.config, address, checkMaster)
 			if err == nil {
 				var until context.Context
-				until, l.leave = context.WithCancel(ctx)
+				until, l.unwatch = context.WithCancel(ctx)
 				own := *s
-				go heed(until, &own, address, l, leave)
+				go watchMaster(until, &own, address, l, leave)
 				return l, nil
 			}
 			s.first++
@@ -58,7 +58,7 @@ func dialMaster(ctx context.Context, s *sentinels, leave func(l *link)) (*link, 
 // askSentinel returns the address of the master that a Sentinel knows.
 func askSentinel(ctx context.Context, s *sentinels, sentinel string) (string, error) {
 	address := ""
-	l, err := reach(ctx, s.own, sentinel, func(stream *redis.Stream) error {
+	l, err := connectTo(ctx, s.own, sentinel, func(stream *redis.Stream) error {
 		a, err := roundTrip(stream, "SENTINEL", "get-master-addr-by-name", s.config.MasterName)
 		if err != nil {
 			return err
@@ -82,14 +82,14 @@ func askSentinel(ctx context.Context, s *sentinels, sentinel string) (string, er
 	return address, nil
 }
 
-// heed leaves a master when a Sentinel names another: one that was replaced by hand does not know it for several seconds, and what it counts meanwhile
+// watchMaster leaves a master when a Sentinel names another: one that was replaced by hand does not know it for several seconds, and what it counts meanwhile
 // is lost. It asks when the Sentinel announces a switch; where that cannot be heard, once a second. It returns when the context ends, as it does with the
 // connection.
-func heed(ctx context.Context, s *sentinels, master string, l *link, leave func(l *link)) {
+func watchMaster(ctx context.Context, s *sentinels, master string, l *link, leave func(l *link)) {
 	defer func() { _ = recover() }() // an interpreted program has no other recover
 	for ctx.Err() == nil {
 		sentinel := s.config.Addresses[s.first%len(s.config.Addresses)]
-		heard, deaf := reach(ctx, s.own, sentinel, func(stream *redis.Stream) error {
+		heard, deaf := connectTo(ctx, s.own, sentinel, func(stream *redis.Stream) error {
 			_, err := roundTrip(stream, "SUBSCRIBE", "+switch-master")
 			return err
 		})
@@ -101,7 +101,7 @@ func heed(ctx context.Context, s *sentinels, master string, l *link, leave func(
 		}
 		if deaf == nil && err == nil {
 			stop := context.AfterFunc(ctx, func() { hangUp(heard) })
-			_ = heard.stream.Conn.SetReadDeadline(time.Now().Add(hearing))
+			_ = heard.stream.Conn.SetReadDeadline(time.Now().Add(longestSilence))
 			_, deaf = heard.stream.Conn.Read(make([]byte, 1))
 			stop()
 		}
@@ -117,8 +117,8 @@ func heed(ctx context.Context, s *sentinels, master string, l *link, leave func(
 	}
 }
 
-// hearing is after how long a Sentinel that announces nothing is asked all the same, since it may be gone.
-const hearing = time.Minute
+// longestSilence is after how long a Sentinel that announces nothing is asked all the same, since it may be gone.
+const longestSilence = time.Minute
 
 // errReplaced is why a connection to a master is left.
 var errReplaced = fmt.Errorf("a Sentinel names another master%w", redis.ErrReply)

@@ -229,7 +229,7 @@ func TestSentinelsHaveAUserOfTheirOwn(t *testing.T) {
 	if err := ask(c, 1, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := sentinel.commands("") + " "; !strings.HasPrefix(got, "auth, sentinel") { // and then those of heed
+	if got := sentinel.commands("") + " "; !strings.HasPrefix(got, "auth, sentinel") { // and then those of watchMaster
 		t.Errorf("the Sentinel got %s", got)
 	}
 	sentinel.mu.Lock()
