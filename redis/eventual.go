@@ -36,7 +36,7 @@ type eventually struct {
 	every    map[int64]int // how many rules with an interval are open, in microseconds
 	had      bool          // there is a rule, or was one
 	timer    *time.Timer
-	again    func() // one round: made once, as leases.again is
+	again    func() // one round: made once, as renewals.again is
 	running  bool   // the timer is set
 	closed   bool
 	current  context.Context //nolint:containedctx // ends with the round under way; nil: there is none

@@ -51,7 +51,7 @@ var (
 	scriptOfRenewal  = newScript("renewal")
 	scriptOfRelease  = newScript("release")
 
-	scriptOfLease    = newScript("lease")               // see lessee
+	scriptOfLease    = newScript("lease")               // see leaseCache
 	scriptOfEventual = withTexts(newScript("eventual")) // see eventually
 	scriptOfMark     = newScript("mark")                // see comparison
 	scriptOfCarry    = newScript("carry")               // see Carry

@@ -175,10 +175,10 @@ func (s *Store) split(q *callState, checks []core.Check, each bool) []*part {
 			continue
 		}
 		p.shadow = false
-		var k known
-		if s.memo.find(q.hashes[i], &k) {
+		var k cachedDecision
+		if s.decisions.find(q.hashes[i], &k) {
 			var d rate.Decision
-			k.last(now, c.Rule.Limit.Quota, q.rules[i].atOnce, &d)
+			k.estimate(now, c.Rule.Limit.Quota, q.rules[i].atOnce, &d)
 			if share := float64(d.Remaining) / float64(d.Limit); share < p.share {
 				p.share = share
 			}
@@ -230,7 +230,7 @@ func (s *Store) uncharge(p *part) []*Call {
 		}
 		if c.Ticket != 0 {
 			if leased(c.Rule) {
-				s.leases.remove(heldUnder(p.keys[i], c.Rule, c.Cost), member(c.Rule, c.Cost, c.Ticket))
+				s.renewals.remove(heldUnder(p.keys[i], c.Rule, c.Cost), member(c.Rule, c.Cost, c.Ticket))
 			}
 			refunds = append(refunds, &Call{
 				Script: scriptOfSettle,

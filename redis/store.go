@@ -80,9 +80,9 @@ type Store struct {
 	ownClock   func() int64 // Config.Clock
 	wallClock  func() int64
 	seed       maphash.Seed
-	memo       memo
-	leases     leases
-	lessee     lessee
+	decisions  decisionCache
+	renewals   renewals
+	leaseCache leaseCache
 	eventually eventually
 	comparison comparison
 	ahead      atomic.Int64 // how far the server's clock is ahead of the node's; 0 until a wrong guess has shown it
@@ -99,17 +99,17 @@ type Store struct {
 
 // openRule is what the store keeps for a rule that is open.
 type openRule struct {
-	suffix  string
-	salt    uint64 // the hash of the identity, in the hashes of the rule's keys
-	terms   uint64 // a hash of the limit's numbers and the penalties: a remembered rejection, or a lease, counts as long as they are the same
-	charge  string // the argument of a request that costs 1
-	peek    string
-	pace    int64 // in microseconds, how much longer a rejection is remembered at most: see known.pace
-	atOnce  bool
-	windows atomic.Value     // *windows, with a calendar
-	lease   *rate.LeaseTerms // nil: the rule is not leased
-	sync    *rate.SyncTerms  // nil: it is not eventual
-	further []byte           // follows the argument, for a rule with an overflow policy: see appendOverflow; nil: it has none
+	suffix         string
+	salt           uint64 // the hash of the identity, in the hashes of the rule's keys
+	terms          uint64 // a hash of the limit's numbers and the penalties: a remembered rejection, or a lease, counts as long as they are the same
+	charge         string // the argument of a request that costs 1
+	peek           string
+	longestBackoff int64 // in microseconds, how much longer a rejection is remembered at most: see cachedDecision.backOff
+	atOnce         bool
+	windows        atomic.Value     // *windows, with a calendar
+	lease          *rate.LeaseTerms // nil: the rule is not leased
+	sync           *rate.SyncTerms  // nil: it is not eventual
+	further        []byte           // follows the argument, for a rule with an overflow policy: see appendOverflow; nil: it has none
 }
 
 // windows are the bounds of the calendar's windows around the middle one, and the arguments with these bounds.
@@ -141,8 +141,8 @@ func NewStore(c Config) (*Store, error) {
 	if c.Lines {
 		s.scripts = scriptsOfOneLine
 	}
-	s.leases.begin(s, c.Lease)
-	s.lessee.begin(s)
+	s.renewals.begin(s, c.Lease)
+	s.leaseCache.begin(s)
 	s.comparison.begin(s, c.Differs)
 	if s.clock == nil {
 		s.clock = monotonic
@@ -179,7 +179,7 @@ func (s *Store) Open(r *core.Rule) error {
 			return err
 		}
 	}
-	r.OnTrackReservations(func() { o.further = appendOverflow(nil, r, s.leases.lasts) })
+	r.OnTrackReservations(func() { o.further = appendOverflow(nil, r, s.renewals.lasts) })
 	s.comparison.add(r)
 	return nil
 }
@@ -198,12 +198,12 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 	l := r.Limit
 	t, _ := r.Terms()
 	o := &openRule{
-		suffix: ruleSuffix(r),
-		salt:   maphash.String(s.seed, r.Identity) * 0x9e3779b97f4a7c15, // otherwise it could cancel out the hash of a key with the same text
-		terms:  maphash.String(s.seed, fmt.Sprint(l.Requests, l.Capacity, l.MaxDelay, t.Penalties)),
-		atOnce: rate.AtOnce(l),
-		lease:  r.LeaseTerms(),
-		pace:   paceOf(l),
+		suffix:         ruleSuffix(r),
+		salt:           maphash.String(s.seed, r.Identity) * 0x9e3779b97f4a7c15, // otherwise it could cancel out the hash of a key with the same text
+		terms:          maphash.String(s.seed, fmt.Sprint(l.Requests, l.Capacity, l.MaxDelay, t.Penalties)),
+		atOnce:         rate.AtOnce(l),
+		lease:          r.LeaseTerms(),
+		longestBackoff: longestBackoffOf(l),
 	}
 	if l.Windows(0) == nil {
 		o.charge = string(appendArgument(nil, r, false, nil))
@@ -217,7 +217,7 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 		o.sync = &terms
 	}
 	if r.HasOverflowPolicy() {
-		o.further = appendOverflow(nil, r, s.leases.lasts)
+		o.further = appendOverflow(nil, r, s.renewals.lasts)
 	}
 	return o
 }
@@ -240,7 +240,7 @@ func (s *Store) Release(r *core.Rule) {
 
 // Close closes the store and its client: at once, or, while requests under way have reservations in Redis, when the last of them ends.
 func (s *Store) Close() error {
-	if !s.leases.close(s.closeLater) {
+	if !s.renewals.close(s.closeLater) {
 		return nil
 	}
 	return s.end()
@@ -248,7 +248,7 @@ func (s *Store) Close() error {
 
 // CloseNow closes the store and its client at once. Reservations of requests under way end when their leases do.
 func (s *Store) CloseNow() error {
-	s.leases.abandon()
+	s.renewals.abandon()
 	return s.end()
 }
 
@@ -258,7 +258,7 @@ func (s *Store) closeLater() { _ = s.end() }
 // end closes the store and its client.
 func (s *Store) end() error {
 	s.comparison.close()
-	s.lessee.close()
+	s.leaseCache.close()
 	s.eventually.close()
 	s.mu.Lock()
 	s.closed = true
@@ -333,7 +333,7 @@ func (s *Store) takeCallState(checks []core.Check) *callState {
 	return q
 }
 
-// decideStrictly decides by what the memo knows, or lets Redis decide.
+// decideStrictly decides by the decision cache, or lets Redis decide.
 func (s *Store) decideStrictly(q *callState, checks []core.Check, peek bool, now int64) error {
 	if s.recall(q, checks, now) {
 		return nil
@@ -350,7 +350,7 @@ func (s *Store) conclude(q *callState, checks []core.Check, peek bool, now int64
 				continue
 			}
 			if !peek || !checks[i].Decision.Allowed { // the decision of a peek includes a charge that was not made
-				s.memo.learn(q.hashes[i], q.rules[i], now, answered, checks[i].Cost, &checks[i].Decision)
+				s.decisions.put(q.hashes[i], q.rules[i], now, answered, checks[i].Cost, &checks[i].Decision)
 			}
 		}
 	} else {
@@ -362,15 +362,15 @@ func (s *Store) conclude(q *callState, checks []core.Check, peek bool, now int64
 	return err
 }
 
-// recall decides from memory on a request that an enforced rule is known to reject, if the memo has something about each of its rules.
+// recall decides from the cache on a request that an enforced rule is known to reject, if the cache has something about each of its rules.
 // Otherwise it returns false. It leaves rules with count_rejected to Redis, where their rejections must be charged, those of concurrency, and those
 // that are leased, of which other nodes may give units back.
 func (s *Store) recall(q *callState, checks []core.Check, now int64) bool {
 	rejected := false
-	var k known
+	var k cachedDecision
 	for i := range checks {
 		r := checks[i].Rule
-		if r.CountRejected || r.Limit.InFlight || q.rules[i].lease != nil || !s.memo.find(q.hashes[i], &k) {
+		if r.CountRejected || r.Limit.InFlight || q.rules[i].lease != nil || !s.decisions.find(q.hashes[i], &k) {
 			return false
 		}
 		if k.terms != q.rules[i].terms {
@@ -387,13 +387,13 @@ func (s *Store) recall(q *callState, checks []core.Check, now int64) bool {
 	return rejected
 }
 
-// lastKnown sets the decisions of the checks to what the memo has about their keys, for counting on without Redis.
+// lastKnown sets the decisions of the checks to what is cached about their keys, for counting on without Redis.
 func (s *Store) lastKnown(q *callState, checks []core.Check, now int64) {
-	var k known
+	var k cachedDecision
 	for i := range checks {
 		checks[i].Decision = rate.Decision{}
-		if s.memo.find(q.hashes[i], &k) {
-			k.last(now, checks[i].Rule.Limit.Quota, q.rules[i].atOnce, &checks[i].Decision)
+		if s.decisions.find(q.hashes[i], &k) {
+			k.estimate(now, checks[i].Rule.Limit.Quota, q.rules[i].atOnce, &checks[i].Decision)
 		}
 	}
 }

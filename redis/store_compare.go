@@ -23,7 +23,7 @@ type comparison struct {
 	store   *Store
 	differs func(namespace, rule string, here, there match.Prefixes) // nil: nothing is compared
 	node    string                                                   // identifies this node in its marks
-	again   func()                                                   // compares, and sets the timer again: made once, as leases.again is
+	again   func()                                                   // compares, and sets the timer again: made once, as renewals.again is
 
 	mu     sync.Mutex
 	rules  map[string]*comparedRule // by their mark's key

@@ -18,17 +18,17 @@ import (
 // step. tools/flatten writes its handlers. They have the key, the decision and the header fields in one function, and leave rare cases to the
 // general path.
 type fastPath struct {
-	store    *Store
-	server   *Server
-	pipeline *Pipeline
-	trouble  *atomic.Int64 // failures of the server in a row
-	script   *Script
-	clock    func() int64 // nil: monotonic
-	shards   []*memoShard
-	lent     []*lesseeShard // of a leased rule
-	seed     maphash.Seed
-	config   *memory.ServeConfig
-	conclude Concluder
+	store       *Store
+	server      *Server
+	pipeline    *Pipeline
+	trouble     *atomic.Int64 // failures of the server in a row
+	script      *Script
+	clock       func() int64 // nil: monotonic
+	shards      []*decisionShard
+	leaseShards []*leaseShard // of a leased rule
+	seed        maphash.Seed
+	config      *memory.ServeConfig
+	conclude    Concluder
 
 	rules            []*fastRule
 	all              *ruleGroup // of all rules
@@ -37,7 +37,7 @@ type fastPath struct {
 	xRateLimit, ietf bool
 	durations        *rate.Durations // nil: nothing is timed
 	general          *int64          // how many requests have taken the general path
-	refuses          bool            // it rejects what the memo knows to be rejected; otherwise it leaves all rejections to the general path
+	refuses          bool            // it rejects what is cached as rejected; otherwise it leaves all rejections to the general path
 }
 
 // fastRule is one of the rules of a fast path.
@@ -96,8 +96,8 @@ func Serve(s *Store, r *core.Rule, c *memory.ServeConfig, conclude Concluder) ht
 
 // leasedHandler returns the handler of a leased rule's fast path.
 func leasedHandler(e *fastPath, c *memory.ServeConfig) http.Handler {
-	for i := range e.store.lessee.shards {
-		e.lent = append(e.lent, &e.store.lessee.shards[i])
+	for i := range e.store.leaseCache.shards {
+		e.leaseShards = append(e.leaseShards, &e.store.leaseCache.shards[i])
 	}
 	e.all = &ruleGroup{rules: e.rules}
 	return newLeased(e, c)
@@ -176,8 +176,8 @@ func connect(e *fastPath) bool {
 	e.server = server
 	e.pipeline = server.pipeline
 	e.trouble = server.trouble
-	for i := range s.memo.shards {
-		e.shards = append(e.shards, &s.memo.shards[i])
+	for i := range s.decisions.shards {
+		e.shards = append(e.shards, &s.decisions.shards[i])
 	}
 	return true
 }
@@ -217,17 +217,17 @@ func covering(e *fastPath, r *http.Request) *ruleGroup {
 	return groupOf(e, rules)
 }
 
-// settleKnown rejects a request whose key the memo knows to be rejected, or takes the general path.
+// settleKnown rejects a request whose key is cached as rejected, or takes the general path.
 func settleKnown(e *fastPath, w http.ResponseWriter, r *http.Request, key string, hash uint64) {
 	var (
-		shard        *memoShard
-		k            *known
+		shard        *decisionShard
+		k            *cachedDecision
 		now          int64
 		retry, reset int64
 	)
 	if e.refuses && !watched(e, r) {
 		now = e.store.clock()
-		shard = e.shards[hash%memoShards]
+		shard = e.shards[hash%cacheShards]
 		shard.mu.Lock()
 		k = shard.keys.Young[hash]
 		if k != nil && k.plain && now < k.until && k.at <= now && k.terms == e.rules[0].open.terms {
@@ -250,16 +250,16 @@ func settleKnownSeveral(e *fastPath, w http.ResponseWriter, r *http.Request, gro
 	decideSeldom(e, w, r, group, key)
 }
 
-// refuseKnown rejects a request that rules reject of whose keys the memo knows it, if it has something about the keys of all others: what
+// refuseKnown rejects a request that rules reject as the decision cache says, if that has something about the keys of all others: what
 // Store.recall decides. Otherwise it returns false.
 func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *ruleGroup, key string) bool {
 	var (
 		now, retry, longest, whole int64
 		hash                       uint64
 		reported                   int
-		shard                      *memoShard
-		k                          *known
-		about                      known
+		shard                      *decisionShard
+		k                          *cachedDecision
+		about                      cachedDecision
 		left, waits                []int64 // of memory.RefuseSeveral
 		refusers                   []*memory.Refuser
 	)
@@ -272,7 +272,7 @@ func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *rul
 			key = one.keyOf(r)
 		}
 		hash = maphash.String(e.seed, key) ^ one.salt
-		shard = e.shards[hash%memoShards]
+		shard = e.shards[hash%cacheShards]
 		shard.mu.Lock()
 		k = shard.keys.Young[hash]
 		if k == nil || k.terms != one.open.terms {
@@ -345,7 +345,7 @@ func decideGenerally(e *fastPath, checks []core.Check) error {
 	return err
 }
 
-// decideSeldom takes the general path for a request with a key that the memo does not know, or knows to be rejected, and notes the names that
+// decideSeldom takes the general path for a request with a key that is not cached, or cached as rejected, and notes the names that
 // the next request needs. It does so, too, while the Pipeline has no Stream, and has one made. If a part of the key is missing, if the server
 // has failed, or if the request must be noticed, it leaves the request to the rest. key is what it is if the rules have one.
 func decideSeldom(e *fastPath, w http.ResponseWriter, r *http.Request, group *ruleGroup, key string) {
@@ -360,9 +360,9 @@ func decideSeldom(e *fastPath, w http.ResponseWriter, r *http.Request, group *ru
 		for i, one := range group.rules {
 			name := e.store.naming.key(checks[i].Key, one.open.suffix)
 			hash := e.store.hashOf(one.open, checks[i].Key)
-			shard := e.shards[hash%memoShards]
+			shard := e.shards[hash%cacheShards]
 			shard.mu.Lock()
-			if k := shard.keys.Use(hash, generation); k.until == 0 {
+			if k := shard.keys.Use(hash, shardKeys); k.until == 0 {
 				k.command = argumentText(name)
 			}
 			shard.mu.Unlock()
@@ -413,7 +413,7 @@ func settle(e *fastPath, w http.ResponseWriter, r *http.Request, group *ruleGrou
 	if err == nil {
 		answered := e.store.clock()
 		for i := range checks {
-			e.store.memo.learn(hashes[i], rules[i], now, answered, 1, &checks[i].Decision)
+			e.store.decisions.put(hashes[i], rules[i], now, answered, 1, &checks[i].Decision)
 		}
 	} else {
 		err = fmt.Errorf("%s: %w", e.server.name, e.store.refused(err, call.Script, checks))

@@ -51,8 +51,8 @@ func newOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 			path    string
 			key     string
 			hash    uint64
-			shard   *memoShard
-			k       *known
+			shard   *decisionShard
+			k       *cachedDecision
 			command string
 			now     int64
 			began   time.Duration
@@ -92,7 +92,7 @@ func newOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 			return
 		}
 		hash = maphash.String(seed, key) ^ salt
-		shard = shards[hash%memoShards]
+		shard = shards[hash%cacheShards]
 		shard.mu.Lock()
 		k = shard.keys.Young[hash]
 		if k == nil || k.command == "" || trouble.Load() != 0 {
@@ -196,12 +196,12 @@ func newLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 	made := keyOf != nil
 	rest := c.Rest
 	next := c.Next
-	shards := e.lent
+	shards := e.leaseShards
 	seed := e.seed
 	salt := e.rules[0].salt ^ e.rules[0].open.terms
 	quota := e.rules[0].quota
 	clock := e.clock
-	none := &holding{}
+	none := &keyLease{}
 	t := c.QuotaFields
 	tReady := t.Ready
 	tLimit := t.Limit
@@ -217,8 +217,8 @@ func newLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 			hash             uint64
 			at               time.Time
 			mono, ahead      int64 // ahead is the wall clock at first
-			shard            *lesseeShard
-			of               *holding
+			shard            *leaseShard
+			of               *keyLease
 			lease            *rate.Lease
 			remaining, reset int64
 			h                http.Header
@@ -247,7 +247,7 @@ func newLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 			return
 		}
 		hash = maphash.String(seed, key) ^ salt
-		shard = shards[hash%memoShards]
+		shard = shards[hash%cacheShards]
 		at = time.Now()
 		if clock == nil {
 			mono = int64(at.Sub(Started) / time.Microsecond)
@@ -307,7 +307,7 @@ func newLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 	})
 }
 
-// newSeveral returns the fast path of several rules. They have one call, and each has its own entry in the memo.
+// newSeveral returns the fast path of several rules. They have one call, and each has its own cached decision.
 func newSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 	m := c.Metering
 	metered := m != nil
@@ -342,9 +342,9 @@ func newSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 			key                    string
 			hash                   uint64
 			hashes                 []uint64
-			entries                []*known
-			shard                  *memoShard
-			k                      *known
+			entries                []*cachedDecision
+			shard                  *decisionShard
+			k                      *cachedDecision
 			command                string
 			now                    int64
 			began                  time.Duration
@@ -388,7 +388,7 @@ func newSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 		head = group.head
 		tail = group.tail
 		hashes = make([]uint64, len(list))
-		entries = make([]*known, len(list))
+		entries = make([]*cachedDecision, len(list))
 		if !apart {
 			if made {
 				key = keyOf(r)
@@ -415,7 +415,7 @@ func newSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 			}
 			hash = maphash.String(seed, key) ^ one.salt
 			hashes[n] = hash
-			shard = shards[hash%memoShards]
+			shard = shards[hash%cacheShards]
 			shard.mu.Lock()
 			k = shard.keys.Young[hash]
 			if k == nil || k.command == "" {
@@ -477,7 +477,7 @@ func newSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 		left = 1 // of a quota of 0: the first rule is tighter than that
 		for n, one := range list {
 			at = n * lineNumbers
-			shard = shards[hashes[n]%memoShards]
+			shard = shards[hashes[n]%cacheShards]
 			k = entries[n]
 			shard.mu.Lock()
 			k.at = now

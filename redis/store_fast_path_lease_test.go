@@ -34,7 +34,7 @@ func TestTheFastPathsOfALeaseDecideAsTheGeneralPath(t *testing.T) {
 		lenders = append(lenders, l)
 		s, err := NewStore(Config{Client: l, Clock: func() int64 { return now }, WallClock: func() int64 { return now + wall }})
 		must.Succeed(t, err)
-		s.lessee.closed = true // nothing is given back by the real time
+		s.leaseCache.closed = true // nothing is given back by the real time
 		return s, openLeased(t, "r", s)
 	}
 	general, rule := open()
@@ -104,7 +104,7 @@ func TestTheFastPathOfALoweredLimitSpendsNoLeaseOfTheOldOne(t *testing.T) {
 	l := newLender()
 	s, err := NewStore(Config{Client: l, Clock: clock, WallClock: clock})
 	must.Succeed(t, err)
-	s.lessee.closed = true // nothing is given back by the real time
+	s.leaseCache.closed = true // nothing is given back by the real time
 	before, after := newVisit(s, openLeased(t, "r", s)), newVisit(s, openLeasedLimit(t, "r", s, 20))
 	for i := 0; i < 20; i++ {
 		now += 1000

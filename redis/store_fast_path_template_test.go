@@ -49,8 +49,8 @@ func templateOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 			path    string
 			key     string
 			hash    uint64
-			shard   *memoShard
-			k       *known
+			shard   *decisionShard
+			k       *cachedDecision
 			command string
 			now     int64
 			began   time.Duration
@@ -79,7 +79,7 @@ func templateOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 			return
 		}
 		hash = maphash.String(seed, key) ^ salt
-		shard = shards[hash%memoShards]
+		shard = shards[hash%cacheShards]
 		shard.mu.Lock()
 		k = shard.keys.Young[hash]
 		if k == nil || k.command == "" || trouble.Load() != 0 {
@@ -199,12 +199,12 @@ func templateLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 	made := keyOf != nil
 	rest := c.Rest
 	next := c.Next
-	shards := e.lent
+	shards := e.leaseShards
 	seed := e.seed
 	salt := e.rules[0].salt ^ e.rules[0].open.terms
 	quota := e.rules[0].quota
 	clock := e.clock
-	none := &holding{}
+	none := &keyLease{}
 	t := c.QuotaFields
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
@@ -213,8 +213,8 @@ func templateLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 			hash             uint64
 			at               time.Time
 			mono, ahead      int64 // ahead is the wall clock at first
-			shard            *lesseeShard
-			of               *holding
+			shard            *leaseShard
+			of               *keyLease
 			lease            *rate.Lease
 			remaining, reset int64
 			h                http.Header
@@ -236,7 +236,7 @@ func templateLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 			return
 		}
 		hash = maphash.String(seed, key) ^ salt
-		shard = shards[hash%memoShards]
+		shard = shards[hash%cacheShards]
 		at = time.Now()
 		if clock == nil {
 			mono = int64(at.Sub(Started) / time.Microsecond)
@@ -305,7 +305,7 @@ func setDecided(t *memory.QuotaFields, h http.Header, remaining, reset, more int
 	}
 }
 
-// templateSeveral returns the fast path of several rules. They have one call, and each has its own entry in the memo.
+// templateSeveral returns the fast path of several rules. They have one call, and each has its own cached decision.
 func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 	m := c.Metering
 	metered := m != nil
@@ -340,9 +340,9 @@ func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 			key                    string
 			hash                   uint64
 			hashes                 []uint64
-			entries                []*known
-			shard                  *memoShard
-			k                      *known
+			entries                []*cachedDecision
+			shard                  *decisionShard
+			k                      *cachedDecision
 			command                string
 			now                    int64
 			began                  time.Duration
@@ -380,7 +380,7 @@ func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 		head = group.head
 		tail = group.tail
 		hashes = make([]uint64, len(list))
-		entries = make([]*known, len(list))
+		entries = make([]*cachedDecision, len(list))
 		if !apart {
 			if made {
 				key = keyOf(r)
@@ -402,7 +402,7 @@ func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 			}
 			hash = maphash.String(seed, key) ^ one.salt
 			hashes[n] = hash
-			shard = shards[hash%memoShards]
+			shard = shards[hash%cacheShards]
 			shard.mu.Lock()
 			k = shard.keys.Young[hash]
 			if k == nil || k.command == "" {
@@ -437,7 +437,7 @@ func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 		left = 1 // of a quota of 0: the first rule is tighter than that
 		for n, one := range list {
 			at = n * lineNumbers
-			shard = shards[hashes[n]%memoShards]
+			shard = shards[hashes[n]%cacheShards]
 			k = entries[n]
 			shard.mu.Lock()
 			k.at = now

@@ -55,7 +55,7 @@ func appendOverflow(b []byte, r *core.Rule, lease int64) []byte {
 func furtherOf(s *Store, o *openRule, c *core.Check) string {
 	further := o.further
 	if further == nil {
-		further = appendOverflow(nil, c.Rule, s.leases.lasts)
+		further = appendOverflow(nil, c.Rule, s.renewals.lasts)
 	}
 	b := append([]byte{}, further...)
 	putDouble(b[patienceAt:], c.Rule.Patience(c.Key))
@@ -75,7 +75,7 @@ func runOverflow(s *Store, c *Call, q *callState, checks []core.Check, peek bool
 	c.Keys = c.Keys[:0]
 	for i := range checks {
 		c.Keys = furtherKeys(c.Keys, names[i])
-		checks[i].Ticket = s.leases.ticket()
+		checks[i].Ticket = s.renewals.ticket()
 	}
 	c.Script = scriptOfOverflow
 	at, err := run(s, c, q.rules, checks, peek, second, 5) // reads the whole reply first: after an error nobody would end a reservation
@@ -92,7 +92,7 @@ func runOverflow(s *Store, c *Call, q *callState, checks []core.Check, peek bool
 		if reply[4]&isReserved != 0 {
 			checks[i].Ticket = ticket
 			if leased(checks[i].Rule) {
-				s.leases.add(heldUnder(names[i], checks[i].Rule, checks[i].Cost), member(checks[i].Rule, checks[i].Cost, ticket))
+				s.renewals.add(heldUnder(names[i], checks[i].Rule, checks[i].Cost), member(checks[i].Rule, checks[i].Cost, ticket))
 			}
 		}
 	}
@@ -136,7 +136,7 @@ func (s *Store) Settle(reservations []core.Reservation) error {
 			failure = err
 		}
 	}
-	s.leases.settled()
+	s.renewals.settled()
 	return failure
 }
 
@@ -144,7 +144,7 @@ func (s *Store) Settle(reservations []core.Reservation) error {
 func (s *Store) settleLater(reservations []core.Reservation) {
 	defer func() {
 		_ = recover() // an interpreted program has no other recover
-		s.leases.settled()
+		s.renewals.settled()
 	}()
 	for i := range reservations {
 		_ = s.settleOne(&reservations[i], time.Time{})
@@ -159,7 +159,7 @@ func (s *Store) settleOne(r *core.Reservation, deadline time.Time) error {
 	}
 	name := s.naming.key(r.Key, opened(r.Rule).suffix)
 	if leased(r.Rule) {
-		s.leases.remove(heldUnder(name, r.Rule, r.Cost), member(r.Rule, r.Cost, r.Ticket))
+		s.renewals.remove(heldUnder(name, r.Rule, r.Cost), member(r.Rule, r.Cost, r.Ticket))
 	}
 	c := core.Check{Rule: r.Rule, Key: r.Key, Cost: r.Cost, Ticket: r.Ticket}
 	return s.send(scriptOfSettle, name, &c, keep, deadline, promptly)
@@ -175,7 +175,7 @@ func (s *Store) Reset(r *core.Rule, key string) error {
 	return s.sendFor(scriptOfReset, r, key, "")
 }
 
-// sendFor runs a script for one key that somebody blocks, unblocks or resets by hand. It forgets the key in the memo, even if the call has
+// sendFor runs a script for one key that somebody blocks, unblocks or resets by hand. It forgets the key in the caches, even if the call has
 // failed: the server may have executed it.
 func (s *Store) sendFor(script *Script, r *core.Rule, key, what string) error {
 	o := opened(r)
@@ -184,8 +184,8 @@ func (s *Store) sendFor(script *Script, r *core.Rule, key, what string) error {
 	}
 	c := core.Check{Rule: r, Key: key, Cost: 1}
 	err := s.send(script, s.naming.key(key, o.suffix), &c, what, time.Time{}, aside)
-	s.memo.forget(s.hashOf(o, key))
-	s.lessee.forget(o, s.hashOf(o, key))
+	s.decisions.forget(s.hashOf(o, key))
+	s.leaseCache.forget(o, s.hashOf(o, key))
 	return err
 }
 

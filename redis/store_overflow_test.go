@@ -27,7 +27,7 @@ func reserving() []int64 { return []int64{5, 0, 60 * second, second, isReserved}
 // leased returns how many leases the store has.
 func (s *scene) leased() int {
 	n := 0
-	for _, members := range s.store.leases.held {
+	for _, members := range s.store.renewals.held {
 		n += len(members)
 	}
 	return n
@@ -129,7 +129,7 @@ func TestAResetByHandGoesByTheServersCalendar(t *testing.T) {
 func TestLeasesAreRenewedInBatches(t *testing.T) {
 	for _, cluster := range []bool{false, true} {
 		s := newScene(t, cluster)
-		l := &s.store.leases
+		l := &s.store.renewals
 		l.closed = true // only the test renews leases
 		want := map[string]bool{}
 		add := func(key string, members int) {
@@ -191,7 +191,7 @@ func TestLeasesAreRenewedInBatches(t *testing.T) {
 			t.Errorf("%d calls of a server that is down", len(s.calls))
 		}
 	}
-	var l leases
+	var l renewals
 	l.begin(nil, time.Minute)
 	l.tickets.Store(^uint64(0))
 	if n := l.ticket(); n != 1 {

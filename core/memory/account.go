@@ -21,9 +21,9 @@ type account struct {
 	queue   []place         // requests that this rule delays; the state has their charges already (those of a log are pending)
 	tail    int64           // the departure of the last request that this rule has delayed
 
-	softUntil int64 // the end of the tolerance; 0: it has not been used
-	softAgain int64 // when tolerance is available again, unless a request exceeds the limit before
-	loan      *loan // what tolerance has lent; nil: nothing
+	softUntil int64   // the end of the tolerance; 0: it has not been used
+	softAgain int64   // when tolerance is available again, unless a request exceeds the limit before
+	credit    *credit // during tolerance; nil: none
 
 	blockedUntil int64 // the end of the penalty
 	quietUntil   int64 // an offence before this time is not a first offence
@@ -148,7 +148,7 @@ func (a *account) tolerance(now int64) (there, begun bool) {
 func (a *account) exceed(r *core.Rule, begins bool, wait, now int64) {
 	if begins {
 		a.softUntil = now + r.Overflow.SoftFor
-		a.loan = &loan{wide: r.Overflow.Wide}
+		a.credit = &credit{wide: r.Overflow.Wide}
 	}
 	if now < a.softUntil || now < a.softAgain {
 		a.last = now
@@ -159,46 +159,46 @@ func (a *account) exceed(r *core.Rule, begins bool, wait, now int64) {
 	}
 }
 
-// loan is what tolerance lends until it ends.
-type loan struct {
+// credit lets a key exceed its rule's own limit until tolerance ends.
+type credit struct {
 	wide *rate.Limit // the limit that decides
 
-	// How much more of a bucket the wide limit has refilled than the rule's own limit would have, up to lentAt, the time of the
+	// How much more of a bucket the wide limit has refilled than the rule's own limit would have, up to owedAt, the time of the
 	// bucket's state. It is paid back at the own limit's rate when tolerance ends.
-	lent   rate.Level
-	lentAt int64
+	owed   rate.Level
+	owedAt int64
 }
 
-// lend notes by how much a bucket's level at that time is lower, since the wide limit charges it, than under its own limit.
-func (a *account) lend(l, wide *rate.Limit, s rate.State, at int64) {
+// grantCredit notes by how much a bucket's level at that time is lower, since the wide limit charges it, than under its own limit.
+func (a *account) grantCredit(l, wide *rate.Limit, s rate.State, at int64) {
 	owed := s
-	a.owe(l, &owed)
-	if a.loan == nil {
-		a.loan = &loan{wide: wide}
+	a.addOwed(l, &owed)
+	if a.credit == nil {
+		a.credit = &credit{wide: wide}
 	}
 	_, hi, lo := rate.Drain(l, &owed, at)
 	charged, wideHi, wideLo := rate.Drain(wide, &s, at)
 	low, borrow := bits.Sub64(lo, wideLo, 0)
 	high, below := bits.Sub64(hi, wideHi, borrow)
-	a.loan.lent = rate.Level{Hi: high, Lo: low}
+	a.credit.owed = rate.Level{Hi: high, Lo: low}
 	if below != 0 {
-		a.loan.lent = rate.Level{}
+		a.credit.owed = rate.Level{}
 	}
-	a.loan.lentAt = charged
+	a.credit.owedAt = charged
 	a.last = at
 }
 
-// owe adds to a bucket's state what it owes. If requests without tolerance have charged the bucket since, it owes nothing.
-func (a *account) owe(l *rate.Limit, s *rate.State) {
-	if a.loan != nil && a.loan.lent.Hi|a.loan.lent.Lo != 0 && !rate.IsBlocked(s) && s.A&(1<<rate.TimeBits-1) == a.loan.lentAt {
-		rate.AddLevel(l, s, a.loan.lent)
+// addOwed adds to a bucket's state what it owes. If requests without tolerance have charged the bucket since, it owes nothing.
+func (a *account) addOwed(l *rate.Limit, s *rate.State) {
+	if a.credit != nil && a.credit.owed.Hi|a.credit.owed.Lo != 0 && !rate.IsBlocked(s) && s.A&(1<<rate.TimeBits-1) == a.credit.owedAt {
+		rate.AddLevel(l, s, a.credit.owed)
 	}
 }
 
-// payBack ends the loan: it adds what was lent to the bucket's state.
+// payBack ends the credit: it adds what is owed to the bucket's state.
 func (a *account) payBack(l *rate.Limit, s *rate.State, now int64) {
-	a.owe(l, s)
-	a.loan = nil
+	a.addOwed(l, s)
+	a.credit = nil
 	a.last = now
 }
 
@@ -227,8 +227,8 @@ func (a *account) yield(policy *core.Overflow, until, now int64) {
 	}
 	a.last = now
 	a.blockedUntil = 0
-	if a.loan != nil {
-		a.loan.lent = rate.Level{}
+	if a.credit != nil {
+		a.credit.owed = rate.Level{}
 	}
 	a.queue = a.queue[:0]
 	gone := 0
@@ -256,6 +256,6 @@ func (a *account) forget(now int64) {
 	a.pardon(now)
 	a.softUntil = 0
 	a.softAgain = 0
-	a.loan = nil
+	a.credit = nil
 	a.queue = a.queue[:0]
 }

@@ -62,14 +62,14 @@ func (m *Store) fallDue(s *shard, i int, a *account, l *rate.Limit, now int64) {
 		p := &a.pending[due]
 		due++
 		a.units -= p.cost
-		if a.loan != nil && p.at >= a.softUntil {
+		if a.credit != nil && p.at >= a.softUntil {
 			a.payBack(l, &s.slots[i].state, now)
 		}
 		by := l
-		if a.loan != nil { // tolerance charges by its wide limit while it lasts, whatever limit the check has
-			by = a.loan.wide
+		if a.credit != nil { // tolerance charges by its wide limit while it lasts, whatever limit the check has
+			by = a.credit.wide
 			if l.Lends {
-				a.lend(l, by, s.slots[i].state, p.at)
+				a.grantCredit(l, by, s.slots[i].state, p.at)
 			}
 		}
 		if m.chargeWhole(s, i, by, p.at, p.cost, now) {
@@ -79,7 +79,7 @@ func (m *Store) fallDue(s *shard, i int, a *account, l *rate.Limit, now int64) {
 	if due > 0 {
 		a.last = now
 	}
-	if a.loan != nil && now >= a.softUntil {
+	if a.credit != nil && now >= a.softUntil {
 		a.payBack(l, &s.slots[i].state, now)
 	}
 	a.pending = a.pending[due:]

@@ -9,42 +9,42 @@ import (
 )
 
 // settleLate takes over what came of a call after its request had left. What Redis has decided on the request does not matter any more.
-func (l *lessee) settleLate(h *holding, a *rate.LeaseAsk, reply []int64, err error) {
+func (l *leaseCache) settleLate(k *keyLease, a *rate.LeaseAsk, reply []int64, err error) {
 	var numbers []int64
 	if err == nil && len(reply) == leaseNumbers {
 		numbers = reply
 	}
-	l.settle(h, a, numbers, executed(err) && len(reply) != 1)
+	l.settle(k, a, numbers, executed(err) && len(reply) != 1)
 }
 
 // settle takes over the numbers of an answer to a call about a lease; nil: there is none, and there will be none. executed says whether Redis may have
 // carried the call out.
-func (l *lessee) settle(h *holding, a *rate.LeaseAsk, numbers []int64, executed bool) {
-	h.mu.Lock()
-	terms := h.open.lease
-	h.mu.Unlock()
+func (l *leaseCache) settle(k *keyLease, a *rate.LeaseAsk, numbers []int64, executed bool) {
+	k.mu.Lock()
+	terms := k.open.lease
+	k.mu.Unlock()
 	var g rate.LeaseGrant
 	if numbers != nil && readGrant(numbers, terms, &g) {
-		l.grant(h, a, &g)
+		l.grant(k, a, &g)
 		return
 	}
-	h.mu.Lock()
-	rate.OrphanLease(&h.lease, terms, a, executed)
-	h.mu.Unlock()
+	k.mu.Lock()
+	rate.OrphanLease(&k.lease, terms, a, executed)
+	k.mu.Unlock()
 	l.failed.Add(1)
 }
 
 // grant takes over the answer to a call about a lease.
-func (l *lessee) grant(h *holding, a *rate.LeaseAsk, g *rate.LeaseGrant) {
+func (l *leaseCache) grant(k *keyLease, a *rate.LeaseAsk, g *rate.LeaseGrant) {
 	mono, _ := l.store.clocks()
-	h.mu.Lock()
-	rate.GrantLease(&h.lease, h.open.lease, a, g, mono)
-	if g.Units > 0 && !h.listed {
-		h.listed = true
-		shard := &l.shards[h.place]
-		shard.held = append(shard.held, h)
+	k.mu.Lock()
+	rate.GrantLease(&k.lease, k.open.lease, a, g, mono)
+	if g.Units > 0 && !k.listed {
+		k.listed = true
+		shard := &l.shards[k.place]
+		shard.held = append(shard.held, k)
 	}
-	h.mu.Unlock()
+	k.mu.Unlock()
 	if rate.LeaseGained(a, g) > 0 {
 		l.granted.Add(1)
 	} else {
@@ -54,7 +54,7 @@ func (l *lessee) grant(h *holding, a *rate.LeaseAsk, g *rate.LeaseGrant) {
 }
 
 // watch sets the timer, unless it is set.
-func (l *lessee) watch() {
+func (l *leaseCache) watch() {
 	l.mu.Lock()
 	if l.timer == nil && !l.closed {
 		l.timer = time.AfterFunc(returnsEvery, l.again)
@@ -63,7 +63,7 @@ func (l *lessee) watch() {
 }
 
 // returnLater gives back what is due, and sets the timer for the next time if anything is held.
-func (l *lessee) returnLater() {
+func (l *leaseCache) returnLater() {
 	defer func() {
 		_ = recover() // an interpreted program has no other recover
 	}()
@@ -85,19 +85,19 @@ func (l *lessee) returnLater() {
 }
 
 // expiring returns the calls that give back the leases that are due at that time from now, in microseconds. It reports whether any others are held.
-func (l *lessee) expiring(ahead int64) (due []*errand, held bool) {
+func (l *leaseCache) expiring(ahead int64) (due []*leaseCall, held bool) {
 	mono, wall := l.store.clocks()
 	for i := range l.shards {
 		shard := &l.shards[i]
 		shard.mu.Lock()
 		kept := shard.held[:0]
-		for _, h := range shard.held {
-			one := &errand{of: h}
-			if rate.ReturnLease(&h.lease, mono+ahead, wall+ahead, &one.ask) {
+		for _, k := range shard.held {
+			one := &leaseCall{of: k}
+			if rate.ReturnLease(&k.lease, mono+ahead, wall+ahead, &one.ask) {
 				due = append(due, one)
 			}
-			if h.listed = rate.LeaseHeld(&h.lease); h.listed {
-				kept = append(kept, h)
+			if k.listed = rate.LeaseHeld(&k.lease); k.listed {
+				kept = append(kept, k)
 				held = true
 			}
 		}
@@ -108,7 +108,7 @@ func (l *lessee) expiring(ahead int64) (due []*errand, held bool) {
 }
 
 // send makes a call aside.
-func (l *lessee) send(one *errand) {
+func (l *leaseCache) send(one *leaseCall) {
 	l.underWay.Add(1)
 	l.mu.Lock()
 	l.due = append(l.due, one)
@@ -124,12 +124,12 @@ func (l *lessee) send(one *errand) {
 }
 
 // sendAll makes the calls that are due until there are no more.
-func (l *lessee) sendAll() {
+func (l *leaseCache) sendAll() {
 	for {
 		l.mu.Lock()
 		n := l.together(len(l.due))
-		list := append([]*errand{}, l.due[:n]...)
-		l.due = append([]*errand{}, l.due[n:]...)
+		list := append([]*leaseCall{}, l.due[:n]...)
+		l.due = append([]*leaseCall{}, l.due[n:]...)
 		if n == 0 {
 			l.active--
 		} else {
@@ -144,7 +144,7 @@ func (l *lessee) sendAll() {
 }
 
 // sendSome makes one call. An answer that comes after the client's timeout is taken over, too.
-func (l *lessee) sendSome(list []*errand) {
+func (l *leaseCache) sendSome(list []*leaseCall) {
 	s := l.store
 	c := &Call{Script: scriptOfLease}
 	err := errReply // if this panics
@@ -169,8 +169,8 @@ func (l *lessee) sendSome(list []*errand) {
 	err = s.callAside(c)
 }
 
-// finish takes over the reply to a call for errands, or the error for which there is none.
-func (l *lessee) finish(list []*errand, reply []int64, err error) {
+// finish takes over the reply to a call about leases, or the error for which there is none.
+func (l *leaseCache) finish(list []*leaseCall, reply []int64, err error) {
 	done := executed(err)
 	if err == nil && len(reply) == 1 { // the server's time lies in none of the calendar's windows that were sent
 		l.store.ahead.Store(reply[0] - l.store.wallClock())
@@ -193,8 +193,8 @@ func (l *lessee) finish(list []*errand, reply []int64, err error) {
 	}
 }
 
-// sendLater has the units of an errand given back with the next ones, since Redis has not got the call. It returns false if there were too many tries.
-func (l *lessee) sendLater(one *errand) bool {
+// sendLater has the units of a lease given back with the next ones, since Redis has not got the call. It returns false if there were too many tries.
+func (l *leaseCache) sendLater(one *leaseCall) bool {
 	one.tries++
 	l.mu.Lock()
 	again := one.tries < mostTries && !l.closed
@@ -208,10 +208,10 @@ func (l *lessee) sendLater(one *errand) bool {
 	return again
 }
 
-// together returns how many of so many errands one call is for. Keys of several slots of a Cluster cannot be in one call.
-func (l *lessee) together(n int) int {
-	if n > mostErrands {
-		n = mostErrands
+// together returns how many of so many lease calls one call to Redis is for. Keys of several slots of a Cluster cannot be in one call.
+func (l *leaseCache) together(n int) int {
+	if n > mostLeaseCalls {
+		n = mostLeaseCalls
 	}
 	if n > 1 && l.store.client.Cluster() {
 		n = 1

@@ -11,11 +11,11 @@ import (
 
 const second = 1_000_000 // µs
 
-// keys returns the number of keys in a memo.
-func (m *memo) keys() int {
+// keys returns the number of keys in a cache.
+func (c *decisionCache) keys() int {
 	n := 0
-	for i := range m.shards {
-		n += len(m.shards[i].keys.Young) + len(m.shards[i].keys.Old)
+	for i := range c.shards {
+		n += len(c.shards[i].keys.Young) + len(c.shards[i].keys.Old)
 	}
 	return n
 }
@@ -26,17 +26,17 @@ func spread(n uint64) uint64 {
 	return n ^ n>>29
 }
 
-func TestAMemoHasTheKeysThatWereLearnedLast(t *testing.T) {
-	var m memo
-	var k known
+func TestADecisionCacheHasTheKeysThatWereLearnedLast(t *testing.T) {
+	var m decisionCache
+	var k cachedDecision
 	o := &openRule{}
 	if m.find(1, &k) {
-		t.Error("an empty memo knows something")
+		t.Error("an empty cache knows something")
 	}
 	d := rate.Decision{Limit: 10, Remaining: 3, Allowed: true}
-	most := 2 * memoShards * generation
+	most := 2 * cacheShards * shardKeys
 	for i := 0; i < 3*most; i++ {
-		m.learn(spread(uint64(i)), o, 1, 1, 1, &d)
+		m.put(spread(uint64(i)), o, 1, 1, 1, &d)
 		if i%1000 == 0 && m.keys() > most {
 			t.Fatalf("%d keys after %d were learned, want %d at most", m.keys(), i+1, most)
 		}
@@ -44,7 +44,7 @@ func TestAMemoHasTheKeysThatWereLearnedLast(t *testing.T) {
 	if n := m.keys(); n > most || n < most/2 {
 		t.Errorf("%d keys, want from %d to %d", n, most/2, most)
 	}
-	for i := 3*most - 1; i >= 3*most-memoShards*generation/2; i-- {
+	for i := 3*most - 1; i >= 3*most-cacheShards*shardKeys/2; i-- {
 		if !m.find(spread(uint64(i)), &k) || k.remaining != 3 {
 			t.Fatalf("what was learned %d keys ago is forgotten", 3*most-i)
 		}
@@ -303,15 +303,15 @@ func TestTheLastKnownStateRecoversWithTime(t *testing.T) {
 // A node that has asked in vain, since others took the unit that it waited for, asks less often. One whose units were free asks as soon as they are.
 func TestANodeThatAsksInVainAsksLessOften(t *testing.T) {
 	const wait, hash = second / 100, 7
-	var m memo
-	o := &openRule{pace: second / 2}
+	var m decisionCache
+	o := &openRule{longestBackoff: second / 2}
 	rejected := rate.Decision{Limit: 10, RetryAfter: wait}
 	now := int64(1)
 	lasts := func(d rate.Decision, late int64) int64 { // learns of a decision so long after the last has ended, and returns how long it rejects
 		t.Helper()
 		now += late
-		m.learn(hash, o, now, now+100, 1, &d)
-		var k known
+		m.put(hash, o, now, now+100, 1, &d)
+		var k cachedDecision
 		if !m.find(hash, &k) {
 			t.Fatal("nothing is known")
 		}
@@ -331,14 +331,14 @@ func TestANodeThatAsksInVainAsksLessOften(t *testing.T) {
 			t.Errorf("a rejection counts for %d µs, want %d", got, wait)
 		}
 	}
-	for i, want := range []int64{o.pace / 16, o.pace / 8, o.pace / 4, o.pace / 2, o.pace, o.pace} {
+	for i, want := range []int64{o.longestBackoff / 16, o.longestBackoff / 8, o.longestBackoff / 4, o.longestBackoff / 2, o.longestBackoff, o.longestBackoff} {
 		if got := lasts(rejected, wait); got != want {
 			t.Errorf("asked in vain %d times: the rejection counts for %d µs, want %d", i+1, got, want)
 		}
 	}
 	lasts(rate.Decision{Limit: 10, Allowed: true}, 0)
-	if got := lasts(rejected, 0); got != o.pace/2 {
-		t.Errorf("after an admission a rejection counts for %d µs, want %d", got, o.pace/2)
+	if got := lasts(rejected, 0); got != o.longestBackoff/2 {
+		t.Errorf("after an admission a rejection counts for %d µs, want %d", got, o.longestBackoff/2)
 	}
 	lasts(rate.Decision{Limit: 10, Remaining: 5, Allowed: true}, 0)
 	if got := lasts(rejected, 0); got != wait {

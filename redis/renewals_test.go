@@ -44,23 +44,23 @@ func TestALeaseThatEndsWhileItIsRenewedIsGone(t *testing.T) {
 	f := &leaseServer{t: t, has: make(map[string]bool)}
 	f.server = NewServer("leases", f)
 	s := &Store{client: f}
-	s.leases.begin(s, time.Hour)
-	defer s.leases.abandon()
+	s.renewals.begin(s, time.Hour)
+	defer s.renewals.abandon()
 	const mine, other = "mine, 16 bytes..", "another of them."
 	for _, lost := range []bool{true, false} {
-		s.leases.add("k", mine)
-		s.leases.add("k", other)
+		s.renewals.add("k", mine)
+		s.renewals.add("k", other)
 		f.has["k"+mine] = !lost
 		f.has["k"+other] = !lost
 		if lost {
 			f.has = make(map[string]bool)
 		}
 		f.before = func() { // the request ends, and its reservation is removed before the renewal
-			s.leases.remove("k", mine)
+			s.renewals.remove("k", mine)
 			delete(f.has, "k"+mine)
 			f.before = func() {}
 		}
-		s.leases.renew()
+		s.renewals.renew()
 		if f.has["k"+mine] || !f.has["k"+other] {
 			t.Errorf("there are %v; want that of the request under way alone", f.has)
 		}

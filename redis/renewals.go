@@ -12,9 +12,9 @@ import (
 // DefaultLease is how long a reservation of a request under way outlives its node.
 const DefaultLease = 15 * time.Second
 
-// leases has the reservations in Redis of this node's requests under way, and renews them. A node that dies renews nothing, and its leases
-// end. (They have nothing to do with consistency lease: see lessee.) It is safe for concurrent use.
-type leases struct {
+// renewals has the reservations in Redis of this node's requests under way, and renews them. A node that dies renews nothing, and its leases
+// end. (They have nothing to do with consistency lease: see leaseCache.) It is safe for concurrent use.
+type renewals struct {
 	store   *Store
 	lasts   int64 // in microseconds
 	tickets atomic.Uint64
@@ -34,7 +34,7 @@ const (
 )
 
 // begin sets up the leases of a store.
-func (l *leases) begin(s *Store, lasts time.Duration) {
+func (l *renewals) begin(s *Store, lasts time.Duration) {
 	if lasts <= 0 {
 		lasts = DefaultLease
 	}
@@ -48,7 +48,7 @@ func (l *leases) begin(s *Store, lasts time.Duration) {
 }
 
 // ticket returns an identifier for a request's reservations. It is never 0.
-func (l *leases) ticket() uint64 {
+func (l *renewals) ticket() uint64 {
 	n := l.tickets.Add(1)
 	if n == 0 {
 		n = l.tickets.Add(1)
@@ -57,9 +57,9 @@ func (l *leases) ticket() uint64 {
 }
 
 // every is the time from one renewal to the next.
-func (l *leases) every() time.Duration { return time.Duration(l.lasts) * time.Microsecond / 3 }
+func (l *renewals) every() time.Duration { return time.Duration(l.lasts) * time.Microsecond / 3 }
 
-func (l *leases) add(key, member string) {
+func (l *renewals) add(key, member string) {
 	l.mu.Lock()
 	members := l.held[key]
 	if members == nil {
@@ -73,7 +73,7 @@ func (l *leases) add(key, member string) {
 	l.mu.Unlock()
 }
 
-func (l *leases) remove(key, member string) {
+func (l *renewals) remove(key, member string) {
 	l.mu.Lock()
 	members := l.held[key]
 	delete(members, member)
@@ -85,7 +85,7 @@ func (l *leases) remove(key, member string) {
 
 // close stops the renewals and returns true if nothing is reserved. Otherwise it returns false, and stops them and calls end later, when
 // nothing is reserved any more.
-func (l *leases) close(end func()) bool {
+func (l *renewals) close(end func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.held) > 0 && !l.closed {
@@ -97,7 +97,7 @@ func (l *leases) close(end func()) bool {
 }
 
 // abandon stops the renewals, whatever is reserved.
-func (l *leases) abandon() {
+func (l *renewals) abandon() {
 	l.mu.Lock()
 	l.ending = nil
 	l.stop()
@@ -105,7 +105,7 @@ func (l *leases) abandon() {
 }
 
 // settled is called when a request's reservations have ended in Redis.
-func (l *leases) settled() {
+func (l *renewals) settled() {
 	l.mu.Lock()
 	end := l.ending
 	if end == nil || len(l.held) > 0 {
@@ -119,7 +119,7 @@ func (l *leases) settled() {
 }
 
 // stop stops the renewals. The caller has the lock.
-func (l *leases) stop() {
+func (l *renewals) stop() {
 	l.closed = true
 	if l.timer != nil {
 		l.timer.Stop()
@@ -127,7 +127,7 @@ func (l *leases) stop() {
 }
 
 // renewLater renews all leases, and sets the timer for the next time if there are any.
-func (l *leases) renewLater() {
+func (l *renewals) renewLater() {
 	defer func() {
 		_ = recover() // an interpreted program has no other recover
 		l.mu.Lock()
@@ -143,7 +143,7 @@ func (l *leases) renewLater() {
 
 // renew makes all reservations last for another lease from now. It makes those again that have gone, because this process stood still for
 // longer than a lease, or Redis has lost them: their requests are under way, and count.
-func (l *leases) renew() {
+func (l *renewals) renew() {
 	keys, members := l.all()
 	single := l.store.client.Cluster() // keys of several slots cannot be in one call
 	for from := 0; from < len(keys); {
@@ -159,7 +159,7 @@ func (l *leases) renew() {
 }
 
 // renewSome renews some of the leases, in one call.
-func (l *leases) renewSome(keys, members []string) {
+func (l *renewals) renewSome(keys, members []string) {
 	c := &Call{Script: scriptOfRenewal, Keys: keys, Args: append([]string{strconv.FormatInt(l.lasts, 10)}, members...)}
 	if !l.store.runAside(c) || len(c.Reply) == 0 || c.Reply[0] == 0 {
 		return
@@ -172,7 +172,7 @@ func (l *leases) renewSome(keys, members []string) {
 }
 
 // ended returns those of the members that have ended, in the form of all.
-func (l *leases) ended(keys, members []string) (endedKeys, ended []string) {
+func (l *renewals) ended(keys, members []string) (endedKeys, ended []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, key := range keys {
@@ -193,7 +193,7 @@ func (l *leases) ended(keys, members []string) (endedKeys, ended []string) {
 }
 
 // all returns the keys with reservations, and for each its members, as one string. A key with many members occurs several times.
-func (l *leases) all() (keys, members []string) {
+func (l *renewals) all() (keys, members []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key, held := range l.held {

@@ -9,14 +9,14 @@ import (
 	"github.com/proxyweir/weir/core/recent"
 )
 
-// memo remembers the last decision on each key. The store uses it for two things: it rejects the requests of a rejected key without
+// decisionCache remembers the last decision on each key. The store uses it for two things: it rejects the requests of a rejected key without
 // calling Redis, until they would be admitted; and when Redis is down, counting in memory starts from what is remembered.
-type memo struct {
-	shards [memoShards]memoShard
+type decisionCache struct {
+	shards [cacheShards]decisionShard
 }
 
-// known is what the memo has about a key. Times are by the node's clock, in microseconds.
-type known struct {
+// cachedDecision is the last decision on a key, and when it ceases to hold. Times are by the node's clock, in microseconds.
+type cachedDecision struct {
 	terms     uint64 // of the limit that has decided
 	at        int64
 	until     int64 // requests of that cost are rejected until then; 0: they may be allowed
@@ -28,30 +28,30 @@ type known struct {
 	remaining int64
 	plain     bool // a request of cost 1 is rejected until retryAt, and nothing remains
 
-	freeAt int64 // of a rejection: by then units are free, unless somebody else has taken them; 0: not known
-	back   int64 // how long the next rejection counts at least: see pace
+	freeAt  int64 // of a rejection: by then units are free, unless somebody else has taken them; 0: not known
+	backoff int64 // how long the next rejection counts at least: see backOff
 
 	// A fast path notes these, if until is 0.
 	command string // the key's name in Redis, as an argument of a command
 	line    string // the last reply, in place of ResetAt, moreAt and remaining; "": these have it
 }
 
-type memoShard struct {
+type decisionShard struct {
 	mu   sync.Mutex
-	keys recent.Map[known]
+	keys recent.Map[cachedDecision]
 	_    [64]byte // shards do not share a cache line
 }
 
 const (
-	memoShards      = 16
-	generation      = 4096       // keys in a shard: with two generations and 16 shards some 130,000 keys in all
+	cacheShards     = 16
+	shardKeys       = 4096       // of a generation: with two generations and 16 shards some 130,000 keys in all
 	rememberAtMost  = 10_000_000 // µs; after that the store asks Redis again, in case the key was reset
 	rememberedNever = 1_000_000  // µs; the same for a request that costs more than the limit can ever admit
-	longestPace     = 500_000    // µs
+	mostBackoff     = 500_000    // µs
 )
 
 // unfold reads what a fast path has noted.
-func (k *known) unfold() {
+func (k *cachedDecision) unfold() {
 	words := strings.Split(k.line, " ")
 	k.line = ""
 	k.remaining, _ = strconv.ParseInt(words[0][1:], 10, 64) // a line that was noted is whole
@@ -64,18 +64,18 @@ func (k *known) unfold() {
 	}
 }
 
-// paceOf returns how much longer a rejection is remembered at most: 500 ms, or a 20th of the time in which the limit is whole again.
-func paceOf(l *rate.Limit) int64 {
+// longestBackoffOf returns how much longer a rejection is remembered at most: 500 ms, or a 20th of the time in which the limit is whole again.
+func longestBackoffOf(l *rate.Limit) int64 {
 	pace := rate.WholeAfter(l) / 20
-	if pace > longestPace {
-		pace = longestPace
+	if pace > mostBackoff {
+		pace = mostBackoff
 	}
 	return pace
 }
 
 // find copies to k what is known of the key with that hash. It returns false if there is nothing.
-func (m *memo) find(hash uint64, k *known) bool {
-	s := &m.shards[hash%memoShards]
+func (c *decisionCache) find(hash uint64, k *cachedDecision) bool {
+	s := &c.shards[hash%cacheShards]
 	s.mu.Lock()
 	found := s.keys.Find(hash)
 	if found != nil {
@@ -88,9 +88,9 @@ func (m *memo) find(hash uint64, k *known) bool {
 	return found != nil
 }
 
-// learn remembers a decision on a request of that cost. The node asked for it, and got it, at these times of its clock.
-func (m *memo) learn(hash uint64, o *openRule, asked, answered, cost int64, d *rate.Decision) {
-	k := known{terms: o.terms, at: asked, resetAt: asked + d.ResetAfter, limit: d.Limit, remaining: d.Remaining}
+// put remembers a decision on a request of that cost. The node asked for it, and got it, at these times of its clock.
+func (c *decisionCache) put(hash uint64, o *openRule, asked, answered, cost int64, d *rate.Decision) {
+	k := cachedDecision{terms: o.terms, at: asked, resetAt: asked + d.ResetAfter, limit: d.Limit, remaining: d.Remaining}
 	if d.MoreAfter > 0 {
 		k.moreAt = asked + d.MoreAfter
 	}
@@ -109,10 +109,10 @@ func (m *memo) learn(hash uint64, o *openRule, asked, answered, cost int64, d *r
 			}
 		}
 	}
-	s := &m.shards[hash%memoShards]
+	s := &c.shards[hash%cacheShards]
 	s.mu.Lock()
-	entry := s.keys.Use(hash, generation)
-	k.pace(entry, o.pace)
+	entry := s.keys.Use(hash, shardKeys)
+	k.backOff(entry, o.longestBackoff)
 	if k.until == 0 {
 		k.command = entry.command
 	}
@@ -120,50 +120,50 @@ func (m *memo) learn(hash uint64, o *openRule, asked, answered, cost int64, d *r
 	s.mu.Unlock()
 }
 
-// pace makes a rejection count for longer, if the node has asked in vain. Under a flood all nodes of a fleet remember a rejection until the next unit is
+// backOff makes a rejection count for longer, if the node has asked in vain. Under a flood all nodes of a fleet remember a rejection until the next unit is
 // free. Then each asks, and one gets it. So a node whose units somebody else has taken waits longer, each time twice as long, up to most; and half as
 // long after it was admitted while little was left. A node that is alone never asks in vain.
-func (k *known) pace(before *known, most int64) {
+func (k *cachedDecision) backOff(before *cachedDecision, most int64) {
 	if before.terms != k.terms {
 		return
 	}
 	if k.until == 0 {
 		if k.remaining <= k.limit/8 {
-			k.back = before.back / 2
+			k.backoff = before.backoff / 2
 		}
 		return
 	}
-	k.back = before.back
+	k.backoff = before.backoff
 	if before.freeAt > 0 && k.at >= before.freeAt && k.cost == before.cost {
-		k.back *= 2
-		if k.back < most/16 {
-			k.back = most / 16
+		k.backoff *= 2
+		if k.backoff < most/16 {
+			k.backoff = most / 16
 		}
-		if k.back > most {
-			k.back = most
+		if k.backoff > most {
+			k.backoff = most
 		}
 	}
-	if k.freeAt > 0 && k.until < k.at+k.back {
-		k.until = k.at + k.back
+	if k.freeAt > 0 && k.until < k.at+k.backoff {
+		k.until = k.at + k.backoff
 		k.retryAt = k.until
 	}
 }
 
 // forget forgets the key with that hash.
-func (m *memo) forget(hash uint64) {
-	s := &m.shards[hash%memoShards]
+func (c *decisionCache) forget(hash uint64) {
+	s := &c.shards[hash%cacheShards]
 	s.mu.Lock()
 	s.keys.Delete(hash)
 	s.mu.Unlock()
 }
 
 // rejects reports whether a request of that cost at time now is certain to be rejected.
-func (k *known) rejects(now, cost int64) bool {
+func (k *cachedDecision) rejects(now, cost int64) bool {
 	return k.at <= now && now < k.until && cost == k.cost
 }
 
 // decision sets d to the remembered decision, with its times counted from now. If the rejection is over, or there was none, d allows.
-func (k *known) decision(now, cost int64, d *rate.Decision) {
+func (k *cachedDecision) decision(now, cost int64, d *rate.Decision) {
 	*d = rate.Decision{Allowed: !k.rejects(now, cost), Limit: k.limit, Remaining: k.remaining}
 	if !d.Allowed {
 		d.RetryAfter = rate.Never
@@ -179,9 +179,9 @@ func (k *known) decision(now, cost int64, d *rate.Decision) {
 	}
 }
 
-// last sets in d how many units of the quota are left at time now, by estimate, so that counting can continue without Redis. It takes the
+// estimate sets in d how many units of the quota are left at time now, by estimate, so that counting can continue without Redis. It takes the
 // used units to come back evenly until the quota is whole; or, with atOnce, all at that time.
-func (k *known) last(now, quota int64, atOnce bool, d *rate.Decision) {
+func (k *cachedDecision) estimate(now, quota int64, atOnce bool, d *rate.Decision) {
 	used := k.limit - k.remaining
 	if now >= k.resetAt || now < k.at {
 		used = 0

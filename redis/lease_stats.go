@@ -21,7 +21,7 @@ type LeaseStats struct {
 
 // LeaseStats returns what this node holds by leases, and what has become of requests and calls since the store was made.
 func (s *Store) LeaseStats() LeaseStats {
-	l := &s.lessee
+	l := &s.leaseCache
 	stats := LeaseStats{Held: make(map[string]int64), UnderWay: l.underWay.Load(),
 		Granted: l.granted.Load(), Refused: l.refused.Load(), Returned: l.returned.Load(), Failed: l.failed.Load()}
 	mono, wall := s.clocks()
@@ -31,10 +31,10 @@ func (s *Store) LeaseStats() LeaseStats {
 		stats.Spent += shard.spent
 		stats.Rejected += shard.rejected
 		stats.Asked += shard.asked
-		for _, h := range shard.held {
-			if units, _ := rate.LeaseHolds(&h.lease, mono, wall); units > 0 {
+		for _, k := range shard.held {
+			if units, _ := rate.LeaseHolds(&k.lease, mono, wall); units > 0 {
 				stats.Units += units
-				stats.Held[h.rule.Identity] += units
+				stats.Held[k.rule.Identity] += units
 			}
 		}
 		shard.mu.Unlock()
@@ -85,13 +85,13 @@ func (s *LeaseStats) HeldOf(rules []*core.Rule) (units int64, leased bool) {
 func (s *Store) Holds(r *core.Rule, key string) (units, lasts int64) {
 	o := opened(r)
 	hash := s.hashOf(o, key) ^ o.terms
-	shard := &s.lessee.shards[hash%memoShards]
+	shard := &s.leaseCache.shards[hash%cacheShards]
 	mono, wall := s.clocks()
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	h := shard.keys.Find(hash)
-	if h == nil {
+	k := shard.keys.Find(hash)
+	if k == nil {
 		return 0, 0
 	}
-	return rate.LeaseHolds(&h.lease, mono, wall)
+	return rate.LeaseHolds(&k.lease, mono, wall)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/proxyweir/weir/core/recent"
 )
 
-// lessee has what this node holds of rules with consistency lease: package rate's Lease says how that works, and scripts/lease.lua what Redis does.
+// leaseCache has what this node holds of rules with consistency lease: package rate's Lease says how that works, and scripts/lease.lua what Redis does.
 //
 // A request whose units are held does not call Redis. Any other calls it once. If it is under a single rule that only rejects, that call can take a lease at
 // the same time; otherwise the call about the lease is made aside. No request waits for calls that are made aside. One is
@@ -21,25 +21,25 @@ import (
 // one: that is given back.
 //
 // A lease that is forgotten counts as spent. It is safe for concurrent use.
-type lessee struct {
+type leaseCache struct {
 	store  *Store
-	shards [memoShards]lesseeShard
+	shards [cacheShards]leaseShard
 	again  func() // gives back what is due, and sets the timer again: made once, as leases.again is
 
 	mu     sync.Mutex
-	due    []*errand
-	unsent []*errand // to be sent again
-	active int       // so many goroutines make calls aside
-	begun  time.Time // when the last of these calls began
+	due    []*leaseCall
+	unsent []*leaseCall // to be sent again
+	active int          // so many goroutines make calls aside
+	begun  time.Time    // when the last of these calls began
 	timer  *time.Timer
 	closed bool
 
 	granted, refused, returned, failed atomic.Int64 // calls, by their outcome
-	underWay                           atomic.Int64 // errands that are not done
+	underWay                           atomic.Int64 // lease calls that are not done
 }
 
-// holding is a key's lease, under the lock of its shard.
-type holding struct {
+// keyLease is a key's lease, under the lock of its shard.
+type keyLease struct {
 	lease  rate.Lease
 	mu     *sync.Mutex // of its shard
 	place  int         // of its shard
@@ -49,33 +49,33 @@ type holding struct {
 	listed bool   // it is in its shard's held
 }
 
-type lesseeShard struct {
+type leaseShard struct {
 	mu       sync.Mutex
-	keys     recent.Map[holding]
-	held     []*holding // those with leases, perhaps with some whose lease has ended
-	spent    int64      // requests whose units were held
-	rejected int64      // requests that were rejected without asking Redis
-	asked    int64      // requests on which Redis had to decide
+	keys     recent.Map[keyLease]
+	held     []*keyLease // those with leases, perhaps with some whose lease has ended
+	spent    int64       // requests whose units were held
+	rejected int64       // requests that were rejected without asking Redis
+	asked    int64       // requests on which Redis had to decide
 	_        [64]byte
 }
 
-// errand is a call about a lease that no request waits for.
-type errand struct {
-	of    *holding
+// leaseCall is a call about a lease that no request waits for.
+type leaseCall struct {
+	of    *keyLease
 	ask   rate.LeaseAsk
 	tries int
 }
 
 const (
-	returnsEvery = 50 * time.Millisecond // how often leases are looked through for those to be given back
-	mostErrands  = 64                    // how many one call is for
-	mostAside    = 32                    // calls that are made aside at a time
-	apart        = 5 * time.Millisecond  // from one to the next, if the one is under way
-	mostTries    = 20                    // how often units are given back, if Redis does not get the call: for a second
-	longestLease = 1_000_000             // µs
+	returnsEvery   = 50 * time.Millisecond // how often leases are looked through for those to be given back
+	mostLeaseCalls = 64                    // how many one call is for
+	mostAside      = 32                    // calls that are made aside at a time
+	apart          = 5 * time.Millisecond  // from one to the next, if the one is under way
+	mostTries      = 20                    // how often units are given back, if Redis does not get the call: for a second
+	longestLease   = 1_000_000             // µs
 )
 
-func (l *lessee) begin(s *Store) {
+func (l *leaseCache) begin(s *Store) {
 	l.store = s
 	l.again = func() { l.returnLater() }
 }
@@ -102,30 +102,30 @@ func (s *Store) clocks() (mono, wall int64) {
 	return mono, wall
 }
 
-// find returns the holding of a key that is not among the young ones. The caller has the lock of its shard.
-func (l *lessee) find(place int, hash uint64, mono int64) *holding {
+// find returns the lease of a key that is not among the young ones. The caller has the lock of its shard.
+func (l *leaseCache) find(place int, hash uint64, mono int64) *keyLease {
 	shard := &l.shards[place]
-	h := shard.keys.Use(hash, generation)
-	if h.mu == nil {
-		h.lease = rate.NewLease(mono)
-		h.mu = &shard.mu
-		h.place = place
+	k := shard.keys.Use(hash, shardKeys)
+	if k.mu == nil {
+		k.lease = rate.NewLease(mono)
+		k.mu = &shard.mu
+		k.place = place
 	}
-	return h
+	return k
 }
 
 // forget forgets a key of a rule, and what is held of it.
-func (l *lessee) forget(o *openRule, hash uint64) {
+func (l *leaseCache) forget(o *openRule, hash uint64) {
 	hash ^= o.terms
-	shard := &l.shards[hash%memoShards]
+	shard := &l.shards[hash%cacheShards]
 	shard.mu.Lock()
 	shard.keys.Delete(hash)
 	shard.mu.Unlock()
 }
 
-// use is what decideLeased knows of a check.
-type use struct {
-	of    *holding // nil: its rule is not leased
+// leaseUse is what decideLeased knows of a check.
+type leaseUse struct {
+	of    *keyLease // nil: its rule is not leased
 	step  rate.LeaseStep
 	calls int64
 }
@@ -135,7 +135,7 @@ func (s *Store) decideLeased(o *openRule, checks []core.Check, peek bool) error 
 	mono, wall := s.clocks()
 	hash := s.hashOf(o, checks[0].Key)
 	var ask rate.LeaseAsk
-	var u use
+	var u leaseUse
 	s.useLease(o, hash, &checks[0], peek, mono, wall, &u, &ask)
 	if u.step == rate.Held || u.step == rate.Refused {
 		return nil
@@ -147,7 +147,7 @@ func (s *Store) decideLeased(o *openRule, checks []core.Check, peek bool) error 
 		err = s.decideAndLease(q, checks, u.of, &ask, mono)
 	} else {
 		if u.step == rate.Asking {
-			s.lessee.send(&errand{of: u.of, ask: ask})
+			s.leaseCache.send(&leaseCall{of: u.of, ask: ask})
 		}
 		err = s.decideStrictly(q, checks, peek, mono)
 		if err == nil && peek {
@@ -164,7 +164,7 @@ func (s *Store) decideLeased(o *openRule, checks []core.Check, peek bool) error 
 // decideSomeLeased decides on several checks, at least one of which has a rule that is leased.
 func (s *Store) decideSomeLeased(q *callState, checks []core.Check, peek bool, now int64) error {
 	mono, wall := s.clocks()
-	uses := make([]use, len(checks))
+	uses := make([]leaseUse, len(checks))
 	refused := false
 	missing := 0
 	for i := range checks {
@@ -175,7 +175,7 @@ func (s *Store) decideSomeLeased(q *callState, checks []core.Check, peek bool, n
 		var ask rate.LeaseAsk
 		s.useLease(q.rules[i], q.hashes[i], &checks[i], peek, mono, wall, &uses[i], &ask)
 		if uses[i].step == rate.Asking {
-			s.lessee.send(&errand{of: uses[i].of, ask: ask})
+			s.leaseCache.send(&leaseCall{of: uses[i].of, ask: ask})
 		}
 		if uses[i].step == rate.Refused && !checks[i].Rule.Shadow {
 			refused = true
@@ -193,34 +193,34 @@ func (s *Store) decideSomeLeased(q *callState, checks []core.Check, peek bool, n
 }
 
 // UseLease sets what becomes of a check whose rule is leased, and its decision, if no call is needed for it. A call ahead of need is made aside.
-func (s *Store) useLease(o *openRule, hash uint64, c *core.Check, peek bool, mono, wall int64, u *use, ask *rate.LeaseAsk) {
+func (s *Store) useLease(o *openRule, hash uint64, c *core.Check, peek bool, mono, wall int64, u *leaseUse, ask *rate.LeaseAsk) {
 	hash ^= o.terms
-	place := int(hash % memoShards)
-	shard := &s.lessee.shards[place]
+	place := int(hash % cacheShards)
+	shard := &s.leaseCache.shards[place]
 	shard.mu.Lock()
-	h := shard.keys.Young[hash]
-	if h == nil {
-		h = s.lessee.find(place, hash, mono)
+	k := shard.keys.Young[hash]
+	if k == nil {
+		k = s.leaseCache.find(place, hash, mono)
 	}
-	u.of = h
-	if h.open != o {
-		h.open = o
-		h.rule = c.Rule
+	u.of = k
+	if k.open != o {
+		k.open = o
+		k.rule = c.Rule
 	}
 	if peek {
-		u.step = rate.PeekLease(&h.lease, c.Cost, mono, wall)
+		u.step = rate.PeekLease(&k.lease, c.Cost, mono, wall)
 	} else {
-		u.step = rate.UseLease(&h.lease, o.lease, c.Cost, mono, wall, ask)
+		u.step = rate.UseLease(&k.lease, o.lease, c.Cost, mono, wall, ask)
 	}
 	ahead := u.step == rate.HeldAndAsk
 	if ahead {
 		u.step = rate.Held
 	}
-	if u.step == rate.Asking && h.name == "" { // most keys never get here, and there are many
-		h.name = s.naming.key(c.Key, o.suffix)
+	if u.step == rate.Asking && k.name == "" { // most keys never get here, and there are many
+		k.name = s.naming.key(c.Key, o.suffix)
 	}
 	if u.step == rate.Held || u.step == rate.Refused {
-		rate.DecideByLease(&h.lease, c.Rule.Limit, u.step == rate.Held, mono, &c.Decision)
+		rate.DecideByLease(&k.lease, c.Rule.Limit, u.step == rate.Held, mono, &c.Decision)
 	}
 	if peek {
 		if u.step == rate.Held {
@@ -233,41 +233,41 @@ func (s *Store) useLease(o *openRule, hash uint64, c *core.Check, peek bool, mon
 	} else {
 		shard.asked++
 	}
-	u.calls = rate.LeaseCalls(&h.lease)
+	u.calls = rate.LeaseCalls(&k.lease)
 	shard.mu.Unlock()
 	if ahead {
-		s.lessee.send(&errand{of: h, ask: *ask})
+		s.leaseCache.send(&leaseCall{of: k, ask: *ask})
 	}
 }
 
 // decideAndLease makes one call, which decides on a request and takes a lease.
-func (s *Store) decideAndLease(q *callState, checks []core.Check, h *holding, ask *rate.LeaseAsk, now int64) error {
+func (s *Store) decideAndLease(q *callState, checks []core.Check, k *keyLease, ask *rate.LeaseAsk, now int64) error {
 	c := q.call
 	asked := *ask
-	c.Late = func(late error) { s.lessee.settleLate(h, &asked, c.Reply, late) }
-	g, err := s.lend(q, checks, h.name, ask)
+	c.Late = func(late error) { s.leaseCache.settleLate(k, &asked, c.Reply, late) }
+	g, err := s.lend(q, checks, k.name, ask)
 	if !pending(err) { // then nobody else has the call
 		c.Late = nil
 	}
 	if err == nil {
-		s.lessee.grant(h, ask, &g)
-		s.concludeLease(h, &checks[0])
+		s.leaseCache.grant(k, ask, &g)
+		s.concludeLease(k, &checks[0])
 	} else if !pending(err) {
-		s.lessee.settle(h, ask, nil, executed(err))
+		s.leaseCache.settle(k, ask, nil, executed(err))
 	}
 	err = s.conclude(q, checks, false, now, err)
 	if err == nil && checks[0].Decision.Allowed {
-		s.addHeld(h, &checks[0])
+		s.addHeld(k, &checks[0])
 	}
 	return err
 }
 
 // addHeld adds what the node holds to what remains, as rate.DecideByLease does.
-func (s *Store) addHeld(h *holding, c *core.Check) {
+func (s *Store) addHeld(k *keyLease, c *core.Check) {
 	mono, wall := s.clocks()
-	h.mu.Lock()
-	units, _ := rate.LeaseHolds(&h.lease, mono, wall)
-	h.mu.Unlock()
+	k.mu.Lock()
+	units, _ := rate.LeaseHolds(&k.lease, mono, wall)
+	k.mu.Unlock()
 	c.Decision.Remaining += units
 	if quota := c.Rule.Limit.Quota; c.Decision.Remaining > quota {
 		c.Decision.Remaining = quota
@@ -300,31 +300,31 @@ func readGrant(reply []int64, t *rate.LeaseTerms, g *rate.LeaseGrant) bool {
 }
 
 // ConcludeLease takes note of Redis's decision on a request whose units were not held.
-func (s *Store) concludeLease(h *holding, c *core.Check) {
+func (s *Store) concludeLease(k *keyLease, c *core.Check) {
 	mono, _ := s.clocks()
-	h.mu.Lock()
-	rate.ConcludeLease(&h.lease, h.open.lease, c.Cost, &c.Decision, mono)
-	h.mu.Unlock()
+	k.mu.Lock()
+	rate.ConcludeLease(&k.lease, k.open.lease, c.Cost, &c.Decision, mono)
+	k.mu.Unlock()
 }
 
 // unspend gives back the units of a request that is rejected, and corrects the decision.
-func (s *Store) unspend(c *core.Check, u *use, mono int64) {
+func (s *Store) unspend(c *core.Check, u *leaseUse, mono int64) {
 	u.of.mu.Lock()
 	rate.UnspendLease(&u.of.lease, c.Cost, u.calls)
 	rate.DecideByLease(&u.of.lease, c.Rule.Limit, true, mono, &c.Decision)
 	u.of.mu.Unlock()
 }
 
-// refuse rejects a request that a lease has refused, if the memo has something about each of the other rules whose units are not held. Otherwise it returns
+// refuse rejects a request that a lease has refused, if something is cached about each of the other rules whose units are not held. Otherwise it returns
 // false.
-func (s *Store) refuse(q *callState, checks []core.Check, uses []use, mono int64) bool {
-	var k known
+func (s *Store) refuse(q *callState, checks []core.Check, uses []leaseUse, mono int64) bool {
+	var k cachedDecision
 	for i := range checks {
 		c := &checks[i]
 		if uses[i].step == rate.Held || uses[i].step == rate.Refused {
 			continue
 		}
-		if c.Rule.CountRejected || c.Rule.Limit.InFlight || !s.memo.find(q.hashes[i], &k) || k.terms != q.rules[i].terms {
+		if c.Rule.CountRejected || c.Rule.Limit.InFlight || !s.decisions.find(q.hashes[i], &k) || k.terms != q.rules[i].terms {
 			return false
 		}
 		k.decision(s.clock(), c.Cost, &c.Decision)
@@ -338,7 +338,7 @@ func (s *Store) refuse(q *callState, checks []core.Check, uses []use, mono int64
 }
 
 // decideRest lets Redis decide on the checks whose units are not held. If it rejects the request, the others give theirs back.
-func (s *Store) decideRest(q *callState, checks []core.Check, uses []use, peek bool, now int64) error {
+func (s *Store) decideRest(q *callState, checks []core.Check, uses []leaseUse, peek bool, now int64) error {
 	rest := callStates.Get().(*callState)
 	rest.rules = rest.rules[:0]
 	rest.hashes = rest.hashes[:0]
@@ -400,7 +400,7 @@ func leaseArgument(a *rate.LeaseAsk, t *rate.LeaseTerms) string {
 }
 
 // close gives back all leases. It waits for Redis if that is available.
-func (l *lessee) close() {
+func (l *leaseCache) close() {
 	l.mu.Lock()
 	l.closed = true
 	if l.timer != nil {

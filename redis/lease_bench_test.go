@@ -13,7 +13,7 @@ import (
 	"github.com/proxyweir/weir/core/rate"
 )
 
-// BenchmarkLease measures a decision from a lease, one in memory, and one that the memo rejects, in turns of a few thousand each. It reports the medians, and how
+// BenchmarkLease measures a decision from a lease, one in memory, and one that the decision cache rejects, in turns of a few thousand each. It reports the medians, and how
 // many times a decision from a lease takes one in memory.
 func BenchmarkLease(b *testing.B) {
 	limit, err := rate.NewLimit(rate.LimitConfig{Requests: rate.MaxRequests, Period: time.Hour, Algorithm: rate.FixedWindow})

@@ -7,8 +7,8 @@ import (
 	"github.com/proxyweir/weir/core/rate"
 )
 
-// weighing is what weigh finds out about a check, for charging it.
-type weighing struct {
+// evaluation is how a check is to be charged, and why it was rejected.
+type evaluation struct {
 	account  *account    // nil: the key has none
 	limit    *rate.Limit // the limit that decided: the rule's own, or the wide one
 	depart   int64       // when the rule would let the request depart; not before now
@@ -19,7 +19,7 @@ type weighing struct {
 	reserved bool        // it was rejected only because of what others have reserved, which may never be charged
 }
 
-var weighings = sync.Pool{New: func() interface{} { return &[]weighing{} }}
+var evaluations = sync.Pool{New: func() interface{} { return &[]evaluation{} }}
 
 // reservedRetry is the RetryAfter, in microseconds, of a request that was rejected because others hold reservations: nobody knows
 // for how long.
@@ -37,10 +37,10 @@ func accountsNeeded(checks []core.Check) bool {
 
 // decideWithAccounts is decideAll for checks of which at least one rule has an overflow policy.
 func (m *Store) decideWithAccounts(checks []core.Check, peek bool) {
-	pooled := weighings.Get().(*[]weighing)
+	pooled := evaluations.Get().(*[]evaluation)
 	list := (*pooled)[:0]
 	for range checks {
-		list = append(list, weighing{})
+		list = append(list, evaluation{})
 	}
 	lockAll(m, checks)
 	defer unlockAll(m, checks) // even after a panic: a defect here must not block all other requests
@@ -51,7 +51,7 @@ func (m *Store) decideWithAccounts(checks []core.Check, peek bool) {
 	for i := range checks {
 		c := &checks[i]
 		c.Ticket = 0
-		m.weigh(&m.shards[c.Hash&m.mask], c, &list[i], now)
+		m.evaluate(&m.shards[c.Hash&m.mask], c, &list[i], now)
 		delays = delays || c.Rule.Limit.Delays && !c.Rule.Shadow
 		if c.Rule.Shadow {
 			continue
@@ -88,10 +88,10 @@ func (m *Store) decideWithAccounts(checks []core.Check, peek bool) {
 		}
 	}
 	for i := range list {
-		list[i] = weighing{}
+		list[i] = evaluation{}
 	}
 	*pooled = list
-	weighings.Put(pooled)
+	evaluations.Put(pooled)
 }
 
 // unlockAll unlocks what lockAll has locked.
@@ -103,8 +103,8 @@ func unlockAll(m *Store, checks []core.Check) {
 	}
 }
 
-// weigh evaluates a check, and writes its Decision.
-func (m *Store) weigh(s *shard, c *core.Check, w *weighing, now int64) {
+// evaluate evaluates a check, and writes its Decision.
+func (m *Store) evaluate(s *shard, c *core.Check, w *evaluation, now int64) {
 	r := c.Rule
 	policy := r.Overflow
 	c.Slot = find(s, c.Hash)
@@ -121,16 +121,16 @@ func (m *Store) weigh(s *shard, c *core.Check, w *weighing, now int64) {
 		return
 	}
 	if r.Limit.InFlight {
-		weighInFlight(c, a)
+		evaluateInFlight(c, a)
 		return
 	}
 	reserved := a.reserved(r) + c.Extra
 	if policy != nil && policy.Wide != nil {
-		m.weighSoft(s, c, w, now, reserved)
+		m.evaluateSoft(s, c, w, now, reserved)
 	} else if r.Limit.Delays {
-		m.weighDelay(s, c, w, now, reserved)
+		m.evaluateDelay(s, c, w, now, reserved)
 	} else {
-		m.weighPlain(s, c, w, now, reserved)
+		m.evaluatePlain(s, c, w, now, reserved)
 	}
 	if a != nil && a.blockedUntil > now && policy != nil && len(policy.Penalties) > 0 { // a reload may have removed the penalties
 		w.blocked = true
@@ -138,8 +138,8 @@ func (m *Store) weigh(s *shard, c *core.Check, w *weighing, now int64) {
 	}
 }
 
-// weighInFlight evaluates a check of a limit on requests in flight.
-func weighInFlight(c *core.Check, a *account) {
+// evaluateInFlight evaluates a check of a limit on requests in flight.
+func evaluateInFlight(c *core.Check, a *account) {
 	l := c.Rule.Limit
 	used := int64(0)
 	if a != nil {
@@ -156,8 +156,8 @@ func weighInFlight(c *core.Check, a *account) {
 	}
 }
 
-// evaluate writes the decision of a limit on a check, at a time and cost that may differ from the check's.
-func (m *Store) evaluate(s *shard, c *core.Check, l *rate.Limit, at, cost int64) {
+// decideAt writes the decision of a limit on a check, at a time and cost that may differ from the check's.
+func (m *Store) decideAt(s *shard, c *core.Check, l *rate.Limit, at, cost int64) {
 	if c.Rule.Limit.IsLog {
 		decideInLog(s, c.Slot, l, at, cost, &c.Decision)
 		return
@@ -166,15 +166,15 @@ func (m *Store) evaluate(s *shard, c *core.Check, l *rate.Limit, at, cost int64)
 	if c.Slot >= 0 {
 		c.State = s.slots[c.Slot].state
 		if policy := c.Rule.Overflow; policy != nil && policy.Wide != nil && l == c.Rule.Limit && s.owners[c.Slot]&accounted != 0 {
-			s.accounts[c.Hash].owe(l, &c.State) // during tolerance the wide limit charges; the rule's own limit decides as if there were no tolerance
+			s.accounts[c.Hash].addOwed(l, &c.State) // during tolerance the wide limit charges; the rule's own limit decides as if there were no tolerance
 		}
 	}
 	rate.Decide(l, &c.State, at, cost, &c.Next, &c.Decision)
 }
 
-// weighPlain evaluates a check of a rule that rejects, with that many units reserved.
-func (m *Store) weighPlain(s *shard, c *core.Check, w *weighing, now, reserved int64) {
-	m.evaluate(s, c, w.limit, now, c.Cost+reserved)
+// evaluatePlain evaluates a check of a rule that rejects, with that many units reserved.
+func (m *Store) evaluatePlain(s *shard, c *core.Check, w *evaluation, now, reserved int64) {
+	m.decideAt(s, c, w.limit, now, c.Cost+reserved)
 	d := &c.Decision
 	if d.Allowed {
 		w.depart = now + d.Delay
@@ -183,7 +183,7 @@ func (m *Store) weighPlain(s *shard, c *core.Check, w *weighing, now, reserved i
 	if reserved == 0 {
 		return
 	}
-	m.evaluate(s, c, w.limit, now, c.Cost)
+	m.decideAt(s, c, w.limit, now, c.Cost)
 	if !d.Allowed {
 		d.Remaining -= reserved
 		if d.Remaining < 0 {
@@ -202,10 +202,10 @@ func (m *Store) weighPlain(s *shard, c *core.Check, w *weighing, now, reserved i
 	}
 }
 
-// weighSoft evaluates a check of a rule with tolerance: by its own limit, and if that is exceeded, by the wide one.
-func (m *Store) weighSoft(s *shard, c *core.Check, w *weighing, now, reserved int64) {
+// evaluateSoft evaluates a check of a rule with tolerance: by its own limit, and if that is exceeded, by the wide one.
+func (m *Store) evaluateSoft(s *shard, c *core.Check, w *evaluation, now, reserved int64) {
 	there, begun := w.account.tolerance(now)
-	m.weighPlain(s, c, w, now, reserved)
+	m.evaluatePlain(s, c, w, now, reserved)
 	w.hardWait = c.Decision.RetryAfter
 	if w.reserved { // that is only a guess
 		w.hardWait = rate.Never
@@ -218,7 +218,7 @@ func (m *Store) weighSoft(s *shard, c *core.Check, w *weighing, now, reserved in
 	wasReserved := w.reserved
 	w.reserved = false
 	w.limit = c.Rule.Overflow.Wide
-	m.weighPlain(s, c, w, now, reserved)
+	m.evaluatePlain(s, c, w, now, reserved)
 	d := &c.Decision
 	d.Limit = hard.Limit
 	if !d.Allowed && !begun { // tolerance would not help, so it does not begin
@@ -242,13 +242,13 @@ func (m *Store) weighSoft(s *shard, c *core.Check, w *weighing, now, reserved in
 	}
 }
 
-// weighDelay evaluates a check of a rule that delays requests: it finds out when the request may depart.
-func (m *Store) weighDelay(s *shard, c *core.Check, w *weighing, now, reserved int64) {
+// evaluateDelay evaluates a check of a rule that delays requests: it finds out when the request may depart.
+func (m *Store) evaluateDelay(s *shard, c *core.Check, w *evaluation, now, reserved int64) {
 	l := w.limit
 	a := w.account
 	d := &c.Decision
 	if c.Rule.Limit.IsLog {
-		m.evaluate(s, c, l, now, 0)
+		m.decideAt(s, c, l, now, 0)
 		log := &rate.EventLog{}
 		looked := now
 		if c.Slot >= 0 {
@@ -267,14 +267,14 @@ func (m *Store) weighDelay(s *shard, c *core.Check, w *weighing, now, reserved i
 			}
 		}
 	} else {
-		m.evaluate(s, c, l, now, c.Cost+reserved)
+		m.decideAt(s, c, l, now, c.Cost+reserved)
 		if d.RetryAfter == rate.Never && c.Cost <= l.Capacity { // too much is reserved for the limit to hold both at once
 			if len(a.pending) > mostPending {
 				w.reserved = true
 				d.RetryAfter = a.pending[0].at - now
 				return
 			}
-			m.weighBehind(s, c, w, now)
+			m.evaluateBehind(s, c, w, now)
 		}
 	}
 	if d.RetryAfter == rate.Never || !d.Allowed && l.Queues { // the queue is full
@@ -308,11 +308,11 @@ func (m *Store) weighDelay(s *shard, c *core.Check, w *weighing, now, reserved i
 	}
 }
 
-// mostPending is the most pending charges that weighBehind goes through.
+// mostPending is the most pending charges that evaluateBehind goes through.
 const mostPending = 1000
 
-// weighBehind finds out when a request may depart that departs after all pending charges.
-func (m *Store) weighBehind(s *shard, c *core.Check, w *weighing, now int64) {
+// evaluateBehind finds out when a request may depart that departs after all pending charges.
+func (m *Store) evaluateBehind(s *shard, c *core.Check, w *evaluation, now int64) {
 	l := w.limit
 	d := &c.Decision
 	c.State = rate.State{}
@@ -354,7 +354,7 @@ func unitExpiry(l *rate.Limit, log *rate.EventLog, a *account, i int, at int64) 
 }
 
 // standWithout writes the state of a rule that would have allowed a request that another rule rejected.
-func (m *Store) standWithout(s *shard, c *core.Check, w *weighing, now int64) {
+func (m *Store) standWithout(s *shard, c *core.Check, w *evaluation, now int64) {
 	d := &c.Decision
 	if c.Rule.Limit.InFlight {
 		d.Remaining++
@@ -362,7 +362,7 @@ func (m *Store) standWithout(s *shard, c *core.Check, w *weighing, now int64) {
 	}
 	reserved := w.account.reserved(c.Rule) + c.Extra
 	c.Slot = find(s, c.Hash) // notes on the rules that reject may have moved it
-	m.evaluate(s, c, c.Rule.Limit, now, 0)
+	m.decideAt(s, c, c.Rule.Limit, now, 0)
 	d.Remaining -= reserved
 	if d.Remaining < 0 {
 		d.Remaining = 0
@@ -372,7 +372,7 @@ func (m *Store) standWithout(s *shard, c *core.Check, w *weighing, now int64) {
 }
 
 // reject notes a rejection, as far as the rule's overflow policy or count_rejected asks for it.
-func (m *Store) reject(s *shard, c *core.Check, w *weighing, now int64) {
+func (m *Store) reject(s *shard, c *core.Check, w *evaluation, now int64) {
 	r := c.Rule
 	policy := r.Overflow
 	if c.Slot = find(s, c.Hash); c.Slot >= 0 {
@@ -400,17 +400,17 @@ func (m *Store) reject(s *shard, c *core.Check, w *weighing, now int64) {
 }
 
 // chargeRejected charges a request to the rule that rejects it, and decides again by the new state, as charge does.
-func (m *Store) chargeRejected(s *shard, c *core.Check, w *weighing, now int64) {
+func (m *Store) chargeRejected(s *shard, c *core.Check, w *evaluation, now int64) {
 	if c.Slot < 0 {
 		c.Slot = insertKey(m, s, c.Rule.InMemory.(*space), c.Hash, now)
 	}
 	quota := c.Decision.Limit
-	m.evaluate(s, c, w.limit, now, c.Cost)
+	m.decideAt(s, c, w.limit, now, c.Cost)
 	if c.Decision.Allowed { // its own state would allow the request, so there is no rejection to charge
 		return
 	}
 	m.write(s, c, w.limit, now)
-	m.evaluate(s, c, w.limit, now, c.Cost)
+	m.decideAt(s, c, w.limit, now, c.Cost)
 	c.Decision.Limit = quota
 	if w.limit != c.Rule.Limit {
 		c.Decision.Remaining = 0
@@ -427,7 +427,7 @@ func (m *Store) write(s *shard, c *core.Check, l *rate.Limit, at int64) {
 }
 
 // admit charges a request that departs at that time, or reserves its charge.
-func (m *Store) admit(s *shard, c *core.Check, w *weighing, now, depart int64) {
+func (m *Store) admit(s *shard, c *core.Check, w *evaluation, now, depart int64) {
 	r := c.Rule
 	policy := r.Overflow
 	if r.Limit.InFlight || policy != nil && policy.Count != nil {
@@ -462,19 +462,19 @@ func (m *Store) admit(s *shard, c *core.Check, w *weighing, now, depart int64) {
 	if !r.Limit.Queues { // a leaky bucket's state includes its queue
 		at = depart
 	}
-	m.evaluate(s, c, w.limit, at, c.Cost)
+	m.decideAt(s, c, w.limit, at, c.Cost)
 	decision.ResetAfter = at - now + c.Decision.ResetAfter
-	if r.Limit.Delays && r.Limit.IsLog && depart == now { // weighDelay has asked a log how it stood before the request
+	if r.Limit.Delays && r.Limit.IsLog && depart == now { // evaluateDelay has asked a log how it stood before the request
 		decision.MoreAfter = c.Decision.MoreAfter
 	}
 	c.Decision = decision
 	before := c.State
 	if w.limit != r.Limit && r.Limit.Lends {
-		m.accountOf(s, c, now).lend(r.Limit, w.limit, before, at)
+		m.accountOf(s, c, now).grantCredit(r.Limit, w.limit, before, at)
 	}
 	m.write(s, c, w.limit, at)
 	if decision.Soft && w.hardWait == rate.Never { // as for a request that costs more than the limit: what is left after it shows what it owes
-		m.evaluate(s, c, r.Limit, at, 1)
+		m.decideAt(s, c, r.Limit, at, 1)
 		m.accountOf(s, c, now).exceed(r, false, c.Decision.RetryAfter, now)
 		c.Decision = decision
 	}
