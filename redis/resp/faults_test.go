@@ -204,6 +204,83 @@ func TestKilledConnectionsAreReplaced(t *testing.T) {
 	t.Logf("%d calls were answered, %d failed: %v", answered, failed, last)
 }
 
+// Whatever ends a connection whose callers read by themselves, or makes replies late, no caller gets the reply of another, and none is counted twice.
+func TestCallersWhoReadGetTheirOwnRepliesThroughFaults(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	c := newClient(t, Config{Addresses: []string{proxy.Addr()}, Timeout: 50 * time.Millisecond, ReadTimeout: 200 * time.Millisecond, DialTimeout: patience})
+	key := newName()
+	var answered, failed, overPipeline atomic.Int64
+	var seen sync.Map
+	var wg sync.WaitGroup
+	done := make(chan struct{})
+	for i := range 16 {
+		wg.Go(func() {
+			for n := int64(i) * 1_000_000_000; ; n++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				reply, open, err := pass(c, key, n)
+				if open {
+					overPipeline.Add(1)
+				}
+				if err != nil {
+					failed.Add(1)
+					continue
+				}
+				answered.Add(1)
+				if len(reply) != 2 || reply[1] != n {
+					t.Errorf("call %d has the reply %v", n, reply)
+					return
+				}
+				if _, twice := seen.LoadOrStore(reply[0], n); twice {
+					t.Errorf("two calls have the reply %v", reply)
+				}
+			}
+		})
+	}
+	link := func() *link {
+		c.fast.mu.Lock()
+		defer c.fast.mu.Unlock()
+		return c.fast.link
+	}
+	late := func() {
+		before := failed.Load()
+		until(t, "calls fail", func() bool { return failed.Load() > before })
+	}
+	left := func() {
+		before := link()
+		until(t, "the connection is left", func() bool { return link() != before })
+	}
+	for _, fault := range []func(){
+		func() { server.MustDo(t, "CLIENT", "KILL", "TYPE", "normal") },
+		func() { server.Pause(); late(); server.Resume() },
+		func() { server.Pause(); left(); server.Resume() },
+		func() { server.MustDo(t, "SCRIPT", "FLUSH") },
+		func() { proxy.CutAfter(3); left(); proxy.Pass() },
+		func() { proxy.HangUp(); proxy.Pass() },
+		func() {
+			server.MustDo(t, "REPLICAOF", "127.0.0.1", "1")
+			left()
+			server.MustDo(t, "REPLICAOF", "NO", "ONE")
+		},
+	} {
+		for range 2 {
+			before := overPipeline.Load()
+			until(t, "callers read", func() bool { return overPipeline.Load() > before+100 })
+			fault()
+		}
+	}
+	close(done)
+	wg.Wait()
+	if used := counted(t, server, key); used < answered.Load() || used > answered.Load()+failed.Load() {
+		t.Errorf("%d calls were counted; %d were answered, and %d failed", used, answered.Load(), failed.Load())
+	}
+}
+
 // A call that comes while a client waits before it connects again is not lost: it was not sent. But if nobody serves it for some connections, calls
 // fail at once.
 func TestACallThatWasNotSentWaitsForTheNextConnection(t *testing.T) {
