@@ -167,32 +167,6 @@ func TestPortThatIsTakenIsReported(t *testing.T) {
 	}
 }
 
-func TestPasswordAndUsers(t *testing.T) {
-	t.Parallel()
-	s := Start(t, WithPassword("se cret"), WithUser("weir", "pass", "~weir:*", "+@read", "+ping"))
-	if got := s.MustDo(t, "ACL", "WHOAMI"); got.Text != "default" {
-		t.Errorf("Do is user %v", got)
-	}
-	c, err := Dial(s.Addr(), nil)
-	must.Succeed(t, err)
-	defer c.Close()
-	for _, step := range []struct {
-		command, err string
-	}{
-		{"PING", "NOAUTH "},
-		{"AUTH wrong", "WRONGPASS "},
-		{"AUTH weir pass", ""},
-		{"GET weir:1", ""},
-		{"GET other", "NOPERM "},
-		{"SET weir:1 x", "NOPERM "},
-	} {
-		_, err := c.Do(strings.Fields(step.command)...)
-		if (err == nil) != (step.err == "") || err != nil && !strings.HasPrefix(err.Error(), step.err) {
-			t.Errorf("%s: %v, %q expected", step.command, err, step.err)
-		}
-	}
-}
-
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	certs := NewCertificates(t)
