@@ -100,6 +100,36 @@ func TestAChangedFileIsInForceByItself(t *testing.T) {
 	})
 }
 
+func TestFilesComeIntoAGlobAndLeaveIt(t *testing.T) {
+	s := startFiles(t, byFiles(""), "a.yaml", rulesOf("{name: a, match: {paths: [/a]}, limit: 1/366d}"))
+	s.admit(1, "/a")
+	s.reject("/a")
+	s.admit(3, "/b")
+	s.put("b.yaml", rulesOf(versionOf(1), "{name: b, match: {paths: [/b]}, limit: 1/366d}"))
+	s.awaitVersion(1)
+	s.admit(1, "/b")
+	s.reject("/b")
+	s.reject("/a")
+	s.put(".hidden.yaml", "no rules")
+	s.put("other.txt", "no rules")
+	s.remove("b.yaml")
+	eventually(t, "the rules of b.yaml are gone", func() bool { return s.do("/version").header.Get("X-RateLimit-Limit") == "" })
+	s.admit(3, "/b")
+	s.reject("/a")
+	s.said(0, saysRefused)
+	s.awaitLog(2, saysTaken)
+	// The removal of the last file is refused: a mistake must not leave a site without limits.
+	s.remove("a.yaml")
+	line := s.awaitLog(1, saysRefused)[0]
+	if line["problem"] != "no file matches" {
+		t.Errorf("log: %v, want it to say that no file matches", line)
+	}
+	s.reject("/a")
+	s.put("a.yaml", rulesOf("{name: a, match: {paths: [/a]}, limit: 1/366d}"))
+	s.awaitLog(1, saysRestored)
+	s.reject("/a")
+}
+
 // If the system reports no changes, the files are checked at the interval: here their folder did not exist when watching began.
 func TestFilesAreLookedAtWhereTheSystemSaysNothing(t *testing.T) {
 	edit := func(n int) string { return rulesOf(versionOf(n), shared("1/366d")) }
