@@ -166,13 +166,13 @@ func TestAKeyThatWasJustBlockedIsNotForgotten(t *testing.T) {
 	c := core.Check{Rule: r, Key: "alice"}
 	sh := s.store.lockKey(&c)
 	sh.mu.Unlock()
-	v := victim{standing: standing{class: inUse}, hash: c.Hash, shard: int(c.Hash & s.store.mask), seen: 1}
+	e := eviction{victim: evictionScore{class: inUse}, hash: c.Hash, shard: int(c.Hash & s.store.mask), seen: 1}
 	s.block(r, "alice", 60*inSeconds)
-	if s.store.forget(&v); find(sh, c.Hash) < 0 {
+	if s.store.endEviction(&e); find(sh, c.Hash) < 0 {
 		t.Error("it is forgotten")
 	}
 	must.Succeed(t, s.limiter.Unblock(r, "alice"))
-	if s.store.forget(&v); find(sh, c.Hash) >= 0 {
+	if s.store.endEviction(&e); find(sh, c.Hash) >= 0 {
 		t.Error("a key that was unblocked is not forgotten")
 	}
 }

@@ -65,17 +65,17 @@ type Store struct {
 	spaces atomic.Value      // []*space, indexed by number; a number is never reused
 	buried []*space          // replace spaces that were released: [0] without logs, [1] with
 
-	_         [64]byte // keeps what is only read, above, out of the cache lines of what is written
-	keys      atomic.Int64
-	logTimes  atomic.Int64 // the capacity of all logs, in times of 4 bytes
-	underWay  atomic.Int64 // keys with requests under way
-	byHand    atomic.Int64 // keys that are blocked by hand
-	evictions atomic.Int64
-	payer     atomic.Int64  // number of the space that had the most keys at the last eviction
-	logPayer  atomic.Int64  // the same for logs
-	spared    atomic.Int64  // evictions that do not look far: see looksFar
-	inVain    atomic.Int64  // spared, after it was in vain the last time
-	tickets   atomic.Uint64 // the last ticket of a reservation
+	_             [64]byte // keeps what is only read, above, out of the cache lines of what is written
+	keys          atomic.Int64
+	logTimes      atomic.Int64 // the capacity of all logs, in times of 4 bytes
+	underWay      atomic.Int64 // keys with requests under way
+	byHand        atomic.Int64 // keys that are blocked by hand
+	evictions     atomic.Int64
+	victimZone    atomic.Int64  // number of the space that had the most keys at the last eviction
+	logVictimZone atomic.Int64  // the same for logs
+	spared        atomic.Int64  // evictions that do not look far: see looksFar
+	inVain        atomic.Int64  // spared, after it was in vain the last time
+	tickets       atomic.Uint64 // the last ticket of a reservation
 
 	untolds untolds
 }
@@ -91,7 +91,7 @@ type space struct {
 	limits atomic.Value // []*Limit: the strictest of the rules' limits; a key is expired when all of them say so
 	_      [64]byte     // as in Store
 	keys   atomic.Int64
-	kept   atomic.Int64 // keys that population leaves out: counted in underWay or byHand
+	kept   atomic.Int64 // keys that weight leaves out: counted in underWay or byHand
 	cost   atomic.Int64 // the highest cost that was rejected, of those that the limit could allow; 0 means 1
 
 	logTimes atomic.Int64 // as in Store, for this rule's logs

@@ -111,8 +111,8 @@ func keyIdle(m *Store, s *shard, i int, now int64) bool {
 	return a.idle(now)
 }
 
-// appraiseAccount adds the key's account to its standing, where that weighs more than its state.
-func (m *Store) appraiseAccount(s *shard, i int, now int64, st *standing) {
+// scoreAccount adds the key's account to its score, where that weighs more than its state.
+func (m *Store) scoreAccount(s *shard, i int, now int64, score *evictionScore) {
 	a := s.accounts[s.slots[i].hash]
 	reset := int64(0)
 	class := expired
@@ -120,23 +120,23 @@ func (m *Store) appraiseAccount(s *shard, i int, now int64, st *standing) {
 		class = underWay
 	} else if a.blockedUntil > now {
 		class = penalized
-		if st.class < byHand { // when a key was charged or recovers says nothing about which was blocked first
-			st.charged = 0
-			st.reset = 0
+		if score.class < byHand { // when a key was charged or recovers says nothing about which was blocked first
+			score.charged = 0
+			score.reset = 0
 		}
 		reset = a.blockedUntil - now
-		if st.offences < a.offences {
-			st.offences = a.offences
+		if score.offences < a.offences {
+			score.offences = a.offences
 		}
 	} else if a.quietUntil > now || a.softAgain > now || a.softUntil > now || a.tail > now {
 		class = exhausted
 		reset = rate.Latest(rate.Latest(a.quietUntil, a.tail), rate.Latest(a.softAgain, a.softUntil)) - now
 	}
-	if class > st.class {
-		st.class = class
+	if class > score.class {
+		score.class = class
 	}
-	if reset > st.reset {
-		st.reset = reset
+	if reset > score.reset {
+		score.reset = reset
 	}
 }
 

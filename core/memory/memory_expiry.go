@@ -2,7 +2,7 @@ package memory
 
 import "github.com/proxyweir/weir/core/rate"
 
-// keyExpired reports whether the key in slot i is unused. It is a cheaper part of appraise.
+// keyExpired reports whether the key in slot i is unused. It is a cheaper part of scoreKey.
 func keyExpired(m *Store, s *shard, i int, now int64) bool {
 	owner := s.owners[i]
 	if owner&handMark != 0 && rate.BlockedFor(&s.slots[i].state, now) <= 0 {

@@ -500,21 +500,21 @@ func TestAFloodOfAStoreWithFewKeysInManyShards(t *testing.T) {
 	}
 }
 
-// anyStanding returns a random standing that appraise and its callers could make. Values are few, so that some are equal.
-func anyStanding(r *rand.Rand) standing {
-	st := standing{class: expired + r.Intn(underWay+1)}
-	if st.class == expired && r.Intn(2) == 0 {
-		return st
+// anyScore returns a random score that scoreKey and its callers could make. Values are few, so that some are equal.
+func anyScore(r *rand.Rand) evictionScore {
+	score := evictionScore{class: expired + r.Intn(underWay+1)}
+	if score.class == expired && r.Intn(2) == 0 {
+		return score
 	}
-	st.rank = r.Intn(3)
-	st.charged = r.Int63n(3)
-	st.size = r.Intn(3)
-	st.share = float64(r.Intn(3)) / 2
-	st.offences = r.Intn(3)
-	st.zone = uint32(r.Intn(3))
-	st.population = int64(r.Intn(3))
-	st.reset = int64(r.Intn(3))
-	return st
+	score.rank = r.Intn(3)
+	score.charged = r.Int63n(3)
+	score.size = r.Intn(3)
+	score.share = float64(r.Intn(3)) / 2
+	score.offences = r.Intn(3)
+	score.zone = uint32(r.Intn(3))
+	score.weight = int64(r.Intn(3))
+	score.reset = int64(r.Intn(3))
+	return score
 }
 
 // For a defect: a cost less than b, b less than c, and c less than a.
@@ -522,7 +522,7 @@ func TestCheaperIsAStrictWeakOrder(t *testing.T) {
 	underrace.OneGoroutine(t)
 	r := rand.New(rand.NewSource(2))
 	for i := 0; i < fewerRounds(400_000); i++ {
-		a, b, c := anyStanding(r), anyStanding(r), anyStanding(r)
+		a, b, c := anyScore(r), anyScore(r), anyScore(r)
 		if cheaper(&a, &a) {
 			t.Fatalf("%+v is cheaper than itself", a)
 		}
