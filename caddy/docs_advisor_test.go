@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/advisor"
+	"github.com/proxyweir/weir/tools/manual"
 )
 
 const advisorPage = "docs/advisor.md"
@@ -21,24 +22,24 @@ var writeAdvisors = flag.Bool("advisors", false, "write what the session of docs
 
 // The page's configuration is read, and its session has the command's actual answers on a demand with a season. `go test ./caddy -run TheAdvisorsPage -advisors` writes them.
 func TestTheSessionOfTheAdvisorsPageIsWhatTheCommandAnswers(t *testing.T) {
-	folder, page := t.TempDir(), readPage(t, "../"+advisorPage)
-	for _, s := range snippetsOf(t, advisorPage, page) {
+	folder, page := t.TempDir(), manual.Page(t, advisorPage)
+	for _, s := range manual.Snippets(t, advisorPage) {
 		switch {
-		case s.marker != "advisor":
-		case s.language == "yaml":
-			text := strings.Replace(s.text, "http://127.0.0.1:9090", SeasonalPrometheus(t), 1)
+		case s.Marker != "advisor":
+		case s.Language == "yaml":
+			text := strings.Replace(s.Text, "http://127.0.0.1:9090", SeasonalPrometheus(t), 1)
 			if err := os.WriteFile(filepath.Join(folder, "advisor.yaml"), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := advisor.Parse(s.place, []byte(s.text)); err != nil {
+			if _, err := advisor.Parse(s.Place, []byte(s.Text)); err != nil {
 				t.Error(err)
 			}
 		default:
-			played := playReplay(t, folder, s.text)
+			played := playReplay(t, folder, s.Text)
 			if *writeAdvisors {
-				page = strings.Replace(page, "```console\n"+s.text+"```", "```console\n"+played+"```", 1)
-			} else if played != s.text {
-				t.Errorf("%s: the page shows\n%s\nand the command answers\n%s", s.place, s.text, played)
+				page = strings.Replace(page, "```console\n"+s.Text+"```", "```console\n"+played+"```", 1)
+			} else if played != s.Text {
+				t.Errorf("%s: the page shows\n%s\nand the command answers\n%s", s.Place, s.Text, played)
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/proxyweir/weir/tools/manual"
 	"github.com/proxyweir/weir/tools/must"
 )
 
@@ -54,24 +55,24 @@ func replayFolder(t *testing.T) string {
 // The page's sessions have the command's actual answers. `go test ./caddy -run Replays -replays` writes them.
 func TestReplaysOnThePageAreWhatTheCommandAnswers(t *testing.T) {
 	folder := replayFolder(t)
-	page := readPage(t, "../"+replayPage)
+	page := manual.Page(t, replayPage)
 	sessions := 0
-	for _, s := range snippetsOf(t, replayPage, page) {
-		if s.language != "console" {
+	for _, s := range manual.Snippets(t, replayPage) {
+		if s.Language != "console" {
 			continue
 		}
-		if s.marker != "replay" {
-			t.Errorf("%s: is not marked as a replay", s.place)
+		if s.Marker != "replay" {
+			t.Errorf("%s: is not marked as a replay", s.Place)
 			continue
 		}
 		sessions++
-		played := playReplay(t, folder, s.text)
+		played := playReplay(t, folder, s.Text)
 		if *writeReplays {
-			page = strings.Replace(page, "```console\n"+s.text+"```", "```console\n"+played+"```", 1)
+			page = strings.Replace(page, "```console\n"+s.Text+"```", "```console\n"+played+"```", 1)
 			continue
 		}
-		if played != s.text {
-			t.Errorf("%s: the page shows\n%s\nand the command answers\n%s", s.place, s.text, played)
+		if played != s.Text {
+			t.Errorf("%s: the page shows\n%s\nand the command answers\n%s", s.Place, s.Text, played)
 		}
 	}
 	if sessions < 3 {
@@ -99,7 +100,7 @@ func TestTheFieldsOfAReplaysJSONAreOnThePage(t *testing.T) {
 	must.Succeed(t, json.Unmarshal([]byte(answer), &report))
 	var fields []string
 	fieldsIn(report, &fields)
-	_, table, _ := strings.Cut(readPage(t, "../"+replayPage), "\n## JSON\n")
+	_, table, _ := strings.Cut(manual.Page(t, replayPage), "\n## JSON\n")
 	onPage := make(map[string]bool)
 	for _, word := range regexp.MustCompile("`([a-z_0-9]+)`").FindAllStringSubmatch(table, -1) {
 		onPage[word[1]] = true

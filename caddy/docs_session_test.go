@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/manual"
 	"github.com/proxyweir/weir/tools/must"
 )
 
@@ -31,26 +32,26 @@ func TestSessionsOfTheManualAreWhatCaddyAnswers(t *testing.T) {
 
 func playPage(t *testing.T, page string, least int) {
 	caddyfile, played := "", 0
-	for _, s := range snippetsOf(t, page, readPage(t, "../"+page)) {
-		if s.language == "caddyfile" && s.marker == "" {
-			caddyfile = s.text
+	for _, s := range manual.Snippets(t, page) {
+		if s.Language == "caddyfile" && s.Marker == "" {
+			caddyfile = s.Text
 		}
-		if s.language != "console" || s.marker == "" && strings.HasPrefix(s.text, "caddy ") { // a single command is no session
+		if s.Language != "console" || s.Marker == "" && strings.HasPrefix(s.Text, "caddy ") { // a single command is no session
 			continue
 		}
-		if s.marker != "session" || caddyfile == "" {
-			t.Errorf("%s: is not marked as a session, or there is no Caddyfile for it", s.place)
+		if s.Marker != "session" || caddyfile == "" {
+			t.Errorf("%s: is not marked as a session, or there is no Caddyfile for it", s.Place)
 			continue
 		}
 		played++
 		config := caddyfile
-		t.Run(s.place, func(t *testing.T) {
+		t.Run(s.Place, func(t *testing.T) {
 			t.Parallel()
 			var problem error
 			for range 10 { // if the machine stalls, requests may not be simultaneous; and another process may take a port
 				var played string
-				if played, problem = playDocumented(t, config, s.text); problem == nil {
-					problem = sameSession(s.text, played)
+				if played, problem = playDocumented(t, config, s.Text); problem == nil {
+					problem = sameSession(s.Text, played)
 				}
 				if problem == nil {
 					return

@@ -26,21 +26,9 @@ import (
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/manual"
 	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
-)
-
-// snippet is a fenced block of a page.
-type snippet struct {
-	place    string // page:line
-	language string
-	marker   string // the HTML comment right before the fence, such as "in: site", "refused: …" or "session"
-	text     string
-}
-
-var (
-	fenceLine  = regexp.MustCompile("^( *)```([a-z]*)$")
-	markerLine = regexp.MustCompile(`^ *<!-- (.*) -->$`)
 )
 
 // manualPages returns the README and the pages of docs.
@@ -50,65 +38,29 @@ func manualPages(t *testing.T) map[string]string {
 	must.Succeed(t, err)
 	pages := make(map[string]string)
 	for _, path := range append(paths, "../README.md") {
-		pages[strings.TrimPrefix(path, "../")] = readPage(t, path)
+		name := strings.TrimPrefix(path, "../")
+		pages[name] = manual.Page(t, name)
 	}
 	return pages
 }
 
-func readPage(t *testing.T, path string) string {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	must.Succeed(t, err)
-	return strings.ReplaceAll(string(data), "\r\n", "\n")
-}
-
-// snippetsOf returns the fenced blocks of a page.
-func snippetsOf(t *testing.T, name, page string) []snippet {
-	t.Helper()
-	var found []snippet
-	var open *snippet
-	indent, marker := "", ""
-	for i, line := range strings.Split(page, "\n") {
-		switch fence := fenceLine.FindStringSubmatch(line); {
-		case open != nil && fence != nil && fence[2] == "":
-			found = append(found, *open)
-			open = nil
-		case open != nil:
-			open.text += strings.TrimPrefix(line, indent) + "\n"
-		case fence != nil:
-			indent = fence[1]
-			open = &snippet{place: fmt.Sprintf("%s:%d", name, i+1), language: fence[2], marker: marker}
-			marker = ""
-		default:
-			marker = ""
-			if m := markerLine.FindStringSubmatch(line); m != nil {
-				marker = m[1]
-			}
-		}
-	}
-	if open != nil {
-		t.Fatalf("%s: the block is never closed", open.place)
-	}
-	return found
-}
-
 // whole makes a Caddyfile from a fragment whose marker says where it belongs.
-func (s snippet) whole() (string, error) {
-	switch where, marked := strings.CutPrefix(s.marker, "in: "); {
-	case !marked && s.marker != "" && !strings.HasPrefix(s.marker, "refused: ") && !strings.HasPrefix(s.marker, "file: ") && s.marker != "session: Caddyfile":
-		return "", fmt.Errorf("the marker %q is unknown", s.marker)
+func whole(s manual.Snippet) (string, error) {
+	switch where, marked := strings.CutPrefix(s.Marker, "in: "); {
+	case !marked && s.Marker != "" && !strings.HasPrefix(s.Marker, "refused: ") && !strings.HasPrefix(s.Marker, "file: ") && s.Marker != "session: Caddyfile":
+		return "", fmt.Errorf("the marker %q is unknown", s.Marker)
 	case !marked:
-		return s.text, nil
+		return s.Text, nil
 	case where == "global":
-		return "{\n" + s.text + "}\n", nil
+		return "{\n" + s.Text + "}\n", nil
 	case where == "site":
-		return ":8080 {\n" + s.text + "}\n", nil
+		return ":8080 {\n" + s.Text + "}\n", nil
 	case where == "rate_limit":
-		return ":8080 {\nrate_limit {\n" + s.text + "}\n}\n", nil
+		return ":8080 {\nrate_limit {\n" + s.Text + "}\n}\n", nil
 	case where == "zone":
-		return ":8080 {\nrate_limit {\nzone example {\n" + s.text + "}\n}\n}\n", nil
+		return ":8080 {\nrate_limit {\nzone example {\n" + s.Text + "}\n}\n}\n", nil
 	default:
-		return "", fmt.Errorf("the marker %q is unknown: a block is in global, site, rate_limit or zone", s.marker)
+		return "", fmt.Errorf("the marker %q is unknown: a block is in global, site, rate_limit or zone", s.Marker)
 	}
 }
 
@@ -121,10 +73,10 @@ func writeRuleFiles(t *testing.T, page string) string {
 	t.Helper()
 	folder := t.TempDir()
 	none := true
-	for _, s := range snippetsOf(t, page, readPage(t, "../"+page)) {
-		if file, marked := strings.CutPrefix(s.marker, "file: "); marked {
+	for _, s := range manual.Snippets(t, page) {
+		if file, marked := strings.CutPrefix(s.Marker, "file: "); marked {
 			none = false
-			must.Succeed(t, os.WriteFile(filepath.Join(folder, file), []byte(s.text), 0o600))
+			must.Succeed(t, os.WriteFile(filepath.Join(folder, file), []byte(s.Text), 0o600))
 		}
 	}
 	if none && page != "docs/rules.md" {
@@ -134,13 +86,13 @@ func writeRuleFiles(t *testing.T, page string) string {
 }
 
 // validateSnippet adapts and provisions a snippet as `caddy validate` does, without using the user's files.
-func validateSnippet(t *testing.T, s snippet) error {
+func validateSnippet(t *testing.T, s manual.Snippet) error {
 	t.Helper()
-	page, _, _ := strings.Cut(s.place, ":")
-	s.text = strings.ReplaceAll(s.text, ruleFolder, writeRuleFiles(t, page))
-	config := []byte(s.text)
-	if s.language == "caddyfile" {
-		text, err := s.whole()
+	page, _, _ := strings.Cut(s.Place, ":")
+	s.Text = strings.ReplaceAll(s.Text, ruleFolder, writeRuleFiles(t, page))
+	config := []byte(s.Text)
+	if s.Language == "caddyfile" {
+		text, err := whole(s)
 		must.Succeed(t, err)
 		adapted, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), nil)
 		if err != nil {
@@ -165,15 +117,15 @@ func TestManualsConfigurationsLoad(t *testing.T) {
 	t.Setenv("WEIR_DEFER_KEY", strings.Repeat("1", 64))
 	t.Setenv("WEIR_DEFER_FORMER_KEY", strings.Repeat("2", 64))
 	configurations := 0
-	for name, page := range manualPages(t) {
-		for _, s := range snippetsOf(t, name, page) {
-			if s.language != "caddyfile" && (s.language != "json" || !strings.Contains(s.text, `"apps"`)) {
+	for name := range manualPages(t) {
+		for _, s := range manual.Snippets(t, name) {
+			if s.Language != "caddyfile" && (s.Language != "json" || !strings.Contains(s.Text, `"apps"`)) {
 				continue
 			}
 			configurations++
-			t.Run(s.place, func(t *testing.T) {
+			t.Run(s.Place, func(t *testing.T) {
 				err := validateSnippet(t, s)
-				why, refused := strings.CutPrefix(s.marker, "refused: ")
+				why, refused := strings.CutPrefix(s.Marker, "refused: ")
 				switch {
 				case !refused && err != nil:
 					t.Errorf("is refused: %v", err)
@@ -188,20 +140,6 @@ func TestManualsConfigurationsLoad(t *testing.T) {
 	if configurations == 0 {
 		t.Error("no configuration found")
 	}
-}
-
-// section returns the text of a page between a heading and the next that is not below it.
-func section(t *testing.T, page, heading string) string {
-	t.Helper()
-	_, after, found := strings.Cut(page, "\n"+heading+"\n")
-	if !found {
-		t.Fatalf("there is no heading %q", heading)
-	}
-	level, _, _ := strings.Cut(heading, " ")
-	if end := regexp.MustCompile(`(?m)^#{1,` + fmt.Sprint(len(level)) + `} `).FindStringIndex(after); end != nil {
-		after = after[:end[0]]
-	}
-	return after
 }
 
 // found returns the matches of a pattern's group in a text, in order and without duplicates.
@@ -223,54 +161,38 @@ func firstCells(section string) []string {
 	return found(cells, "`([a-z0-9_]+)`")
 }
 
-func sameWords(t *testing.T, where string, got, want []string) {
-	t.Helper()
-	want = slices.Clone(want)
-	slices.Sort(want)
-	for _, w := range want {
-		if !slices.Contains(got, w) {
-			t.Errorf("%s: %s is missing", where, w)
-		}
-	}
-	for _, w := range got {
-		if !slices.Contains(want, w) {
-			t.Errorf("%s: there is no %s in the code", where, w)
-		}
-	}
-}
-
 func TestManualHasTheSettingsThatTheCodeHas(t *testing.T) {
-	reference := readPage(t, "../docs/caddy.md")
-	sameWords(t, "docs/caddy.md, a zone in short", firstCells(section(t, reference, "### A zone, in short")), syntax.ZoneWords())
-	sameWords(t, "docs/caddy.md, the handler in short", firstCells(section(t, reference, "### The handler, in short")), handlerWords)
+	reference := manual.Page(t, "docs/caddy.md")
+	manual.SameWords(t, "docs/caddy.md, a zone in short", firstCells(manual.Section(t, reference, "### A zone, in short")), syntax.ZoneWords())
+	manual.SameWords(t, "docs/caddy.md, the handler in short", firstCells(manual.Section(t, reference, "### The handler, in short")), handlerWords)
 
 	const headings = "(?m)^### `([a-z0-9_]+)`$"
-	sameWords(t, "docs/caddy.md, zones", found(section(t, reference, "## Zones"), headings), syntax.ZoneWords())
-	sameWords(t, "docs/caddy.md, the handler", found(section(t, reference, "## The handler"), headings), handlerWords)
-	sameWords(t, "docs/caddy.md, the global option", found(section(t, reference, "## The global option"), headings), append(syntax.FieldNames(reflect.TypeFor[stores.MemoryStore]()), "rules_file"))
+	manual.SameWords(t, "docs/caddy.md, zones", found(manual.Section(t, reference, "## Zones"), headings), syntax.ZoneWords())
+	manual.SameWords(t, "docs/caddy.md, the handler", found(manual.Section(t, reference, "## The handler"), headings), handlerWords)
+	manual.SameWords(t, "docs/caddy.md, the global option", found(manual.Section(t, reference, "## The global option"), headings), append(syntax.FieldNames(reflect.TypeFor[stores.MemoryStore]()), "rules_file"))
 
-	redis := section(t, readPage(t, "../docs/redis.md"), "## Settings")
+	redis := manual.Section(t, manual.Page(t, "docs/redis.md"), "## Settings")
 	settings := strings.Split(redis, "In JSON they are")[0]
-	sameWords(t, "docs/redis.md, settings", found(settings, "(?m)^\\| `([a-z0-9_]+)`"), slices.DeleteFunc(slices.Clone(redisWords), isSentinelPassword))
-	sameWords(t, "docs/redis.md, syntax", found(settings, `(?m)^\t([a-z0-9_]+)(?: |$)`), redisWords)
-	sameWords(t, "docs/redis.md, syntax of tls", found(settings, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), redisTLSWords)
+	manual.SameWords(t, "docs/redis.md, settings", found(settings, "(?m)^\\| `([a-z0-9_]+)`"), slices.DeleteFunc(slices.Clone(redisWords), isSentinelPassword))
+	manual.SameWords(t, "docs/redis.md, syntax", found(settings, `(?m)^\t([a-z0-9_]+)(?: |$)`), redisWords)
+	manual.SameWords(t, "docs/redis.md, syntax of tls", found(settings, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), redisTLSWords)
 
-	deferring := section(t, readPage(t, "../docs/defer.md"), "## Settings")
-	sameWords(t, "docs/defer.md, settings", firstCells(deferring), deferWords)
-	sameWords(t, "docs/defer.md, syntax", found(deferring, `(?m)^\t\t\t([a-z0-9_]+)(?: |$)`), deferWords)
+	deferring := manual.Section(t, manual.Page(t, "docs/defer.md"), "## Settings")
+	manual.SameWords(t, "docs/defer.md, settings", firstCells(deferring), deferWords)
+	manual.SameWords(t, "docs/defer.md, syntax", found(deferring, `(?m)^\t\t\t([a-z0-9_]+)(?: |$)`), deferWords)
 
-	lines := section(t, reference, "## Syntax")
-	sameWords(t, "docs/caddy.md, syntax of a zone", found(lines, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), syntax.ZoneWords())
-	sameWords(t, "docs/caddy.md, syntax of the handler", found(lines, `(?m)^\t([a-z0-9_]+)(?: |$)`), handlerWords)
+	lines := manual.Section(t, reference, "## Syntax")
+	manual.SameWords(t, "docs/caddy.md, syntax of a zone", found(lines, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), syntax.ZoneWords())
+	manual.SameWords(t, "docs/caddy.md, syntax of the handler", found(lines, `(?m)^\t([a-z0-9_]+)(?: |$)`), handlerWords)
 }
 
 // isSentinelPassword reports whether a word is sentinel_password, which shares a line of the table with the user.
 func isSentinelPassword(word string) bool { return word == "sentinel_password" }
 
 func TestManualHasTheJSONFieldsThatTheCodeHas(t *testing.T) {
-	reference := readPage(t, "../docs/caddy.md")
-	zones := section(t, reference, "## Zones")
-	handler := section(t, reference, "## The handler")
+	reference := manual.Page(t, "docs/caddy.md")
+	zones := manual.Section(t, reference, "## Zones")
+	handler := manual.Section(t, reference, "## The handler")
 	for _, name := range syntax.FieldNames(reflect.TypeFor[syntax.Zone]()) {
 		if !regexp.MustCompile("JSON:[^#]*`" + name + "`").MatchString(zones) {
 			t.Errorf("docs/caddy.md does not say what the field %s of a zone is", name)
@@ -284,16 +206,16 @@ func TestManualHasTheJSONFieldsThatTheCodeHas(t *testing.T) {
 }
 
 func TestManualHasTheAlgorithmsThatTheCodeHas(t *testing.T) {
-	table := section(t, readPage(t, "../README.md"), "## Which algorithm")
-	sameWords(t, "README, which algorithm", found(table, "(?m)^\\|.*?\\| `([a-z_]+)` \\|"), rate.AlgorithmNames)
-	sameWords(t, "docs/algorithms.md", found(readPage(t, "../docs/algorithms.md"), "(?m)^## ([a-z]+_[a-z_]+)$"), rate.AlgorithmNames)
+	table := manual.Section(t, manual.Page(t, "README.md"), "## Which algorithm")
+	manual.SameWords(t, "README, which algorithm", found(table, "(?m)^\\|.*?\\| `([a-z_]+)` \\|"), rate.AlgorithmNames)
+	manual.SameWords(t, "docs/algorithms.md", found(manual.Page(t, "docs/algorithms.md"), "(?m)^## ([a-z]+_[a-z_]+)$"), rate.AlgorithmNames)
 }
 
 func TestManualsLinksLead(t *testing.T) {
 	underrace.OneGoroutine(t)
 	pages := manualPages(t)
 	for _, name := range []string{"CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"} {
-		pages[name] = readPage(t, "../"+name)
+		pages[name] = manual.Page(t, name)
 	}
 	for name, page := range pages {
 		for _, link := range found(page, `\]\(([^)\s]+)\)`) {
@@ -307,7 +229,7 @@ func TestManualsLinksLead(t *testing.T) {
 			}
 			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s: the link %s leads nowhere", name, link)
-			} else if anchor != "" && !hasAnchor(readPage(t, target), anchor) {
+			} else if anchor != "" && !hasAnchor(manual.Page(t, strings.TrimPrefix(target, "../")), anchor) {
 				t.Errorf("%s: the link %s leads to no heading", name, link)
 			}
 		}
@@ -316,13 +238,13 @@ func TestManualsLinksLead(t *testing.T) {
 
 // A stranger decides in a minute: the README stays this short, and the pages behind it have the rest.
 func TestTheReadmeFitsOnThreeScreens(t *testing.T) {
-	if lines := strings.Count(readPage(t, "../README.md"), "\n"); lines > 220 {
+	if lines := strings.Count(manual.Page(t, "README.md"), "\n"); lines > 220 {
 		t.Errorf("the README has %d lines, and may have 220", lines)
 	}
 }
 
 func TestEachPageHasItsContentsAndStandsInTheMap(t *testing.T) {
-	linked := found(readPage(t, "../docs/README.md"), `\]\(([a-z-]+\.md)\)`)
+	linked := found(manual.Page(t, "docs/README.md"), `\]\(([a-z-]+\.md)\)`)
 	for name, page := range manualPages(t) {
 		if name == "README.md" || name == "docs/README.md" {
 			continue
@@ -369,12 +291,12 @@ func TestReadmesSessionIsWhatCaddyAnswers(t *testing.T) {
 	for _, name := range []string{"README.md", "docs/responses.md"} {
 		t.Run(name, func(t *testing.T) {
 			site, session := siteOfSession(t), ""
-			for _, s := range snippetsOf(t, name, readPage(t, "../"+name)) {
-				switch s.marker {
+			for _, s := range manual.Snippets(t, name) {
+				switch s.Marker {
 				case "session: Caddyfile":
-					site = s.text
+					site = s.Text
 				case "session":
-					session += s.text
+					session += s.Text
 				}
 			}
 			if session == "" {
@@ -398,7 +320,7 @@ func TestReadmesSessionIsWhatCaddyAnswers(t *testing.T) {
 // siteOfSession returns the site of Caddyfile.example, without its global options.
 func siteOfSession(t *testing.T) string {
 	t.Helper()
-	_, site, found := strings.Cut(readPage(t, "../Caddyfile.example"), "\n}\n")
+	_, site, found := strings.Cut(manual.Page(t, "Caddyfile.example"), "\n}\n")
 	if !found {
 		t.Fatal("Caddyfile.example has no global options")
 	}

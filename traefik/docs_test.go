@@ -18,7 +18,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"sort"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,59 +33,10 @@ import (
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/tools/manual"
 	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/traefik/config"
 )
-
-// snippet is a fenced block of a page.
-type snippet struct {
-	place    string // page:line
-	language string
-	marker   string // what an HTML comment right before the fence says: "in: weir", "refused", "answer: 1", "quotas: 3", "keys", "log: …", "file: …"
-	text     string
-}
-
-var (
-	fenceLine  = regexp.MustCompile("^( *)```([a-z]*)$")
-	markerLine = regexp.MustCompile(`^ *<!-- (.*) -->$`)
-)
-
-func readPage(t *testing.T, name string) string {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(name)))
-	must.Succeed(t, err)
-	return strings.ReplaceAll(string(data), "\r\n", "\n")
-}
-
-// snippetsOf takes the fenced blocks out of a page.
-func snippetsOf(t *testing.T, name string) []snippet {
-	t.Helper()
-	var found []snippet
-	var open *snippet
-	indent, marker := "", ""
-	for i, line := range strings.Split(readPage(t, name), "\n") {
-		switch fence := fenceLine.FindStringSubmatch(line); {
-		case open != nil && fence != nil && fence[2] == "":
-			found = append(found, *open)
-			open = nil
-		case open != nil:
-			open.text += strings.TrimPrefix(line, indent) + "\n"
-		case fence != nil:
-			indent = fence[1]
-			open = &snippet{place: fmt.Sprintf("%s:%d", name, i+1), language: fence[2], marker: marker}
-			marker = ""
-		default:
-			marker = ""
-			if m := markerLine.FindStringSubmatch(line); m != nil {
-				marker = m[1]
-			}
-		}
-	}
-	if open != nil {
-		t.Fatalf("%s: the block is never closed", open.place)
-	}
-	return found
-}
 
 // shown is a middleware's configuration on a page.
 type shown struct {
@@ -95,10 +45,10 @@ type shown struct {
 }
 
 // documents decodes a block of YAML.
-func (s snippet) documents(t *testing.T) []interface{} {
+func documents(t *testing.T, s manual.Snippet) []interface{} {
 	t.Helper()
 	var list []interface{}
-	decoder := yaml.NewDecoder(strings.NewReader(s.text))
+	decoder := yaml.NewDecoder(strings.NewReader(s.Text))
 	for {
 		var document interface{}
 		err := decoder.Decode(&document)
@@ -106,7 +56,7 @@ func (s snippet) documents(t *testing.T) []interface{} {
 			return list
 		}
 		if err != nil {
-			t.Fatalf("%s: %v", s.place, err)
+			t.Fatalf("%s: %v", s.Place, err)
 		}
 		list = append(list, document)
 	}
@@ -201,11 +151,11 @@ func setPath(t *testing.T, in object, path, value string) {
 }
 
 // configurations returns the plugin's configurations in a block of YAML.
-func (s snippet) configurations(t *testing.T) []shown {
+func configurations(t *testing.T, s manual.Snippet) []shown {
 	t.Helper()
 	var found []shown
-	for _, document := range s.documents(t) {
-		if s.marker == "in: weir" {
+	for _, document := range documents(t, s) {
+		if s.Marker == "in: weir" {
 			document = object{"example": object{"plugin": object{"weir": document}}}
 		}
 		find(t, "", document, &found)
@@ -361,34 +311,34 @@ func TestDocsConfigurationsLoad(t *testing.T) {
 	files := writeRuleFiles(t)
 	loaded := 0
 	for _, page := range manualPages {
-		snippets := snippetsOf(t, page)
+		snippets := manual.Snippets(t, page)
 		for i, s := range snippets {
-			if s.language != "yaml" || isRuleFile(t, s) {
+			if s.Language != "yaml" || isRuleFile(t, s) {
 				continue
 			}
-			s.text = strings.ReplaceAll(s.text, "/run/secrets/weir-key", secret)
-			s.text = strings.ReplaceAll(s.text, ruleFolder, files)
-			found := s.configurations(t)
+			s.Text = strings.ReplaceAll(s.Text, "/run/secrets/weir-key", secret)
+			s.Text = strings.ReplaceAll(s.Text, ruleFolder, files)
+			found := configurations(t, s)
 			if len(found) == 0 && !isStatic(t, s) {
-				t.Errorf("%s: is neither a configuration of the plugin nor Traefik's static one", s.place)
+				t.Errorf("%s: is neither a configuration of the plugin nor Traefik's static one", s.Place)
 			}
 			for _, config := range found {
 				err := load(t, config)
-				if s.marker != "refused" {
+				if s.Marker != "refused" {
 					loaded++
 					if err != nil {
-						t.Errorf("%s: %s is refused: %v", s.place, config.middleware, err)
+						t.Errorf("%s: %s is refused: %v", s.Place, config.middleware, err)
 					}
 					continue
 				}
 				if err == nil {
-					t.Errorf("%s: %s is said to be refused, and is not", s.place, config.middleware)
-				} else if says := strings.ReplaceAll(snippets[i+1].text, `\"`, `"`); !strings.Contains(says, err.Error()+"\n") && !strings.Contains(says, `error="`+err.Error()+`" `) {
-					t.Errorf("%s: the error is %s", snippets[i+1].place, err)
+					t.Errorf("%s: %s is said to be refused, and is not", s.Place, config.middleware)
+				} else if says := strings.ReplaceAll(snippets[i+1].Text, `\"`, `"`); !strings.Contains(says, err.Error()+"\n") && !strings.Contains(says, `error="`+err.Error()+`" `) {
+					t.Errorf("%s: the error is %s", snippets[i+1].Place, err)
 				}
 			}
-			if s.marker == "refused" && strings.Count(snippets[i+1].text, `middleware `) != len(found) {
-				t.Errorf("%s: has other errors than configurations", snippets[i+1].place)
+			if s.Marker == "refused" && strings.Count(snippets[i+1].Text, `middleware `) != len(found) {
+				t.Errorf("%s: has other errors than configurations", snippets[i+1].Place)
 			}
 		}
 	}
@@ -404,9 +354,9 @@ const ruleFolder = "/etc/traefik/rules"
 func writeRuleFiles(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
-	for _, s := range snippetsOf(t, "docs/traefik.md") {
-		if file, marked := strings.CutPrefix(s.marker, "file: "); marked {
-			writeFile(t, filepath.Join(folder, file), s.text)
+	for _, s := range manual.Snippets(t, "docs/traefik.md") {
+		if file, marked := strings.CutPrefix(s.Marker, "file: "); marked {
+			writeFile(t, filepath.Join(folder, file), s.Text)
 		}
 	}
 	return folder
@@ -429,8 +379,8 @@ func TestDocsRefusalOfARuleFileIsThePlugins(t *testing.T) {
 			said += line + "\n"
 		}
 	}
-	for _, snippet := range snippetsOf(t, "docs/traefik.md") {
-		if strings.TrimSpace(snippet.text) == strings.TrimSpace(said) {
+	for _, s := range manual.Snippets(t, "docs/traefik.md") {
+		if strings.TrimSpace(s.Text) == strings.TrimSpace(said) {
 			return
 		}
 	}
@@ -438,23 +388,23 @@ func TestDocsRefusalOfARuleFileIsThePlugins(t *testing.T) {
 }
 
 // isRuleFile reports whether a block is a rule file, and checks it: it must be right in JSON, too.
-func isRuleFile(t *testing.T, s snippet) bool {
+func isRuleFile(t *testing.T, s manual.Snippet) bool {
 	t.Helper()
-	documents := s.documents(t)
-	if len(documents) != 1 {
+	list := documents(t, s)
+	if len(list) != 1 {
 		return false
 	}
-	top, _ := documents[0].(object)
-	if top["rules"] == nil && top["domain"] == nil || s.marker == "in: weir" {
+	top, _ := list[0].(object)
+	if top["rules"] == nil && top["domain"] == nil || s.Marker == "in: weir" {
 		return false
 	}
 	text, err := json.Marshal(top)
 	if err != nil {
-		t.Fatalf("%s: %v", s.place, err)
+		t.Fatalf("%s: %v", s.Place, err)
 	}
-	root, wrong := ruleset.ParseJSON(s.place, text)
+	root, wrong := ruleset.ParseJSON(s.Place, text)
 	if wrong == nil {
-		_, wrong = ruleset.Decode(s.place, root)
+		_, wrong = ruleset.Decode(s.Place, root)
 	}
 	if wrong != nil {
 		t.Error(wrong)
@@ -463,10 +413,10 @@ func isRuleFile(t *testing.T, s snippet) bool {
 }
 
 // isStatic reports whether a block is a static configuration. It must name the plugin's module.
-func isStatic(t *testing.T, s snippet) bool {
+func isStatic(t *testing.T, s manual.Snippet) bool {
 	t.Helper()
 	static := false
-	for _, document := range s.documents(t) {
+	for _, document := range documents(t, s) {
 		top, _ := document.(object)
 		_, entryPoints := top["entryPoints"]
 		experimental, plugins := top["experimental"].(object)
@@ -479,10 +429,10 @@ func isStatic(t *testing.T, s snippet) bool {
 			}
 			weir, _ := list["weir"].(object)
 			if weir["moduleName"] != module {
-				t.Errorf("%s: the plugin's module is %v", s.place, weir["moduleName"])
+				t.Errorf("%s: the plugin's module is %v", s.Place, weir["moduleName"])
 			}
 			if _, versioned := weir["version"]; versioned != (kind == "plugins") {
-				t.Errorf("%s: a plugin of the catalogue has a version, a local one has none", s.place)
+				t.Errorf("%s: a plugin of the catalogue has a version, a local one has none", s.Place)
 			}
 		}
 	}
@@ -492,15 +442,15 @@ func isStatic(t *testing.T, s snippet) bool {
 // What the manual has in the words of Traefik's RateLimit loads as the plugin's too, unchanged.
 func TestDocsRateLimitsMoveOver(t *testing.T) {
 	moved := 0
-	for _, s := range snippetsOf(t, "docs/traefik.md") {
-		if !strings.Contains(s.text, "rateLimit:") || s.language != "yaml" {
+	for _, s := range manual.Snippets(t, "docs/traefik.md") {
+		if !strings.Contains(s.Text, "rateLimit:") || s.Language != "yaml" {
 			continue
 		}
-		middlewares := s.documents(t)[0].(object)["http"].(object)["middlewares"].(object)
+		middlewares := documents(t, s)[0].(object)["http"].(object)["middlewares"].(object)
 		before := middlewares["before"].(object)["rateLimit"].(object)
 		after := middlewares["after"].(object)["plugin"].(object)["weir"].(object)
 		if !reflect.DeepEqual(before, after) {
-			t.Errorf("%s: %v has become %v", s.place, before, after)
+			t.Errorf("%s: %v has become %v", s.Place, before, after)
 		}
 		moved++
 	}
@@ -509,12 +459,12 @@ func TestDocsRateLimitsMoveOver(t *testing.T) {
 
 func TestDocsKeysOfAKeyValueStoreLoad(t *testing.T) {
 	found := 0
-	for _, s := range snippetsOf(t, "docs/traefik.md") {
-		if s.marker != "keys" {
+	for _, s := range manual.Snippets(t, "docs/traefik.md") {
+		if s.Marker != "keys" {
 			continue
 		}
 		configs := make(map[string]object)
-		for _, m := range key.FindAllStringSubmatch(s.text, -1) {
+		for _, m := range key.FindAllStringSubmatch(s.Text, -1) {
 			if configs[m[1]] == nil {
 				configs[m[1]] = object{}
 			}
@@ -524,7 +474,7 @@ func TestDocsKeysOfAKeyValueStoreLoad(t *testing.T) {
 		for name, config := range configs {
 			found++
 			if err := load(t, shown{name, config}); err != nil {
-				t.Errorf("%s: %v", s.place, err)
+				t.Errorf("%s: %v", s.Place, err)
 			}
 		}
 	}
@@ -535,22 +485,22 @@ func TestDocsKeysOfAKeyValueStoreLoad(t *testing.T) {
 
 // The answers that the manual shows are those of its first configuration, 23 seconds into a minute.
 func TestDocsAnswersAreThePlugins(t *testing.T) {
-	snippets := snippetsOf(t, "docs/traefik.md")
+	snippets := manual.Snippets(t, "docs/traefik.md")
 	var config *shown
 	answers := 0
 	for _, s := range snippets {
-		if s.language == "yaml" && config == nil {
-			if found := s.configurations(t); len(found) > 0 {
+		if s.Language == "yaml" && config == nil {
+			if found := configurations(t, s); len(found) > 0 {
 				config = &found[0]
 			}
 		}
-		if !strings.HasPrefix(s.marker, "answer: ") {
+		if !strings.HasPrefix(s.Marker, "answer: ") {
 			continue
 		}
 		answers++
-		n, err := strconv.Atoi(strings.TrimPrefix(s.marker, "answer: "))
+		n, err := strconv.Atoi(strings.TrimPrefix(s.Marker, "answer: "))
 		if err != nil || config == nil {
-			t.Fatalf("%s: %q", s.place, s.marker)
+			t.Fatalf("%s: %q", s.Place, s.Marker)
 		}
 		c := CreateConfig()
 		must.Succeed(t, decode(config.config, reflect.ValueOf(c).Elem()))
@@ -563,8 +513,8 @@ func TestDocsAnswersAreThePlugins(t *testing.T) {
 		must.Succeed(t, err)
 		got := strings.ReplaceAll(string(dump), "\r\n", "\n")
 		got = strings.Replace(got, "Connection: close\n", "", 1)
-		if strings.TrimSpace(got) != strings.TrimSpace(s.text) {
-			t.Errorf("%s: the answer is\n%s", s.place, got)
+		if strings.TrimSpace(got) != strings.TrimSpace(s.Text) {
+			t.Errorf("%s: the answer is\n%s", s.Place, got)
 		}
 	}
 	must.Equal(t, answers, 2, "%d answers", answers)
@@ -574,20 +524,20 @@ func TestDocsAnswersAreThePlugins(t *testing.T) {
 func TestDocsQuotasAreThePlugins(t *testing.T) {
 	answers := 0
 	var config shown
-	for _, s := range snippetsOf(t, "docs/traefik.md") {
-		if s.language == "yaml" {
-			if found := s.configurations(t); len(found) > 0 {
+	for _, s := range manual.Snippets(t, "docs/traefik.md") {
+		if s.Language == "yaml" {
+			if found := configurations(t, s); len(found) > 0 {
 				config = found[0]
 			}
 		}
-		requests, marked := strings.CutPrefix(s.marker, "quotas: ")
+		requests, marked := strings.CutPrefix(s.Marker, "quotas: ")
 		if !marked {
 			continue
 		}
 		answers++
 		n, err := strconv.Atoi(requests)
 		if err != nil {
-			t.Fatalf("%s: %v", s.place, err)
+			t.Fatalf("%s: %v", s.Place, err)
 		}
 		c := CreateConfig()
 		must.Succeed(t, decode(config.config, reflect.ValueOf(c).Elem()))
@@ -595,8 +545,8 @@ func TestDocsQuotasAreThePlugins(t *testing.T) {
 		st.step(19 * time.Second)
 		h := st.handler(context.Background(), c, config.middleware+"@file")
 		statuses(h, "192.0.2.1", n)
-		if got := quotas(t, h, "192.0.2.1", nil); got != strings.TrimSpace(s.text) {
-			t.Errorf("%s: the answer is\n%s", s.place, got)
+		if got := quotas(t, h, "192.0.2.1", nil); got != strings.TrimSpace(s.Text) {
+			t.Errorf("%s: the answer is\n%s", s.Place, got)
 		}
 	}
 	must.Equal(t, answers, 1, "%d answers", answers)
@@ -619,8 +569,8 @@ func TestDocsHaveTheSeriesThatTheCodeHas(t *testing.T) {
 		}
 		want = append(want, name)
 	}
-	table := section(t, readPage(t, "docs/traefik.md"), "## Metrics")
-	sameWords(t, "series", tableWords(t, table, "series"), want)
+	table := manual.Section(t, manual.Page(t, "docs/traefik.md"), "## Metrics")
+	manual.SameWords(t, "series", tableWords(t, table, "series"), want)
 	for _, value := range append(metrics.StoreErrors.Labels[0].Values, front.OutcomeNames...) {
 		must.Contain(t, table, "`"+value+"`", "%s is missing", value)
 	}
@@ -628,8 +578,8 @@ func TestDocsHaveTheSeriesThatTheCodeHas(t *testing.T) {
 }
 
 func TestDocsWarningIsThePlugins(t *testing.T) {
-	for _, s := range snippetsOf(t, "docs/traefik.md") {
-		if s.marker != "log: forwarded" {
+	for _, s := range manual.Snippets(t, "docs/traefik.md") {
+		if s.Marker != "log: forwarded" {
 			continue
 		}
 		st := newStage(t)
@@ -642,24 +592,10 @@ func TestDocsWarningIsThePlugins(t *testing.T) {
 				own = append(own, line)
 			}
 		}
-		must.Equal(t, strings.Join(own, "\n"), strings.TrimSpace(s.text), "%s: the log has", s.place)
+		must.Equal(t, strings.Join(own, "\n"), strings.TrimSpace(s.Text), "%s: the log has", s.Place)
 		return
 	}
 	t.Error("the warning is not there")
-}
-
-// section returns what stands on a page between a heading and the next that is not below it.
-func section(t *testing.T, page, heading string) string {
-	t.Helper()
-	_, after, found := strings.Cut(page, "\n"+heading+"\n")
-	if !found {
-		t.Fatalf("there is no heading %q", heading)
-	}
-	level, _, _ := strings.Cut(heading, " ")
-	if end := regexp.MustCompile(`(?m)^#{1,` + fmt.Sprint(len(level)) + `} `).FindStringIndex(after); end != nil {
-		after = after[:end[0]]
-	}
-	return after
 }
 
 // tableWords returns the words in code of the first column of the table with such a heading of that column.
@@ -677,17 +613,6 @@ func tableWords(t *testing.T, text, heading string) []string {
 		}
 	}
 	return words
-}
-
-func sameWords(t *testing.T, where string, got, want []string) {
-	t.Helper()
-	got = append([]string(nil), got...)
-	want = append([]string(nil), want...)
-	sort.Strings(got)
-	sort.Strings(want)
-	if strings.Join(got, " ") != strings.Join(want, " ") {
-		t.Errorf("%s: there are\n%v, in the code\n%v", where, got, want)
-	}
 }
 
 // settingsOf returns the names in Traefik of the fields of an object of the schema of rules.
@@ -723,72 +648,72 @@ func without(list []string, words ...string) []string {
 }
 
 func TestDocsHaveTheSettingsThatTheCodeHas(t *testing.T) {
-	page := readPage(t, "docs/traefik.md")
+	page := manual.Page(t, "docs/traefik.md")
 	rateLimit := []string{"average", "period", "sourceCriterion", "redis"}
-	sameWords(t, "of the middleware", tableWords(t, section(t, page, "### Of the middleware"), "setting"), without(fieldNames(Config{}), rateLimit...))
-	sameWords(t, "of a rule", tableWords(t, section(t, page, "### Of a rule"), "setting"), settingsOf("rule"))
-	more := section(t, page, "### Of `tiers` and `overrides`")
-	sameWords(t, "of tiers", tableWords(t, more, "setting of tiers"), settingsOf("tiers"))
-	sameWords(t, "of overrides", tableWords(t, more, "setting of an override"), settingsOf("override"))
-	descriptors := section(t, page, "### Of `descriptors`")
-	sameWords(t, "of descriptors", tableWords(t, descriptors, "setting of a descriptor"), fieldNames(config.Descriptor{}))
-	sameWords(t, "of a descriptor's entries", tableWords(t, descriptors, "setting of an entry"), fieldNames(config.DescriptorEntry{}))
-	sameWords(t, "of match", tableWords(t, section(t, page, "### Of `match`"), "setting"), settingsOf("match"))
-	sameWords(t, "of ipStrategy", tableWords(t, section(t, page, "### Of `ipStrategy`"), "setting"), fieldNames(config.IPStrategy{}))
-	sameWords(t, "of metrics", tableWords(t, section(t, page, "### Of `metrics`"), "setting of metrics"), fieldNames(config.Metrics{}))
-	guards := section(t, page, "### Of `guard`")
-	sameWords(t, "of guard", tableWords(t, guards, "setting of guard"), fieldNames(config.Guard{}))
-	sameWords(t, "of a guard's priority", tableWords(t, guards, "setting of priority"), fieldNames(config.GuardPriority{}))
-	advisors := section(t, page, "### Of `advisor`")
-	sameWords(t, "of advisor", tableWords(t, advisors, "setting of advisor"), fieldNames(config.Advisor{}))
-	sameWords(t, "of advisor.tls", tableWords(t, advisors, "setting of tls"), fieldNames(config.ClientTLS{}))
-	store := section(t, page, "### Of `store`")
-	sameWords(t, "of store", tableWords(t, store, "setting"), fieldNames(config.Store{}))
-	sameWords(t, "of store.memory", tableWords(t, store, "setting of memory"), fieldNames(config.Memory{}))
-	sameWords(t, "of store.redis", tableWords(t, store, "setting of redis"), fieldNames(config.Redis{}))
-	sameWords(t, "of store.redis.tls", tableWords(t, store, "setting of tls"), fieldNames(config.ClientTLS{}))
+	manual.SameWords(t, "of the middleware", tableWords(t, manual.Section(t, page, "### Of the middleware"), "setting"), without(fieldNames(Config{}), rateLimit...))
+	manual.SameWords(t, "of a rule", tableWords(t, manual.Section(t, page, "### Of a rule"), "setting"), settingsOf("rule"))
+	more := manual.Section(t, page, "### Of `tiers` and `overrides`")
+	manual.SameWords(t, "of tiers", tableWords(t, more, "setting of tiers"), settingsOf("tiers"))
+	manual.SameWords(t, "of overrides", tableWords(t, more, "setting of an override"), settingsOf("override"))
+	descriptors := manual.Section(t, page, "### Of `descriptors`")
+	manual.SameWords(t, "of descriptors", tableWords(t, descriptors, "setting of a descriptor"), fieldNames(config.Descriptor{}))
+	manual.SameWords(t, "of a descriptor's entries", tableWords(t, descriptors, "setting of an entry"), fieldNames(config.DescriptorEntry{}))
+	manual.SameWords(t, "of match", tableWords(t, manual.Section(t, page, "### Of `match`"), "setting"), settingsOf("match"))
+	manual.SameWords(t, "of ipStrategy", tableWords(t, manual.Section(t, page, "### Of `ipStrategy`"), "setting"), fieldNames(config.IPStrategy{}))
+	manual.SameWords(t, "of metrics", tableWords(t, manual.Section(t, page, "### Of `metrics`"), "setting of metrics"), fieldNames(config.Metrics{}))
+	guards := manual.Section(t, page, "### Of `guard`")
+	manual.SameWords(t, "of guard", tableWords(t, guards, "setting of guard"), fieldNames(config.Guard{}))
+	manual.SameWords(t, "of a guard's priority", tableWords(t, guards, "setting of priority"), fieldNames(config.GuardPriority{}))
+	advisors := manual.Section(t, page, "### Of `advisor`")
+	manual.SameWords(t, "of advisor", tableWords(t, advisors, "setting of advisor"), fieldNames(config.Advisor{}))
+	manual.SameWords(t, "of advisor.tls", tableWords(t, advisors, "setting of tls"), fieldNames(config.ClientTLS{}))
+	store := manual.Section(t, page, "### Of `store`")
+	manual.SameWords(t, "of store", tableWords(t, store, "setting"), fieldNames(config.Store{}))
+	manual.SameWords(t, "of store.memory", tableWords(t, store, "setting of memory"), fieldNames(config.Memory{}))
+	manual.SameWords(t, "of store.redis", tableWords(t, store, "setting of redis"), fieldNames(config.Redis{}))
+	manual.SameWords(t, "of store.redis.tls", tableWords(t, store, "setting of tls"), fieldNames(config.ClientTLS{}))
 
 	words := append(without(rateLimit, "sourceCriterion", "redis"), "burst")
 	words = append(words, dotted("sourceCriterion", config.SourceCriterion{})...)
 	words = append(words, without(dotted("redis", config.RateLimitRedis{}), "redis.tls")...)
 	words = append(words, dotted("redis.tls", config.RateLimitTLS{})...)
-	sameWords(t, "words of RateLimit", tableWords(t, section(t, page, "## Coming from Traefik's RateLimit"), "word"), words)
+	manual.SameWords(t, "words of RateLimit", tableWords(t, manual.Section(t, page, "## Coming from Traefik's RateLimit"), "word"), words)
 }
 
 func TestDocsHaveTheWordsThatTheCodeTakes(t *testing.T) {
-	page := readPage(t, "docs/traefik.md")
+	page := manual.Page(t, "docs/traefik.md")
 	_, err := match.ParseSource("?")
 	_, list, found := strings.Cut(fmt.Sprint(err), "must be one of ")
 	if !found {
 		t.Fatalf("the error is %v", err)
 	}
-	sources := tableWords(t, section(t, page, "### Sources of a key"), "source")
+	sources := tableWords(t, manual.Section(t, page, "### Sources of a key"), "source")
 	for i := range sources {
 		sources[i], _, _ = strings.Cut(sources[i], ":")
 	}
-	sameWords(t, "sources of a key", sources, strings.Split(list, ", "))
+	manual.SameWords(t, "sources of a key", sources, strings.Split(list, ", "))
 
-	rules := section(t, page, "### Of a rule")
+	rules := manual.Section(t, page, "### Of a rule")
 	for setting, words := range map[string][]string{"algorithm": rate.AlgorithmNames, "onError": core.OnErrorNames} {
 		row := regexp.MustCompile("(?m)^\\| `" + setting + "` .*$").FindString(rules)
 		for _, word := range words {
 			must.Contain(t, row, "`"+word+"`", "%s: %s is missing", setting, word)
 		}
 	}
-	row := regexp.MustCompile("(?m)^\\| `headers` .*$").FindString(section(t, page, "### Of the middleware"))
+	row := regexp.MustCompile("(?m)^\\| `headers` .*$").FindString(manual.Section(t, page, "### Of the middleware"))
 	for _, word := range answer.FieldNames {
 		must.Contain(t, row, "`"+word+"`", "headers: %s is missing", word)
 	}
 
 	refused := []string{"addresses", "poolsize", "count", "onlimit: defer"}
-	shown := tableWords(t, section(t, page, "### Not in this version"), "refused")
+	shown := tableWords(t, manual.Section(t, page, "### Not in this version"), "refused")
 	for i := range shown {
 		shown[i] = strings.ToLower(shown[i])
 	}
-	sameWords(t, "what is not in this version", without(shown, "address"), refused)
+	manual.SameWords(t, "what is not in this version", without(shown, "address"), refused)
 }
 
 // Else what a user writes would be taken, and not be read.
 func TestARuleHasTheFieldsOfTheSchema(t *testing.T) {
-	sameWords(t, "of Rule", fieldNames(Rule{}), settingsOf("rule"))
+	manual.SameWords(t, "of Rule", fieldNames(Rule{}), settingsOf("rule"))
 }

@@ -43,7 +43,7 @@ const (
 var (
 	isCode     = regexp.MustCompile(`\.(go|lua)$`)
 	isWorkshop = regexp.MustCompile(`^(bench|experiment|tools|examples|scripts|e2e)/`)
-	isSupport  = regexp.MustCompile(`(^|/)(storetest|leasetest|redistest|fleetclock|must)/|_test\.go$`)
+	isSupport  = regexp.MustCompile(`(^|/)(storetest|leasetest|redistest|fleetclock|must|manual)/|_test\.go$`)
 	isGolden   = regexp.MustCompile(`(^|/)testdata/.*\.(caddyfiletest|lua|json|golden)$`)
 )
 
