@@ -50,7 +50,7 @@ func TestScriptsDecideAsMemoryDoes(t *testing.T) {
 	playAll(t, duel{}, everyKind)
 }
 
-// TestARememberedRejectionIsOneThatRedisWouldMake plays them with the store's memo of rejections: it answers what Redis would have
+// TestARememberedRejectionIsOneThatRedisWouldMake plays them with the rejections that the store has cached: it answers what Redis would have
 // answered.
 func TestARememberedRejectionIsOneThatRedisWouldMake(t *testing.T) {
 	underrace.OneGoroutine(t)
@@ -151,7 +151,7 @@ func playAll(t *testing.T, like duel, kinds []kind) {
 
 // duel plays random histories on Redis and on a memory, and compares them.
 type duel struct {
-	remembers bool // Redis's store answers from its memo: for rejections, only the outcome and the times are compared
+	remembers bool // Redis's store answers from its cache: for rejections, only the outcome and the times are compared
 	slots     bool // each client's keys are in a slot of their own
 	forward   bool // the clock never steps back
 	byHand    bool // keys are blocked, unblocked and reset
@@ -509,7 +509,7 @@ func (d *duel) decide(rules []*contender, clients []string, costs []int64, peek 
 			got.ResetAfter = want.ResetAfter
 		}
 		if d.remembers && !admitted {
-			// The memo has the state at its decision, and does not know what a rule has admitted since.
+			// The cache has the state at its decision, and does not know what a rule has admitted since.
 			if got.Allowed {
 				got = want
 			}
@@ -520,7 +520,7 @@ func (d *duel) decide(rules []*contender, clients []string, costs []int64, peek 
 			if want.RetryAfter == rate.Never {
 				got.ResetAfter = want.ResetAfter
 			}
-			// A hundred years stand for any longer time. The memo counts them down.
+			// A hundred years stand for any longer time. The cache counts them down.
 			if longest := century - time.Hour.Microseconds(); want.ResetAfter >= longest { // a max_delay is at most an hour
 				if want.RetryAfter >= longest && got.RetryAfter > want.RetryAfter-remembered {
 					got.RetryAfter = want.RetryAfter
