@@ -242,7 +242,8 @@ func servedRule(h *handler, s *ruleSet, r *front.Rule) []*memory.ServedRule {
 }
 
 // shadowCounts returns what counts the requests that a candidate allows, or a shadow would reject, beside the limits of others that allow them.
-func shadowCounts(e *engine, s *ruleSet, r *front.Rule, limit *core.Rule) (passed, refused []*int64) {
+func shadowCounts(e *engine, s *ruleSet, r *front.Rule, limit *core.Rule) ([]*int64, []*int64) {
+	var passed, refused []*int64 // which the interpreter would not empty if they were named results
 	if !limit.Shadow || limit.Limit.InFlight {
 		return passed, refused
 	}

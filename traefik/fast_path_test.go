@@ -296,7 +296,8 @@ func compareAnswers(t *testing.T, name string, stages [2]*stage, handlers [2]htt
 	}
 	for i := 0; i < steps; i++ {
 		for j := range others {
-			others[j], answers[j] = nil, nil
+			others[j] = nil
+			answers[j] = nil
 		}
 		for n := random.Intn(4); n > 0 && strings.Contains(name, "concurrency"); n-- {
 			other := randomRequest(random)
