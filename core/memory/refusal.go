@@ -230,7 +230,7 @@ func settleNew(f *settling, s *shard, now int64, hash uint64, key string, w http
 		f.rest.ServeHTTP(w, r)
 		return -1
 	}
-	return insertKey(m, s, f.space, hash, now)
+	return insertMapped(m, s, f.space, hash, now)
 }
 
 // TakesText reports whether the body of a request's rejection is surely text: see answer.IsGRPC and answer.WantsProblem.
