@@ -81,13 +81,14 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				now                    int64
 				remaining, reset, more int64
 				h                      http.Header
+				to                     http.Handler // who serves the request; one call for all, since an interpreter pays for each, whether it is made or not
 				elapsed, level, room   int64
 			)
 			if metered {
 				path = r.URL.Path
 				if path == own || path == other {
-					aside.ServeHTTP(w, r)
-					return
+					to = aside
+					goto serve
 				}
 			}
 			if made {
@@ -101,8 +102,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				key = key[:i]
 			}
 			if key == "" {
-				rest.ServeHTTP(w, r)
-				return
+				to = rest
+				goto serve
 			}
 			hash = maphash.String(seed, key)&^kindBit ^ salt
 			s = shards[hash&mask]
@@ -113,9 +114,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				now = clock()
 			}
 			if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
-				s.mu.Unlock()
-				timed.ServeHTTP(w, r)
-				return
+				to = timed
+				goto unlock
 			}
 			i, ok = s.fast[hash]
 			if !ok {
@@ -124,9 +124,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			}
 			if special {
 				if accounts && s.owners[i]&accounted != 0 {
-					s.mu.Unlock()
-					rest.ServeHTTP(w, r)
-					return
+					to = rest
+					goto unlock
 				}
 				if tells {
 					now += atomic.LoadInt64(ahead)
@@ -176,28 +175,32 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 					h[HeaderPolicy] = tPolicy
 				}
 			}
+			to = next
 			if guarded { // a ticket is taken as guard.Gauge says
+				to = unready
 				if r.ContentLength < 0 {
-					goto unticketed
+					goto serve
 				}
 				if r.Header["Upgrade"] != nil {
-					goto unticketed
+					goto serve
 				}
 				if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
-					goto unticketed
+					goto serve
 				}
+				to = next
 				defer atomic.AddInt64(word, leavesPlace)
 			}
-			next.ServeHTTP(w, r)
-			return
+			goto serve
 		rare:
 			i = settleTokenBucket(settling, s, i, now, hash, key, w, r)
 			if i >= 0 {
 				goto again
 			}
 			return
-		unticketed:
-			unready.ServeHTTP(w, r)
+		unlock:
+			s.mu.Unlock()
+		serve:
+			to.ServeHTTP(w, r)
 		})
 	case rate.LeakyBucket:
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -212,13 +215,14 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				now                    int64
 				remaining, reset, more int64
 				h                      http.Header
+				to                     http.Handler // who serves the request; one call for all, since an interpreter pays for each, whether it is made or not
 				elapsed                int64
 			)
 			if metered {
 				path = r.URL.Path
 				if path == own || path == other {
-					aside.ServeHTTP(w, r)
-					return
+					to = aside
+					goto serve
 				}
 			}
 			if made {
@@ -232,8 +236,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				key = key[:i]
 			}
 			if key == "" {
-				rest.ServeHTTP(w, r)
-				return
+				to = rest
+				goto serve
 			}
 			hash = maphash.String(seed, key)&^kindBit ^ salt
 			s = shards[hash&mask]
@@ -244,9 +248,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				now = clock()
 			}
 			if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
-				s.mu.Unlock()
-				timed.ServeHTTP(w, r)
-				return
+				to = timed
+				goto unlock
 			}
 			i, ok = s.fast[hash]
 			if !ok {
@@ -255,9 +258,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			}
 			if special {
 				if accounts && s.owners[i]&accounted != 0 {
-					s.mu.Unlock()
-					rest.ServeHTTP(w, r)
-					return
+					to = rest
+					goto unlock
 				}
 				if tells {
 					now += atomic.LoadInt64(ahead)
@@ -293,28 +295,32 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 					h[HeaderPolicy] = tPolicy
 				}
 			}
+			to = next
 			if guarded { // a ticket is taken as guard.Gauge says
+				to = unready
 				if r.ContentLength < 0 {
-					goto unticketed
+					goto serve
 				}
 				if r.Header["Upgrade"] != nil {
-					goto unticketed
+					goto serve
 				}
 				if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
-					goto unticketed
+					goto serve
 				}
+				to = next
 				defer atomic.AddInt64(word, leavesPlace)
 			}
-			next.ServeHTTP(w, r)
-			return
+			goto serve
 		rare:
 			i = settleLeakyBucket(settling, s, i, now, hash, key, w, r)
 			if i >= 0 {
 				goto again
 			}
 			return
-		unticketed:
-			unready.ServeHTTP(w, r)
+		unlock:
+			s.mu.Unlock()
+		serve:
+			to.ServeHTTP(w, r)
 		})
 	case rate.FixedWindow:
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -329,13 +335,14 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				now                    int64
 				remaining, reset, more int64
 				h                      http.Header
+				to                     http.Handler // who serves the request; one call for all, since an interpreter pays for each, whether it is made or not
 				start, count           int64
 			)
 			if metered {
 				path = r.URL.Path
 				if path == own || path == other {
-					aside.ServeHTTP(w, r)
-					return
+					to = aside
+					goto serve
 				}
 			}
 			if made {
@@ -349,8 +356,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				key = key[:i]
 			}
 			if key == "" {
-				rest.ServeHTTP(w, r)
-				return
+				to = rest
+				goto serve
 			}
 			hash = maphash.String(seed, key)&^kindBit ^ salt
 			s = shards[hash&mask]
@@ -361,9 +368,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				now = clock()
 			}
 			if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
-				s.mu.Unlock()
-				timed.ServeHTTP(w, r)
-				return
+				to = timed
+				goto unlock
 			}
 			i, ok = s.fast[hash]
 			if !ok {
@@ -372,9 +378,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			}
 			if special {
 				if accounts && s.owners[i]&accounted != 0 {
-					s.mu.Unlock()
-					rest.ServeHTTP(w, r)
-					return
+					to = rest
+					goto unlock
 				}
 				if tells {
 					now += atomic.LoadInt64(ahead)
@@ -414,28 +419,32 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 					h[HeaderPolicy] = tPolicy
 				}
 			}
+			to = next
 			if guarded { // a ticket is taken as guard.Gauge says
+				to = unready
 				if r.ContentLength < 0 {
-					goto unticketed
+					goto serve
 				}
 				if r.Header["Upgrade"] != nil {
-					goto unticketed
+					goto serve
 				}
 				if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
-					goto unticketed
+					goto serve
 				}
+				to = next
 				defer atomic.AddInt64(word, leavesPlace)
 			}
-			next.ServeHTTP(w, r)
-			return
+			goto serve
 		rare:
 			i = settleFixedWindow(settling, s, i, now, hash, key, w, r)
 			if i >= 0 {
 				goto again
 			}
 			return
-		unticketed:
-			unready.ServeHTTP(w, r)
+		unlock:
+			s.mu.Unlock()
+		serve:
+			to.ServeHTTP(w, r)
 		})
 	case rate.SlidingWindowLog:
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -450,14 +459,15 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				now                    int64
 				remaining, reset, more int64
 				h                      http.Header
+				to                     http.Handler // who serves the request; one call for all, since an interpreter pays for each, whether it is made or not
 				log                    *rate.EventLog
 				tick, age, entry       int64
 			)
 			if metered {
 				path = r.URL.Path
 				if path == own || path == other {
-					aside.ServeHTTP(w, r)
-					return
+					to = aside
+					goto serve
 				}
 			}
 			if made {
@@ -471,8 +481,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				key = key[:i]
 			}
 			if key == "" {
-				rest.ServeHTTP(w, r)
-				return
+				to = rest
+				goto serve
 			}
 			hash = maphash.String(seed, key)&^kindBit ^ salt
 			s = shards[hash&mask]
@@ -483,9 +493,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				now = clock()
 			}
 			if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
-				s.mu.Unlock()
-				timed.ServeHTTP(w, r)
-				return
+				to = timed
+				goto unlock
 			}
 			i, ok = s.fast[hash]
 			if !ok {
@@ -494,9 +503,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			}
 			if special {
 				if accounts && s.owners[i]&accounted != 0 {
-					s.mu.Unlock()
-					rest.ServeHTTP(w, r)
-					return
+					to = rest
+					goto unlock
 				}
 				if tells {
 					now += atomic.LoadInt64(ahead)
@@ -558,28 +566,32 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 					h[HeaderPolicy] = tPolicy
 				}
 			}
+			to = next
 			if guarded { // a ticket is taken as guard.Gauge says
+				to = unready
 				if r.ContentLength < 0 {
-					goto unticketed
+					goto serve
 				}
 				if r.Header["Upgrade"] != nil {
-					goto unticketed
+					goto serve
 				}
 				if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
-					goto unticketed
+					goto serve
 				}
+				to = next
 				defer atomic.AddInt64(word, leavesPlace)
 			}
-			next.ServeHTTP(w, r)
-			return
+			goto serve
 		rare:
 			i = settleSlidingWindowLog(settling, s, i, now, hash, key, w, r)
 			if i >= 0 {
 				goto again
 			}
 			return
-		unticketed:
-			unready.ServeHTTP(w, r)
+		unlock:
+			s.mu.Unlock()
+		serve:
+			to.ServeHTTP(w, r)
 		})
 	case rate.SlidingWindowCounter:
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -594,13 +606,14 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				now                    int64
 				remaining, reset, more int64
 				h                      http.Header
+				to                     http.Handler // who serves the request; one call for all, since an interpreter pays for each, whether it is made or not
 				left, current, weight  int64
 			)
 			if metered {
 				path = r.URL.Path
 				if path == own || path == other {
-					aside.ServeHTTP(w, r)
-					return
+					to = aside
+					goto serve
 				}
 			}
 			if made {
@@ -614,8 +627,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				key = key[:i]
 			}
 			if key == "" {
-				rest.ServeHTTP(w, r)
-				return
+				to = rest
+				goto serve
 			}
 			hash = maphash.String(seed, key)&^kindBit ^ salt
 			s = shards[hash&mask]
@@ -626,9 +639,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				now = clock()
 			}
 			if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
-				s.mu.Unlock()
-				timed.ServeHTTP(w, r)
-				return
+				to = timed
+				goto unlock
 			}
 			i, ok = s.fast[hash]
 			if !ok {
@@ -637,9 +649,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			}
 			if special {
 				if accounts && s.owners[i]&accounted != 0 {
-					s.mu.Unlock()
-					rest.ServeHTTP(w, r)
-					return
+					to = rest
+					goto unlock
 				}
 				if tells {
 					now += atomic.LoadInt64(ahead)
@@ -682,28 +693,32 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 					h[HeaderPolicy] = tPolicy
 				}
 			}
+			to = next
 			if guarded { // a ticket is taken as guard.Gauge says
+				to = unready
 				if r.ContentLength < 0 {
-					goto unticketed
+					goto serve
 				}
 				if r.Header["Upgrade"] != nil {
-					goto unticketed
+					goto serve
 				}
 				if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
-					goto unticketed
+					goto serve
 				}
+				to = next
 				defer atomic.AddInt64(word, leavesPlace)
 			}
-			next.ServeHTTP(w, r)
-			return
+			goto serve
 		rare:
 			i = settleSlidingWindowCounter(settling, s, i, now, hash, key, w, r)
 			if i >= 0 {
 				goto again
 			}
 			return
-		unticketed:
-			unready.ServeHTTP(w, r)
+		unlock:
+			s.mu.Unlock()
+		serve:
+			to.ServeHTTP(w, r)
 		})
 	}
 	panic(rate.NoFunction(e.algorithm, "fast path"))

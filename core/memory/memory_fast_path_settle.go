@@ -3,22 +3,16 @@
 package memory
 
 import (
+	"io"
 	"net/http"
 
 	"github.com/proxyweir/weir/core/rate"
 )
 
-// settleTokenBucket settles a request that Serve does not allow at once, with the lock of its shard held, which it unlocks: it rejects it, or leaves it to
+// settleTokenBucket settles a request that Serve neither allows nor rejects at once, with the lock of its shard held, which it unlocks: it leaves it to
 // the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
 // to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
 func settleTokenBucket(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
-	var (
-		state                *rate.State
-		l                    *rate.Limit
-		g                    *Refuser
-		retry, reset         int64
-		elapsed, level, over int64
-	)
 	if f.tells {
 		if i < 0 {
 			s.mu.Unlock()
@@ -31,31 +25,12 @@ func settleTokenBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 
 		return i
 	}
-	state = &s.slots[i].state
-	l = f.limit
-	g = f.refuser
-	if g == nil || r.Header[f.watched] != nil && unnoticed(f) {
-		goto rare
+	if f.refuser != nil && (r.Header[f.watched] == nil || noticedIn(f)) {
+		i = rejectTokenBucket(f, s, i, now, key, w, r)
+		if i < 0 {
+			return i
+		}
 	}
-	elapsed = now - state.A
-	level = state.B
-	if elapsed|level|state.A < 0 || level > l.Full || elapsed >= l.Emptied {
-		goto rare
-	}
-	level -= elapsed * l.Requests
-	over = level + l.Period - l.Full
-	if over <= 0 {
-		goto rare
-	}
-	reset = (level + l.Requests - 1) / l.Requests
-	retry = (over + l.Requests - 1) / l.Requests
-	s.owners[i] |= rejected
-	s.mu.Unlock()
-	if !Refuse(g, retry, reset, key, w, r) {
-		goto rest
-	}
-	return -1
-rare:
 
 	s.mu.Unlock()
 rest:
@@ -63,17 +38,10 @@ rest:
 	return -1
 }
 
-// settleLeakyBucket settles a request that Serve does not allow at once, with the lock of its shard held, which it unlocks: it rejects it, or leaves it to
+// settleLeakyBucket settles a request that Serve neither allows nor rejects at once, with the lock of its shard held, which it unlocks: it leaves it to
 // the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
 // to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
 func settleLeakyBucket(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
-	var (
-		state                       *rate.State
-		l                           *rate.Limit
-		g                           *Refuser
-		retry, reset                int64
-		elapsed, level, over, queue int64
-	)
 	if f.tells {
 		if i < 0 {
 			s.mu.Unlock()
@@ -86,232 +54,560 @@ func settleLeakyBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 
 		return i
 	}
-	state = &s.slots[i].state
-	l = f.limit
-	g = f.refuser
-	if g == nil || r.Header[f.watched] != nil && unnoticed(f) {
-		goto rare
+	if f.refuser != nil && (r.Header[f.watched] == nil || noticedIn(f)) {
+		i = rejectLeakyBucket(f, s, i, now, key, w, r)
+		if i < 0 {
+			return i
+		}
 	}
+
+	s.mu.Unlock()
+rest:
+	f.rest.ServeHTTP(w, r)
+	return -1
+}
+
+// settleFixedWindow settles a request that Serve neither allows nor rejects at once, with the lock of its shard held, which it unlocks: it leaves it to
+// the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
+// to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
+func settleFixedWindow(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+	if f.tells {
+		if i < 0 {
+			s.mu.Unlock()
+			goto rest
+		}
+		s.admitted[i]--
+	}
+	if i < 0 {
+		i = settleNew(f, s, now, hash, key, w, r)
+
+		return i
+	}
+	if f.refuser != nil && (r.Header[f.watched] == nil || noticedIn(f)) {
+		i = rejectFixedWindow(f, s, i, now, key, w, r)
+		if i < 0 {
+			return i
+		}
+	}
+
+	s.mu.Unlock()
+rest:
+	f.rest.ServeHTTP(w, r)
+	return -1
+}
+
+// settleSlidingWindowLog settles a request that Serve neither allows nor rejects at once, with the lock of its shard held, which it unlocks: it leaves it to
+// the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
+// to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
+func settleSlidingWindowLog(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+	if f.tells {
+		if i < 0 {
+			s.mu.Unlock()
+			goto rest
+		}
+		s.admitted[i]--
+	}
+	if i < 0 {
+		i = settleNew(f, s, now, hash, key, w, r)
+
+		if i >= 0 {
+			readyIn(f, s, i, now)
+		}
+
+		return i
+	}
+	if f.refuser != nil && (r.Header[f.watched] == nil || noticedIn(f)) {
+		i = rejectSlidingWindowLog(f, s, i, now, key, w, r)
+		if i < 0 {
+			return i
+		}
+	}
+
+	if readyIn(f, s, i, now) {
+		if f.tells {
+			s.admitted[i]++
+		}
+		return i
+	}
+
+	s.mu.Unlock()
+rest:
+	f.rest.ServeHTTP(w, r)
+	return -1
+}
+
+// settleSlidingWindowCounter settles a request that Serve neither allows nor rejects at once, with the lock of its shard held, which it unlocks: it leaves it to
+// the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
+// to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
+func settleSlidingWindowCounter(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+	if f.tells {
+		if i < 0 {
+			s.mu.Unlock()
+			goto rest
+		}
+		s.admitted[i]--
+	}
+	if i < 0 {
+		i = settleNew(f, s, now, hash, key, w, r)
+
+		if i >= 0 {
+			readyIn(f, s, i, now)
+		}
+
+		return i
+	}
+	if f.refuser != nil && (r.Header[f.watched] == nil || noticedIn(f)) {
+		i = rejectSlidingWindowCounter(f, s, i, now, key, w, r)
+		if i < 0 {
+			return i
+		}
+	}
+
+	if readyIn(f, s, i, now) {
+		if f.tells {
+			s.admitted[i]++
+		}
+		return i
+	}
+
+	s.mu.Unlock()
+rest:
+	f.rest.ServeHTTP(w, r)
+	return -1
+}
+
+// rejectTokenBucket rejects a request by the key in slot i, with the lock of its shard held, which it unlocks, and returns -1. If the limit does not reject
+// the request it keeps the lock, and returns the slot.
+func rejectTokenBucket(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) int {
+	var (
+		state                         *rate.State
+		limit                         *rate.Limit
+		g                             *Refuser
+		retry, reset                  int64
+		refused                       bool
+		elapsed, level, over          int64
+		h                             http.Header
+		takes, afterField, resetField []string
+		text                          string
+	)
+	state = &s.slots[i].state
+	limit = f.limit
+	g = f.refuser
 	elapsed = now - state.A
 	level = state.B
-	if elapsed|level|state.A < 0 || level > l.Full || elapsed >= l.Emptied {
-		goto rare
+	if elapsed|level|state.A < 0 || level > limit.Full || elapsed >= limit.Emptied {
+		goto allowed
 	}
-	level -= elapsed * l.Requests
-	over = level + l.Period - l.Full
+	level -= elapsed * limit.Requests
+	over = level + limit.Period - limit.Full
 	if over <= 0 {
-		goto rare
+		goto allowed
 	}
-	queue = (level + l.Requests - 1) / l.Requests
-	retry = (over + l.Requests - 1) / l.Requests
-	if retry < queue-l.MaxDelay {
-		retry = queue - l.MaxDelay
+	reset = (level + limit.Requests - 1) / limit.Requests
+	retry = (over + limit.Requests - 1) / limit.Requests
+	s.owners[i] |= rejected
+	s.mu.Unlock()
+	if g.next != nil {
+		passShadowed(g, w, r)
+		return -1
+	}
+	h = w.Header()
+	if len(h) > 1 {
+		goto general
+	}
+	takes = r.Header["Accept"]
+	if r.ProtoMajor > 1 || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
+		if !TakesText(r) {
+			goto general
+		}
+	}
+	retry = (retry + 999_999) / 1_000_000
+	reset = (reset + 999_999) / 1_000_000
+	afterField = numberValues[retry&(tabled-1)]
+	resetField = numberValues[reset&(tabled-1)]
+	if retry|reset >= tabled {
+		afterField = longValue(retry)
+		resetField = longValue(reset)
+	}
+	h[HeaderCacheControl] = g.noStore
+	h[HeaderRetryAfter] = afterField
+	if g.xRateLimit {
+		h[HeaderXRetryAfter] = afterField
+		h[HeaderLimit] = g.limit
+		h[HeaderRemaining] = numberValues[0]
+		h[HeaderReset] = resetField
+	}
+	if g.ietf {
+		h[HeaderRateLimit] = []string{g.stateText + afterField[0]}
+		h[HeaderPolicy] = g.policy
+	}
+	h["Content-Type"] = g.contentType
+	if g.notes {
+		noteRefusal(g, key)
+	}
+	text = g.text
+	if retry > 1 && g.before != "" {
+		text = g.before + afterField[0] + g.after
+	}
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = io.WriteString(w, text)
+	refused = true
+	_ = refused // which nothing else reads where this is written flat
+	return -1
+general:
+	f.rest.ServeHTTP(w, r)
+	return -1
+allowed:
+	return i
+}
+
+// rejectLeakyBucket rejects a request by the key in slot i, with the lock of its shard held, which it unlocks, and returns -1. If the limit does not reject
+// the request it keeps the lock, and returns the slot.
+func rejectLeakyBucket(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) int {
+	var (
+		state                         *rate.State
+		limit                         *rate.Limit
+		g                             *Refuser
+		retry, reset                  int64
+		refused                       bool
+		elapsed, level, over, queue   int64
+		h                             http.Header
+		takes, afterField, resetField []string
+		text                          string
+	)
+	state = &s.slots[i].state
+	limit = f.limit
+	g = f.refuser
+	elapsed = now - state.A
+	level = state.B
+	if elapsed|level|state.A < 0 || level > limit.Full || elapsed >= limit.Emptied {
+		goto allowed
+	}
+	level -= elapsed * limit.Requests
+	over = level + limit.Period - limit.Full
+	if over <= 0 {
+		goto allowed
+	}
+	queue = (level + limit.Requests - 1) / limit.Requests
+	retry = (over + limit.Requests - 1) / limit.Requests
+	if retry < queue-limit.MaxDelay {
+		retry = queue - limit.MaxDelay
 	}
 	reset = queue
 	s.owners[i] |= rejected
 	s.mu.Unlock()
-	if !Refuse(g, retry, reset, key, w, r) {
-		goto rest
+	if g.next != nil {
+		passShadowed(g, w, r)
+		return -1
 	}
+	h = w.Header()
+	if len(h) > 1 {
+		goto general
+	}
+	takes = r.Header["Accept"]
+	if r.ProtoMajor > 1 || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
+		if !TakesText(r) {
+			goto general
+		}
+	}
+	retry = (retry + 999_999) / 1_000_000
+	reset = (reset + 999_999) / 1_000_000
+	afterField = numberValues[retry&(tabled-1)]
+	resetField = numberValues[reset&(tabled-1)]
+	if retry|reset >= tabled {
+		afterField = longValue(retry)
+		resetField = longValue(reset)
+	}
+	h[HeaderCacheControl] = g.noStore
+	h[HeaderRetryAfter] = afterField
+	if g.xRateLimit {
+		h[HeaderXRetryAfter] = afterField
+		h[HeaderLimit] = g.limit
+		h[HeaderRemaining] = numberValues[0]
+		h[HeaderReset] = resetField
+	}
+	if g.ietf {
+		h[HeaderRateLimit] = []string{g.stateText + afterField[0]}
+		h[HeaderPolicy] = g.policy
+	}
+	h["Content-Type"] = g.contentType
+	if g.notes {
+		noteRefusal(g, key)
+	}
+	text = g.text
+	if retry > 1 && g.before != "" {
+		text = g.before + afterField[0] + g.after
+	}
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = io.WriteString(w, text)
+	refused = true
+	_ = refused // which nothing else reads where this is written flat
 	return -1
-rare:
-
-	s.mu.Unlock()
-rest:
+general:
 	f.rest.ServeHTTP(w, r)
 	return -1
+allowed:
+	return i
 }
 
-// settleFixedWindow settles a request that Serve does not allow at once, with the lock of its shard held, which it unlocks: it rejects it, or leaves it to
-// the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
-// to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
-func settleFixedWindow(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+// rejectFixedWindow rejects a request by the key in slot i, with the lock of its shard held, which it unlocks, and returns -1. If the limit does not reject
+// the request it keeps the lock, and returns the slot.
+func rejectFixedWindow(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) int {
 	var (
-		state        *rate.State
-		l            *rate.Limit
-		g            *Refuser
-		retry, reset int64
-		start        int64
+		state                         *rate.State
+		limit                         *rate.Limit
+		g                             *Refuser
+		retry, reset                  int64
+		refused                       bool
+		start                         int64
+		h                             http.Header
+		takes, afterField, resetField []string
+		text                          string
 	)
-	if f.tells {
-		if i < 0 {
-			s.mu.Unlock()
-			goto rest
-		}
-		s.admitted[i]--
-	}
-	if i < 0 {
-		i = settleNew(f, s, now, hash, key, w, r)
-
-		return i
-	}
 	state = &s.slots[i].state
-	l = f.limit
+	limit = f.limit
 	g = f.refuser
-	if g == nil || r.Header[f.watched] != nil && unnoticed(f) {
-		goto rare
+	start = now - now%limit.Period
+	if state.A != start || state.B < limit.Requests || limit.Calendar != nil {
+		goto allowed
 	}
-	start = now - now%l.Period
-	if state.A != start || state.B < l.Requests || l.Calendar != nil {
-		goto rare
-	}
-	reset = start + l.Period - now
+	reset = start + limit.Period - now
 	retry = reset
 	s.owners[i] |= rejected
 	s.mu.Unlock()
-	if !Refuse(g, retry, reset, key, w, r) {
-		goto rest
+	if g.next != nil {
+		passShadowed(g, w, r)
+		return -1
 	}
+	h = w.Header()
+	if len(h) > 1 {
+		goto general
+	}
+	takes = r.Header["Accept"]
+	if r.ProtoMajor > 1 || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
+		if !TakesText(r) {
+			goto general
+		}
+	}
+	retry = (retry + 999_999) / 1_000_000
+	reset = (reset + 999_999) / 1_000_000
+	afterField = numberValues[retry&(tabled-1)]
+	resetField = numberValues[reset&(tabled-1)]
+	if retry|reset >= tabled {
+		afterField = longValue(retry)
+		resetField = longValue(reset)
+	}
+	h[HeaderCacheControl] = g.noStore
+	h[HeaderRetryAfter] = afterField
+	if g.xRateLimit {
+		h[HeaderXRetryAfter] = afterField
+		h[HeaderLimit] = g.limit
+		h[HeaderRemaining] = numberValues[0]
+		h[HeaderReset] = resetField
+	}
+	if g.ietf {
+		h[HeaderRateLimit] = []string{g.stateText + afterField[0]}
+		h[HeaderPolicy] = g.policy
+	}
+	h["Content-Type"] = g.contentType
+	if g.notes {
+		noteRefusal(g, key)
+	}
+	text = g.text
+	if retry > 1 && g.before != "" {
+		text = g.before + afterField[0] + g.after
+	}
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = io.WriteString(w, text)
+	refused = true
+	_ = refused // which nothing else reads where this is written flat
 	return -1
-rare:
-
-	s.mu.Unlock()
-rest:
+general:
 	f.rest.ServeHTTP(w, r)
 	return -1
+allowed:
+	return i
 }
 
-// settleSlidingWindowLog settles a request that Serve does not allow at once, with the lock of its shard held, which it unlocks: it rejects it, or leaves it to
-// the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
-// to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
-func settleSlidingWindowLog(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+// rejectSlidingWindowLog rejects a request by the key in slot i, with the lock of its shard held, which it unlocks, and returns -1. If the limit does not reject
+// the request it keeps the lock, and returns the slot.
+func rejectSlidingWindowLog(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) int {
 	var (
-		state        *rate.State
-		l            *rate.Limit
-		g            *Refuser
-		retry, reset int64
-		log          *rate.EventLog
-		tick, over   int64
+		state                         *rate.State
+		limit                         *rate.Limit
+		g                             *Refuser
+		retry, reset                  int64
+		refused                       bool
+		log                           *rate.EventLog
+		tick, over                    int64
+		h                             http.Header
+		takes, afterField, resetField []string
+		text                          string
 	)
-	if f.tells {
-		if i < 0 {
-			s.mu.Unlock()
-			goto rest
-		}
-		s.admitted[i]--
-	}
-	if i < 0 {
-		i = settleNew(f, s, now, hash, key, w, r)
-
-		if i >= 0 {
-			readyIn(f, s, i, now)
-		}
-
-		return i
-	}
 	state = &s.slots[i].state
-	l = f.limit
+	limit = f.limit
 	g = f.refuser
-	if g == nil || r.Header[f.watched] != nil && unnoticed(f) {
-		goto rare
-	}
 	if state.A >= rate.BlockMark {
-		goto rare
+		goto allowed
 	}
 	log = &s.logs[state.A]
-	tick = now/l.Quantum + 1
-	over = int64(log.N) - l.Requests
-	if state.B > now || tick-state.B/l.Quantum > l.Window || over < 0 {
-		goto rare
+	tick = now/limit.Quantum + 1
+	over = int64(log.N) - limit.Requests
+	if state.B > now || tick-state.B/limit.Quantum > limit.Window || over < 0 {
+		goto allowed
 	}
-	retry = (tick-int64(uint32(tick)-log.Times[(log.Head+int(over))%len(log.Times)])+l.Window)*l.Quantum - now
+	retry = (tick-int64(uint32(tick)-log.Times[(log.Head+int(over))%len(log.Times)])+limit.Window)*limit.Quantum - now
 	if retry <= 0 {
-		goto rare
+		goto allowed
 	}
 	state.B = now
-	reset = (tick-int64(uint32(tick)-log.Times[(log.Head+log.N-1)%len(log.Times)])+l.Window)*l.Quantum - now
+	reset = (tick-int64(uint32(tick)-log.Times[(log.Head+log.N-1)%len(log.Times)])+limit.Window)*limit.Quantum - now
 	s.owners[i] |= rejected
 	s.mu.Unlock()
-	if !Refuse(g, retry, reset, key, w, r) {
-		goto rest
+	if g.next != nil {
+		passShadowed(g, w, r)
+		return -1
 	}
-	return -1
-rare:
-
-	if readyIn(f, s, i, now) {
-		if f.tells {
-			s.admitted[i]++
+	h = w.Header()
+	if len(h) > 1 {
+		goto general
+	}
+	takes = r.Header["Accept"]
+	if r.ProtoMajor > 1 || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
+		if !TakesText(r) {
+			goto general
 		}
-		return i
 	}
-
-	s.mu.Unlock()
-rest:
+	retry = (retry + 999_999) / 1_000_000
+	reset = (reset + 999_999) / 1_000_000
+	afterField = numberValues[retry&(tabled-1)]
+	resetField = numberValues[reset&(tabled-1)]
+	if retry|reset >= tabled {
+		afterField = longValue(retry)
+		resetField = longValue(reset)
+	}
+	h[HeaderCacheControl] = g.noStore
+	h[HeaderRetryAfter] = afterField
+	if g.xRateLimit {
+		h[HeaderXRetryAfter] = afterField
+		h[HeaderLimit] = g.limit
+		h[HeaderRemaining] = numberValues[0]
+		h[HeaderReset] = resetField
+	}
+	if g.ietf {
+		h[HeaderRateLimit] = []string{g.stateText + afterField[0]}
+		h[HeaderPolicy] = g.policy
+	}
+	h["Content-Type"] = g.contentType
+	if g.notes {
+		noteRefusal(g, key)
+	}
+	text = g.text
+	if retry > 1 && g.before != "" {
+		text = g.before + afterField[0] + g.after
+	}
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = io.WriteString(w, text)
+	refused = true
+	_ = refused // which nothing else reads where this is written flat
+	return -1
+general:
 	f.rest.ServeHTTP(w, r)
 	return -1
+allowed:
+	return i
 }
 
-// settleSlidingWindowCounter settles a request that Serve does not allow at once, with the lock of its shard held, which it unlocks: it rejects it, or leaves it to
-// the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
-// to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
-func settleSlidingWindowCounter(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+// rejectSlidingWindowCounter rejects a request by the key in slot i, with the lock of its shard held, which it unlocks, and returns -1. If the limit does not reject
+// the request it keeps the lock, and returns the slot.
+func rejectSlidingWindowCounter(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) int {
 	var (
 		state                                 *rate.State
-		l                                     *rate.Limit
+		limit                                 *rate.Limit
 		g                                     *Refuser
 		retry, reset                          int64
+		refused                               bool
 		left, previous, current, weighs, room int64
+		h                                     http.Header
+		takes, afterField, resetField         []string
+		text                                  string
 	)
-	if f.tells {
-		if i < 0 {
-			s.mu.Unlock()
-			goto rest
-		}
-		s.admitted[i]--
-	}
-	if i < 0 {
-		i = settleNew(f, s, now, hash, key, w, r)
-
-		if i >= 0 {
-			readyIn(f, s, i, now)
-		}
-
-		return i
-	}
 	state = &s.slots[i].state
-	l = f.limit
+	limit = f.limit
 	g = f.refuser
-	if g == nil || r.Header[f.watched] != nil && unnoticed(f) {
-		goto rare
-	}
-	left = l.Period - now%l.Period
+	left = limit.Period - now%limit.Period
 	previous = state.B >> 32
 	current = state.B & (1<<32 - 1)
-	if state.A != now+left-l.Period || state.B < 0 || previous > l.Weighable || current > l.Weighable || previous*left/l.Period+current < l.Requests {
-		goto rare
+	if state.A != now+left-limit.Period || state.B < 0 || previous > limit.Weighable || current > limit.Weighable || previous*left/limit.Period+current < limit.Requests {
+		goto allowed
 	}
 	weighs = previous // the count that must be left behind, of this window or of the previous one, as leftBehind has it
-	room = l.Requests - current
+	room = limit.Requests - current
 	retry = left
-	reset = left - l.Period
+	reset = left - limit.Period
 	if room <= 0 {
 		weighs = current
-		room = l.Requests
-		retry += l.Period
+		room = limit.Requests
+		retry += limit.Period
 	}
-	retry -= (room*l.Period+weighs-1)/weighs - 1
+	retry -= (room*limit.Period+weighs-1)/weighs - 1
 	if current > 0 {
 		previous = current
 		reset = left
 	}
-	reset += l.Period + 1 - (l.Period+previous-1)/previous
+	reset += limit.Period + 1 - (limit.Period+previous-1)/previous
 	s.owners[i] |= rejected
 	s.mu.Unlock()
-	if !Refuse(g, retry, reset, key, w, r) {
-		goto rest
+	if g.next != nil {
+		passShadowed(g, w, r)
+		return -1
 	}
-	return -1
-rare:
-
-	if readyIn(f, s, i, now) {
-		if f.tells {
-			s.admitted[i]++
+	h = w.Header()
+	if len(h) > 1 {
+		goto general
+	}
+	takes = r.Header["Accept"]
+	if r.ProtoMajor > 1 || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
+		if !TakesText(r) {
+			goto general
 		}
-		return i
 	}
-
-	s.mu.Unlock()
-rest:
+	retry = (retry + 999_999) / 1_000_000
+	reset = (reset + 999_999) / 1_000_000
+	afterField = numberValues[retry&(tabled-1)]
+	resetField = numberValues[reset&(tabled-1)]
+	if retry|reset >= tabled {
+		afterField = longValue(retry)
+		resetField = longValue(reset)
+	}
+	h[HeaderCacheControl] = g.noStore
+	h[HeaderRetryAfter] = afterField
+	if g.xRateLimit {
+		h[HeaderXRetryAfter] = afterField
+		h[HeaderLimit] = g.limit
+		h[HeaderRemaining] = numberValues[0]
+		h[HeaderReset] = resetField
+	}
+	if g.ietf {
+		h[HeaderRateLimit] = []string{g.stateText + afterField[0]}
+		h[HeaderPolicy] = g.policy
+	}
+	h["Content-Type"] = g.contentType
+	if g.notes {
+		noteRefusal(g, key)
+	}
+	text = g.text
+	if retry > 1 && g.before != "" {
+		text = g.before + afterField[0] + g.after
+	}
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = io.WriteString(w, text)
+	refused = true
+	_ = refused // which nothing else reads where this is written flat
+	return -1
+general:
 	f.rest.ServeHTTP(w, r)
 	return -1
+allowed:
+	return i
 }

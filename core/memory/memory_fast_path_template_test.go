@@ -65,12 +65,13 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 			now                    int64
 			remaining, reset, more int64
 			h                      http.Header
+			to                     http.Handler // who serves the request; one call for all, since an interpreter pays for each, whether it is made or not
 		)
 		if metered {
 			path = r.URL.Path
 			if path == own || path == other {
-				aside.ServeHTTP(w, r)
-				return
+				to = aside
+				goto serve
 			}
 		}
 		if made {
@@ -79,8 +80,8 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 			key = AddressIn(r.RemoteAddr)
 		}
 		if key == "" {
-			rest.ServeHTTP(w, r)
-			return
+			to = rest
+			goto serve
 		}
 		hash = maphash.String(seed, key)&^kindBit ^ salt
 		s = shards[hash&mask]
@@ -91,9 +92,8 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 			now = clock()
 		}
 		if metered && now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
-			s.mu.Unlock()
-			timed.ServeHTTP(w, r)
-			return
+			to = timed
+			goto unlock
 		}
 		i, ok = s.fast[hash]
 		if !ok {
@@ -102,9 +102,8 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		if special {
 			if accounts && s.owners[i]&accounted != 0 {
-				s.mu.Unlock()
-				rest.ServeHTTP(w, r)
-				return
+				to = rest
+				goto unlock
 			}
 			if tells {
 				now += atomic.LoadInt64(ahead)
@@ -135,41 +134,39 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 				h[HeaderPolicy] = t.Policy
 			}
 		}
+		to = next
 		if guarded { // a ticket is taken as guard.Gauge says
+			to = unready
 			if r.ContentLength < 0 {
-				goto unticketed
+				goto serve
 			}
 			if r.Header["Upgrade"] != nil {
-				goto unticketed
+				goto serve
 			}
 			if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
-				goto unticketed
+				goto serve
 			}
+			to = next
 			defer atomic.AddInt64(word, leavesPlace)
 		}
-		next.ServeHTTP(w, r)
-		return
+		goto serve
 	rare:
 		i = templateSettle(settling, s, i, now, hash, key, w, r)
 		if i >= 0 {
 			goto again
 		}
 		return
-	unticketed:
-		unready.ServeHTTP(w, r)
+	unlock:
+		s.mu.Unlock()
+	serve:
+		to.ServeHTTP(w, r)
 	})
 }
 
-// templateSettle settles a request that Serve does not allow at once, with the lock of its shard held, which it unlocks: it rejects it, or leaves it to
+// templateSettle settles a request that Serve neither allows nor rejects at once, with the lock of its shard held, which it unlocks: it leaves it to
 // the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
 // to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
 func templateSettle(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
-	var (
-		state        *rate.State
-		l            *rate.Limit
-		g            *Refuser
-		retry, reset int64
-	)
 	if f.tells {
 		if i < 0 {
 			s.mu.Unlock()
@@ -186,24 +183,13 @@ func templateSettle(f *settling, s *shard, i int, now int64, hash uint64, key st
 		}
 		return i
 	}
-	state = &s.slots[i].state
-	l = f.limit
-	g = f.refuser
-	if g == nil || r.Header[f.watched] != nil && unnoticed(f) {
-		goto rare
+	if f.refuser != nil && (r.Header[f.watched] == nil || noticedIn(f)) {
+		i = templateReject(f, s, i, now, key, w, r)
+		if i < 0 {
+			return i
+		}
 	}
-	retry, reset = rejectIn(s, l, state, now)
-	if retry < 0 {
-		goto rare
-	}
-	s.owners[i] |= rejected
-	s.mu.Unlock()
-	if !Refuse(g, retry, reset, key, w, r) {
-		goto rest
-	}
-	return -1
-rare:
-	if l.Ages {
+	if f.limit.Ages {
 		if readyIn(f, s, i, now) {
 			if f.tells {
 				s.admitted[i]++
@@ -215,6 +201,42 @@ rare:
 rest:
 	f.rest.ServeHTTP(w, r)
 	return -1
+}
+
+// templateReject rejects a request by the key in slot i, with the lock of its shard held, which it unlocks, and returns -1. If the limit does not reject
+// the request it keeps the lock, and returns the slot.
+func templateReject(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) int {
+	var (
+		state        *rate.State
+		limit        *rate.Limit
+		g            *Refuser
+		retry, reset int64
+		refused      bool
+	)
+	state = &s.slots[i].state
+	limit = f.limit
+	g = f.refuser
+	retry, reset = rejectIn(s, limit, state, now)
+	if retry < 0 {
+		goto allowed
+	}
+	s.owners[i] |= rejected
+	s.mu.Unlock()
+	if g.next != nil {
+		passShadowed(g, w, r)
+		return -1
+	}
+	refused = Refuse(g, retry, reset, key, w, r)
+	if !refused {
+		goto general
+	}
+	_ = refused // which nothing else reads where this is written flat
+	return -1
+general:
+	f.rest.ServeHTTP(w, r)
+	return -1
+allowed:
+	return i
 }
 
 var _ = templateSeveral // it is only read

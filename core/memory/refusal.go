@@ -58,17 +58,15 @@ func NewRefuser(t *QuotaFields, refusal *Refusal) *Refuser {
 
 // Refuse answers a request of that key which is rejected, and of whose quota nothing remains. retry and reset are the microseconds until such a
 // request is allowed, and until the quota is whole. It returns false if the request is left to the rest: see Refusal.
-func Refuse(g *Refuser, retry, reset int64, key string, w http.ResponseWriter, r *http.Request) bool {
+//
+//flatten:inline
+func Refuse(g *Refuser, retry, reset int64, key string, w http.ResponseWriter, r *http.Request) (refused bool) {
 	var (
-		h            http.Header
-		takes        []string
-		again, whole []string
-		text         string
+		h                      http.Header
+		takes                  []string
+		afterField, resetField []string
+		text                   string
 	)
-	if g.next != nil {
-		passShadowed(g, w, r)
-		return true
-	}
 	h = w.Header()
 	if len(h) > 1 {
 		return false
@@ -81,22 +79,22 @@ func Refuse(g *Refuser, retry, reset int64, key string, w http.ResponseWriter, r
 	}
 	retry = (retry + 999_999) / 1_000_000
 	reset = (reset + 999_999) / 1_000_000
-	again = numberValues[retry&(tabled-1)]
-	whole = numberValues[reset&(tabled-1)]
+	afterField = numberValues[retry&(tabled-1)]
+	resetField = numberValues[reset&(tabled-1)]
 	if retry|reset >= tabled {
-		again = longValue(retry)
-		whole = longValue(reset)
+		afterField = longValue(retry)
+		resetField = longValue(reset)
 	}
 	h[HeaderCacheControl] = g.noStore
-	h[HeaderRetryAfter] = again
+	h[HeaderRetryAfter] = afterField
 	if g.xRateLimit {
-		h[HeaderXRetryAfter] = again
+		h[HeaderXRetryAfter] = afterField
 		h[HeaderLimit] = g.limit
 		h[HeaderRemaining] = numberValues[0]
-		h[HeaderReset] = whole
+		h[HeaderReset] = resetField
 	}
 	if g.ietf {
-		h[HeaderRateLimit] = []string{g.stateText + again[0]}
+		h[HeaderRateLimit] = []string{g.stateText + afterField[0]}
 		h[HeaderPolicy] = g.policy
 	}
 	h["Content-Type"] = g.contentType
@@ -105,7 +103,7 @@ func Refuse(g *Refuser, retry, reset int64, key string, w http.ResponseWriter, r
 	}
 	text = g.text
 	if retry > 1 && g.before != "" {
-		text = g.before + again[0] + g.after
+		text = g.before + afterField[0] + g.after
 	}
 	w.WriteHeader(http.StatusTooManyRequests)
 	_, _ = io.WriteString(w, text)
@@ -217,15 +215,15 @@ func newSettling(e *FastPath, c *ServeConfig) *settling {
 	return f
 }
 
-// unnoticed reports whether nobody has noticed yet that a request has the header field that is watched.
-func unnoticed(f *settling) bool { return !f.noticed.Load() }
+// noticedIn reports whether it has been noticed already that a request has the header field that is watched.
+func noticedIn(f *settling) bool { return f.noticed.Load() }
 
 // settleNew inserts a new key with an unused state, and returns its slot. If that is not all that there is to do, it unlocks the shard, leaves
 // the request to the rest, and returns -1: if there would be more keys than there may be, if the key may be the beginning of an IPv6 address, or
 // if the request must be noticed.
 func settleNew(f *settling, s *shard, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
 	m := f.memory
-	if hash == 0 || key[0] == '[' || m.keys.Load() >= m.maxKeys.Load() || m.logTimes.Load() > logBudgetFloor || r.Header[f.watched] != nil && unnoticed(f) {
+	if hash == 0 || key[0] == '[' || m.keys.Load() >= m.maxKeys.Load() || m.logTimes.Load() > logBudgetFloor || r.Header[f.watched] != nil && !noticedIn(f) {
 		s.mu.Unlock()
 		f.rest.ServeHTTP(w, r)
 		return -1

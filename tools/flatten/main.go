@@ -52,7 +52,7 @@ const (
 var files = []file{
 	{name: "core/rate/algorithm_dispatch.go"},
 	{name: "core/memory/memory_fast_path_flat.go", from: "memory_fast_path_template_test.go", written: []writes{{"templateServe", "Serve", switched}}},
-	{name: "core/memory/memory_fast_path_settle.go", from: "memory_fast_path_template_test.go", written: []writes{{"templateSettle", "settle", each}}},
+	{name: "core/memory/memory_fast_path_settle.go", from: "memory_fast_path_template_test.go", written: []writes{{"templateSettle", "settle", each}, {"templateReject", "reject", each}}},
 	{name: "core/memory/memory_several_flat.go", from: "memory_fast_path_template_test.go", written: []writes{{"templateSeveral", "newSeveral", once}}},
 	{name: "redis/store_fast_path_flat.go", from: "store_fast_path_template_test.go", written: []writes{
 		{"templateOne", "newOne", once}, {"templateLeased", "newLeased", once}, {"templateSeveral", "newSeveral", once},
