@@ -60,3 +60,6 @@ func script(call *redis.Call, source bool) string {
 	words = append(words, call.Args...)
 	return command(words)
 }
+
+// Config says where Redis is, and how to connect to it.
+type Config = redis.ClientConfig

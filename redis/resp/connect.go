@@ -66,37 +66,6 @@ func need(c *conn) {
 	}
 }
 
-// fail notes that a connection has ended, and starts to connect again, unless nobody has used the connection for a while. The caller has the
-// conn's mutex.
-func fail(c *conn, l *link, err error) {
-	c.reason = err
-	if c.closed {
-		return
-	}
-	if c.referrals != nil {
-		c.referrals.doubt()
-	}
-	if c.connecting {
-		return
-	}
-	if l.stream.Sent == 0 && time.Since(c.started)-c.asked > retryFor { // such as an idle connection that the server has closed
-		return
-	}
-	c.asked = time.Since(c.started)
-	if !l.proved {
-		c.failures++
-	}
-	if c.failures <= 1 {
-		connectNow(c)
-		return
-	}
-	if c.failures <= mostAwaited { // calls wait for it: they were not sent
-		c.attempt, c.attemptEnds = context.WithCancel(context.Background())
-	}
-	c.connecting = true
-	go connect(c, true)
-}
-
 // connectNow starts an attempt to connect. The caller has the conn's mutex.
 func connectNow(c *conn) {
 	c.connecting = true
@@ -290,19 +259,4 @@ func logIn(s *redis.Stream, config Config) error {
 		}
 	}
 	return nil
-}
-
-// refused returns the error for a line that is no reply to a command of connecting. It never has the password in it.
-func refused(line, password string) error {
-	if !strings.HasPrefix(line, "-") {
-		return errNoRedis
-	}
-	text := line[1:]
-	if arguments := strings.Index(text, ", with args beginning with"); arguments >= 0 { // those of AUTH, from a server that does not know AUTH
-		text = text[:arguments]
-	}
-	if password != "" && strings.Contains(text, password) {
-		return fmt.Errorf("the server refuses the password, and repeats it%w", redis.ErrReply)
-	}
-	return fmt.Errorf("%s%w", readable(text), redis.ErrReply)
 }

@@ -452,3 +452,34 @@ func numbersOf(line string, call *redis.Call) ([]int64, bool) {
 	}
 	return numbers, true
 }
+
+// fail notes that a connection has ended, and starts to connect again, unless nobody has used the connection for a while. The caller has the
+// conn's mutex.
+func fail(c *conn, l *link, err error) {
+	c.reason = err
+	if c.closed {
+		return
+	}
+	if c.referrals != nil {
+		c.referrals.doubt()
+	}
+	if c.connecting {
+		return
+	}
+	if l.stream.Sent == 0 && time.Since(c.started)-c.asked > retryFor { // such as an idle connection that the server has closed
+		return
+	}
+	c.asked = time.Since(c.started)
+	if !l.proved {
+		c.failures++
+	}
+	if c.failures <= 1 {
+		connectNow(c)
+		return
+	}
+	if c.failures <= mostAwaited { // calls wait for it: they were not sent
+		c.attempt, c.attemptEnds = context.WithCancel(context.Background())
+	}
+	c.connecting = true
+	go connect(c, true)
+}

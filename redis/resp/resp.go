@@ -9,9 +9,6 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// Config says where Redis is, and how to connect to it.
-type Config = redis.ClientConfig
-
 // New returns a client. It does not wait for a server, and does not fail if there is none yet. The error says what is wrong with the
 // configuration, and has no secrets in it.
 func New(config Config) (redis.Client, error) {

@@ -148,3 +148,18 @@ func (a *answer) err() error {
 	}
 	return nil
 }
+
+// refused returns the error for a line that is no reply to a command of connecting. It never has the password in it.
+func refused(line, password string) error {
+	if !strings.HasPrefix(line, "-") {
+		return errNoRedis
+	}
+	text := line[1:]
+	if arguments := strings.Index(text, ", with args beginning with"); arguments >= 0 { // those of AUTH, from a server that does not know AUTH
+		text = text[:arguments]
+	}
+	if password != "" && strings.Contains(text, password) {
+		return fmt.Errorf("the server refuses the password, and repeats it%w", redis.ErrReply)
+	}
+	return fmt.Errorf("%s%w", readable(text), redis.ErrReply)
+}
