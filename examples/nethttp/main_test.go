@@ -17,7 +17,6 @@ import (
 
 	_ "github.com/proxyweir/weir/caddy"
 	"github.com/proxyweir/weir/redis/redistest"
-	"github.com/proxyweir/weir/tools/must"
 )
 
 // Days and hours, since windows of minutes might end between a request to one server and the same to the other. Names end in a number for each
@@ -35,9 +34,13 @@ func TestItAnswersAsCaddyDoes(t *testing.T) {
 	site := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "Hello.") })
 	for i, address := range []string{"", redistest.Start(t).Addr()} {
 		file := filepath.Join(t.TempDir(), "limits.yaml")
-		must.Succeed(t, os.WriteFile(file, []byte(strings.ReplaceAll(rules, "-N,", fmt.Sprintf("-%d,", i))), 0o600))
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(rules, "-N,", fmt.Sprintf("-%d,", i))), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		limited, err := NewLimiter(site, file, address)
-		must.Succeed(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		server := httptest.NewServer(limited)
 		beside := startCaddy(t, file)
 		statuses := map[string]int{}
@@ -61,7 +64,9 @@ func TestItAnswersAsCaddyDoes(t *testing.T) {
 
 func TestAFaultyFileIsRefusedWithItsPlaces(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "limits.yaml")
-	must.Succeed(t, os.WriteFile(file, []byte("rules:\n  - name: a\n    limit: 5/0s\n  - name: b\n    limits: 5/1s\n"), 0o600))
+	if err := os.WriteFile(file, []byte("rules:\n  - name: a\n    limit: 5/0s\n  - name: b\n    limits: 5/1s\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	_, err := NewLimiter(http.NotFoundHandler(), file, "")
 	if err == nil || !strings.Contains(err.Error(), "limits.yaml:3:") || !strings.Contains(err.Error(), "limits.yaml:5:") {
 		t.Errorf("the error is %v", err)
@@ -71,15 +76,23 @@ func TestAFaultyFileIsRefusedWithItsPlaces(t *testing.T) {
 // The manual's page shows what curl shows, and names what the program uses.
 func TestThePageIsAsItIs(t *testing.T) {
 	page, err := os.ReadFile("../../docs/go.md")
-	must.Succeed(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	program, err := os.ReadFile("main.go")
-	must.Succeed(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	_, table, _ := strings.Cut(string(page), "## What it uses")
 	for _, name := range regexp.MustCompile("`((?:[a-z]+\\.)?[A-Z]\\w+)`").FindAllStringSubmatch(table, -1) {
-		must.Contain(t, string(program), name[1], "docs/go.md names")
+		if !strings.Contains(string(program), name[1]) {
+			t.Errorf("docs/go.md names %s, which the program does not use", name[1])
+		}
 	}
 	limited, err := NewLimiter(http.NotFoundHandler(), "../rules/limits.yaml", "")
-	must.Succeed(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	played := 0
 	for _, found := range regexp.MustCompile(`(?m)^\$ curl -si (-X POST )?http://127.0.0.1:8080(\S+) .*\nHTTP/1.1 200 OK\n([^$`+"`"+`]*)`).FindAllStringSubmatch(string(page), -1) {
 		played++
@@ -93,7 +106,9 @@ func TestThePageIsAsItIs(t *testing.T) {
 			t.Errorf("docs/go.md: %s %s answers\n%snot\n%s", method, found[2], got, found[3])
 		}
 	}
-	must.Equal(t, played, 2, "docs/go.md has %d requests", played)
+	if played != 2 {
+		t.Errorf("docs/go.md has %d requests", played)
+	}
 }
 
 // times matches waits and periods: a second may pass between two requests.
@@ -102,12 +117,16 @@ var times = regexp.MustCompile(`\d{4,}`)
 // startCaddy starts Caddy with a rule file, and returns its URL.
 func startCaddy(t *testing.T, file string) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	address := listener.Addr().String()
 	listener.Close()
 	config := fmt.Sprintf(`{"admin": {"disabled": true}, "logging": {"logs": {"default": {"level": "ERROR"}}}, "apps": {"http": {"servers": {"s": {"listen": [%q],
 		"automatic_https": {"disable": true}, "routes": [{"handle": [{"handler": "rate_limit", "rules_files": [%q]}, {"handler": "static_response", "body": "Hello."}]}]}}}}}`, address, file)
-	must.Succeed(t, caddy.Load([]byte(config), true))
+	if err := caddy.Load([]byte(config), true); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = caddy.Stop() })
 	return "http://" + address
 }
@@ -116,16 +135,22 @@ func startCaddy(t *testing.T, file string) string {
 func ask(t *testing.T, server, line string) string {
 	parts := strings.Fields(line)
 	r, err := http.NewRequest(parts[0], server+parts[1], http.NoBody)
-	must.Succeed(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, field := range parts[2:] {
 		name, value, _ := strings.Cut(field, "=")
 		r.Header.Set(name, value)
 	}
 	response, err := http.DefaultClient.Do(r)
-	must.Succeed(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	must.Succeed(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{"Date", "Server", "Content-Type"} {
 		if name != "Content-Type" || response.StatusCode == http.StatusOK { // net/http guesses it
 			response.Header.Del(name)
