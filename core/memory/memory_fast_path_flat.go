@@ -120,7 +120,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			i, ok = s.fast[hash]
 			if !ok {
 				i = -1
-				goto rare
+				goto settle
 			}
 			if special {
 				if accounts && s.owners[i]&accounted != 0 {
@@ -192,6 +192,10 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			}
 			goto serve
 		rare:
+			if rejectTokenBucket(settling, s, i, now, key, w, r) {
+				return
+			}
+		settle:
 			i = settleTokenBucket(settling, s, i, now, hash, key, w, r)
 			if i >= 0 {
 				goto again
@@ -254,7 +258,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			i, ok = s.fast[hash]
 			if !ok {
 				i = -1
-				goto rare
+				goto settle
 			}
 			if special {
 				if accounts && s.owners[i]&accounted != 0 {
@@ -312,6 +316,10 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			}
 			goto serve
 		rare:
+			if rejectLeakyBucket(settling, s, i, now, key, w, r) {
+				return
+			}
+		settle:
 			i = settleLeakyBucket(settling, s, i, now, hash, key, w, r)
 			if i >= 0 {
 				goto again
@@ -374,7 +382,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			i, ok = s.fast[hash]
 			if !ok {
 				i = -1
-				goto rare
+				goto settle
 			}
 			if special {
 				if accounts && s.owners[i]&accounted != 0 {
@@ -436,6 +444,10 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			}
 			goto serve
 		rare:
+			if rejectFixedWindow(settling, s, i, now, key, w, r) {
+				return
+			}
+		settle:
 			i = settleFixedWindow(settling, s, i, now, hash, key, w, r)
 			if i >= 0 {
 				goto again
@@ -499,7 +511,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			i, ok = s.fast[hash]
 			if !ok {
 				i = -1
-				goto rare
+				goto settle
 			}
 			if special {
 				if accounts && s.owners[i]&accounted != 0 {
@@ -583,6 +595,10 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			}
 			goto serve
 		rare:
+			if rejectSlidingWindowLog(settling, s, i, now, key, w, r) {
+				return
+			}
+		settle:
 			i = settleSlidingWindowLog(settling, s, i, now, hash, key, w, r)
 			if i >= 0 {
 				goto again
@@ -645,7 +661,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			i, ok = s.fast[hash]
 			if !ok {
 				i = -1
-				goto rare
+				goto settle
 			}
 			if special {
 				if accounts && s.owners[i]&accounted != 0 {
@@ -710,6 +726,10 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			}
 			goto serve
 		rare:
+			if rejectSlidingWindowCounter(settling, s, i, now, key, w, r) {
+				return
+			}
+		settle:
 			i = settleSlidingWindowCounter(settling, s, i, now, hash, key, w, r)
 			if i >= 0 {
 				goto again

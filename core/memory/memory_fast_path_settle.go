@@ -25,12 +25,6 @@ func settleTokenBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 
 		return i
 	}
-	if f.refuser != nil && (r.Header[f.watched] == nil || noticedIn(f)) {
-		i = rejectTokenBucket(f, s, i, now, key, w, r)
-		if i < 0 {
-			return i
-		}
-	}
 
 	s.mu.Unlock()
 rest:
@@ -54,12 +48,6 @@ func settleLeakyBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 
 		return i
 	}
-	if f.refuser != nil && (r.Header[f.watched] == nil || noticedIn(f)) {
-		i = rejectLeakyBucket(f, s, i, now, key, w, r)
-		if i < 0 {
-			return i
-		}
-	}
 
 	s.mu.Unlock()
 rest:
@@ -82,12 +70,6 @@ func settleFixedWindow(f *settling, s *shard, i int, now int64, hash uint64, key
 		i = settleNew(f, s, now, hash, key, w, r)
 
 		return i
-	}
-	if f.refuser != nil && (r.Header[f.watched] == nil || noticedIn(f)) {
-		i = rejectFixedWindow(f, s, i, now, key, w, r)
-		if i < 0 {
-			return i
-		}
 	}
 
 	s.mu.Unlock()
@@ -115,12 +97,6 @@ func settleSlidingWindowLog(f *settling, s *shard, i int, now int64, hash uint64
 		}
 
 		return i
-	}
-	if f.refuser != nil && (r.Header[f.watched] == nil || noticedIn(f)) {
-		i = rejectSlidingWindowLog(f, s, i, now, key, w, r)
-		if i < 0 {
-			return i
-		}
 	}
 
 	if readyIn(f, s, i, now) {
@@ -156,12 +132,6 @@ func settleSlidingWindowCounter(f *settling, s *shard, i int, now int64, hash ui
 
 		return i
 	}
-	if f.refuser != nil && (r.Header[f.watched] == nil || noticedIn(f)) {
-		i = rejectSlidingWindowCounter(f, s, i, now, key, w, r)
-		if i < 0 {
-			return i
-		}
-	}
 
 	if readyIn(f, s, i, now) {
 		if f.tells {
@@ -176,9 +146,9 @@ rest:
 	return -1
 }
 
-// rejectTokenBucket rejects a request by the key in slot i, with the lock of its shard held, which it unlocks, and returns -1. If the limit does not reject
-// the request it keeps the lock, and returns the slot.
-func rejectTokenBucket(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) int {
+// rejectTokenBucket rejects a request by the key in slot i, or leaves it to the rest, with the lock of its shard held, which it unlocks. If the limit does
+// not surely reject the request, it keeps the lock, and returns false.
+func rejectTokenBucket(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) bool {
 	var (
 		state                         *rate.State
 		limit                         *rate.Limit
@@ -190,9 +160,12 @@ func rejectTokenBucket(f *settling, s *shard, i int, now int64, key string, w ht
 		takes, afterField, resetField []string
 		text                          string
 	)
+	g = f.refuser
+	if g == nil || r.Header[f.watched] != nil && !noticedIn(f) {
+		return false
+	}
 	state = &s.slots[i].state
 	limit = f.limit
-	g = f.refuser
 	elapsed = now - state.A
 	level = state.B
 	if elapsed|level|state.A < 0 || level > limit.Full || elapsed >= limit.Emptied {
@@ -206,10 +179,13 @@ func rejectTokenBucket(f *settling, s *shard, i int, now int64, key string, w ht
 	reset = (level + limit.Requests - 1) / limit.Requests
 	retry = (over + limit.Requests - 1) / limit.Requests
 	s.owners[i] |= rejected
+	if f.tells {
+		s.admitted[i]--
+	}
 	s.mu.Unlock()
 	if g.next != nil {
 		passShadowed(g, w, r)
-		return -1
+		return true
 	}
 	h = w.Header()
 	if len(h) > 1 {
@@ -253,17 +229,17 @@ func rejectTokenBucket(f *settling, s *shard, i int, now int64, key string, w ht
 	_, _ = io.WriteString(w, text)
 	refused = true
 	_ = refused // which nothing else reads where this is written flat
-	return -1
+	return true
 general:
 	f.rest.ServeHTTP(w, r)
-	return -1
+	return true
 allowed:
-	return i
+	return false
 }
 
-// rejectLeakyBucket rejects a request by the key in slot i, with the lock of its shard held, which it unlocks, and returns -1. If the limit does not reject
-// the request it keeps the lock, and returns the slot.
-func rejectLeakyBucket(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) int {
+// rejectLeakyBucket rejects a request by the key in slot i, or leaves it to the rest, with the lock of its shard held, which it unlocks. If the limit does
+// not surely reject the request, it keeps the lock, and returns false.
+func rejectLeakyBucket(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) bool {
 	var (
 		state                         *rate.State
 		limit                         *rate.Limit
@@ -275,9 +251,12 @@ func rejectLeakyBucket(f *settling, s *shard, i int, now int64, key string, w ht
 		takes, afterField, resetField []string
 		text                          string
 	)
+	g = f.refuser
+	if g == nil || r.Header[f.watched] != nil && !noticedIn(f) {
+		return false
+	}
 	state = &s.slots[i].state
 	limit = f.limit
-	g = f.refuser
 	elapsed = now - state.A
 	level = state.B
 	if elapsed|level|state.A < 0 || level > limit.Full || elapsed >= limit.Emptied {
@@ -295,10 +274,13 @@ func rejectLeakyBucket(f *settling, s *shard, i int, now int64, key string, w ht
 	}
 	reset = queue
 	s.owners[i] |= rejected
+	if f.tells {
+		s.admitted[i]--
+	}
 	s.mu.Unlock()
 	if g.next != nil {
 		passShadowed(g, w, r)
-		return -1
+		return true
 	}
 	h = w.Header()
 	if len(h) > 1 {
@@ -342,17 +324,17 @@ func rejectLeakyBucket(f *settling, s *shard, i int, now int64, key string, w ht
 	_, _ = io.WriteString(w, text)
 	refused = true
 	_ = refused // which nothing else reads where this is written flat
-	return -1
+	return true
 general:
 	f.rest.ServeHTTP(w, r)
-	return -1
+	return true
 allowed:
-	return i
+	return false
 }
 
-// rejectFixedWindow rejects a request by the key in slot i, with the lock of its shard held, which it unlocks, and returns -1. If the limit does not reject
-// the request it keeps the lock, and returns the slot.
-func rejectFixedWindow(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) int {
+// rejectFixedWindow rejects a request by the key in slot i, or leaves it to the rest, with the lock of its shard held, which it unlocks. If the limit does
+// not surely reject the request, it keeps the lock, and returns false.
+func rejectFixedWindow(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) bool {
 	var (
 		state                         *rate.State
 		limit                         *rate.Limit
@@ -364,9 +346,12 @@ func rejectFixedWindow(f *settling, s *shard, i int, now int64, key string, w ht
 		takes, afterField, resetField []string
 		text                          string
 	)
+	g = f.refuser
+	if g == nil || r.Header[f.watched] != nil && !noticedIn(f) {
+		return false
+	}
 	state = &s.slots[i].state
 	limit = f.limit
-	g = f.refuser
 	start = now - now%limit.Period
 	if state.A != start || state.B < limit.Requests || limit.Calendar != nil {
 		goto allowed
@@ -374,10 +359,13 @@ func rejectFixedWindow(f *settling, s *shard, i int, now int64, key string, w ht
 	reset = start + limit.Period - now
 	retry = reset
 	s.owners[i] |= rejected
+	if f.tells {
+		s.admitted[i]--
+	}
 	s.mu.Unlock()
 	if g.next != nil {
 		passShadowed(g, w, r)
-		return -1
+		return true
 	}
 	h = w.Header()
 	if len(h) > 1 {
@@ -421,17 +409,17 @@ func rejectFixedWindow(f *settling, s *shard, i int, now int64, key string, w ht
 	_, _ = io.WriteString(w, text)
 	refused = true
 	_ = refused // which nothing else reads where this is written flat
-	return -1
+	return true
 general:
 	f.rest.ServeHTTP(w, r)
-	return -1
+	return true
 allowed:
-	return i
+	return false
 }
 
-// rejectSlidingWindowLog rejects a request by the key in slot i, with the lock of its shard held, which it unlocks, and returns -1. If the limit does not reject
-// the request it keeps the lock, and returns the slot.
-func rejectSlidingWindowLog(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) int {
+// rejectSlidingWindowLog rejects a request by the key in slot i, or leaves it to the rest, with the lock of its shard held, which it unlocks. If the limit does
+// not surely reject the request, it keeps the lock, and returns false.
+func rejectSlidingWindowLog(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) bool {
 	var (
 		state                         *rate.State
 		limit                         *rate.Limit
@@ -444,9 +432,12 @@ func rejectSlidingWindowLog(f *settling, s *shard, i int, now int64, key string,
 		takes, afterField, resetField []string
 		text                          string
 	)
+	g = f.refuser
+	if g == nil || r.Header[f.watched] != nil && !noticedIn(f) {
+		return false
+	}
 	state = &s.slots[i].state
 	limit = f.limit
-	g = f.refuser
 	if state.A >= rate.BlockMark {
 		goto allowed
 	}
@@ -463,10 +454,13 @@ func rejectSlidingWindowLog(f *settling, s *shard, i int, now int64, key string,
 	state.B = now
 	reset = (tick-int64(uint32(tick)-log.Times[(log.Head+log.N-1)%len(log.Times)])+limit.Window)*limit.Quantum - now
 	s.owners[i] |= rejected
+	if f.tells {
+		s.admitted[i]--
+	}
 	s.mu.Unlock()
 	if g.next != nil {
 		passShadowed(g, w, r)
-		return -1
+		return true
 	}
 	h = w.Header()
 	if len(h) > 1 {
@@ -510,17 +504,17 @@ func rejectSlidingWindowLog(f *settling, s *shard, i int, now int64, key string,
 	_, _ = io.WriteString(w, text)
 	refused = true
 	_ = refused // which nothing else reads where this is written flat
-	return -1
+	return true
 general:
 	f.rest.ServeHTTP(w, r)
-	return -1
+	return true
 allowed:
-	return i
+	return false
 }
 
-// rejectSlidingWindowCounter rejects a request by the key in slot i, with the lock of its shard held, which it unlocks, and returns -1. If the limit does not reject
-// the request it keeps the lock, and returns the slot.
-func rejectSlidingWindowCounter(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) int {
+// rejectSlidingWindowCounter rejects a request by the key in slot i, or leaves it to the rest, with the lock of its shard held, which it unlocks. If the limit does
+// not surely reject the request, it keeps the lock, and returns false.
+func rejectSlidingWindowCounter(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) bool {
 	var (
 		state                                 *rate.State
 		limit                                 *rate.Limit
@@ -532,9 +526,12 @@ func rejectSlidingWindowCounter(f *settling, s *shard, i int, now int64, key str
 		takes, afterField, resetField         []string
 		text                                  string
 	)
+	g = f.refuser
+	if g == nil || r.Header[f.watched] != nil && !noticedIn(f) {
+		return false
+	}
 	state = &s.slots[i].state
 	limit = f.limit
-	g = f.refuser
 	left = limit.Period - now%limit.Period
 	previous = state.B >> 32
 	current = state.B & (1<<32 - 1)
@@ -557,10 +554,13 @@ func rejectSlidingWindowCounter(f *settling, s *shard, i int, now int64, key str
 	}
 	reset += limit.Period + 1 - (limit.Period+previous-1)/previous
 	s.owners[i] |= rejected
+	if f.tells {
+		s.admitted[i]--
+	}
 	s.mu.Unlock()
 	if g.next != nil {
 		passShadowed(g, w, r)
-		return -1
+		return true
 	}
 	h = w.Header()
 	if len(h) > 1 {
@@ -604,10 +604,10 @@ func rejectSlidingWindowCounter(f *settling, s *shard, i int, now int64, key str
 	_, _ = io.WriteString(w, text)
 	refused = true
 	_ = refused // which nothing else reads where this is written flat
-	return -1
+	return true
 general:
 	f.rest.ServeHTTP(w, r)
-	return -1
+	return true
 allowed:
-	return i
+	return false
 }

@@ -98,7 +98,7 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 		i, ok = s.fast[hash]
 		if !ok {
 			i = -1
-			goto rare
+			goto settle
 		}
 		if special {
 			if accounts && s.owners[i]&accounted != 0 {
@@ -151,6 +151,10 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		goto serve
 	rare:
+		if templateReject(settling, s, i, now, key, w, r) {
+			return
+		}
+	settle:
 		i = templateSettle(settling, s, i, now, hash, key, w, r)
 		if i >= 0 {
 			goto again
@@ -183,12 +187,6 @@ func templateSettle(f *settling, s *shard, i int, now int64, hash uint64, key st
 		}
 		return i
 	}
-	if f.refuser != nil && (r.Header[f.watched] == nil || noticedIn(f)) {
-		i = templateReject(f, s, i, now, key, w, r)
-		if i < 0 {
-			return i
-		}
-	}
 	if f.limit.Ages {
 		if readyIn(f, s, i, now) {
 			if f.tells {
@@ -203,9 +201,9 @@ rest:
 	return -1
 }
 
-// templateReject rejects a request by the key in slot i, with the lock of its shard held, which it unlocks, and returns -1. If the limit does not reject
-// the request it keeps the lock, and returns the slot.
-func templateReject(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) int {
+// templateReject rejects a request by the key in slot i, or leaves it to the rest, with the lock of its shard held, which it unlocks. If the limit does
+// not surely reject the request, it keeps the lock, and returns false.
+func templateReject(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) bool {
 	var (
 		state        *rate.State
 		limit        *rate.Limit
@@ -213,30 +211,36 @@ func templateReject(f *settling, s *shard, i int, now int64, key string, w http.
 		retry, reset int64
 		refused      bool
 	)
+	g = f.refuser
+	if g == nil || r.Header[f.watched] != nil && !noticedIn(f) {
+		return false
+	}
 	state = &s.slots[i].state
 	limit = f.limit
-	g = f.refuser
 	retry, reset = rejectIn(s, limit, state, now)
 	if retry < 0 {
 		goto allowed
 	}
 	s.owners[i] |= rejected
+	if f.tells {
+		s.admitted[i]--
+	}
 	s.mu.Unlock()
 	if g.next != nil {
 		passShadowed(g, w, r)
-		return -1
+		return true
 	}
 	refused = Refuse(g, retry, reset, key, w, r)
 	if !refused {
 		goto general
 	}
 	_ = refused // which nothing else reads where this is written flat
-	return -1
+	return true
 general:
 	f.rest.ServeHTTP(w, r)
-	return -1
+	return true
 allowed:
-	return i
+	return false
 }
 
 var _ = templateSeveral // it is only read
