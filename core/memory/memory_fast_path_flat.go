@@ -124,6 +124,9 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			}
 			if special {
 				if accounts && s.owners[i]&accounted != 0 {
+					if rejectPenalized(settling, s, i, now, key, w, r) {
+						return
+					}
 					to = rest
 					goto unlock
 				}
@@ -262,6 +265,9 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			}
 			if special {
 				if accounts && s.owners[i]&accounted != 0 {
+					if rejectPenalized(settling, s, i, now, key, w, r) {
+						return
+					}
 					to = rest
 					goto unlock
 				}
@@ -386,6 +392,9 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			}
 			if special {
 				if accounts && s.owners[i]&accounted != 0 {
+					if rejectPenalized(settling, s, i, now, key, w, r) {
+						return
+					}
 					to = rest
 					goto unlock
 				}
@@ -515,6 +524,9 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			}
 			if special {
 				if accounts && s.owners[i]&accounted != 0 {
+					if rejectPenalized(settling, s, i, now, key, w, r) {
+						return
+					}
 					to = rest
 					goto unlock
 				}
@@ -665,6 +677,9 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			}
 			if special {
 				if accounts && s.owners[i]&accounted != 0 {
+					if rejectPenalized(settling, s, i, now, key, w, r) {
+						return
+					}
 					to = rest
 					goto unlock
 				}

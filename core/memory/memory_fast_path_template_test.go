@@ -102,6 +102,9 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		if special {
 			if accounts && s.owners[i]&accounted != 0 {
+				if rejectPenalized(settling, s, i, now, key, w, r) {
+					return
+				}
 				to = rest
 				goto unlock
 			}

@@ -199,13 +199,25 @@ type settling struct {
 	watched string // of the ServeConfig, as noticed; no request has the field "", so that these are not asked
 	noticed *atomic.Bool
 	refuser *Refuser // nil: it leaves all rejections to the rest
+	blocker *Refuser // of keys under penalty; nil: it leaves these to the rest
 	tells   bool     // it counts what is admitted, and leaves keys that are not fast to the rest: see Untold
 }
 
 // newSettling prepares what a fast path does with requests that it does not allow at once.
 func newSettling(e *FastPath, c *ServeConfig) *settling {
 	f := &settling{memory: e.memory, space: e.space, limit: e.limit, rest: c.Rest, watched: c.Watched, noticed: c.Noticed, tells: e.ahead != nil}
-	if c.Refusal != nil && !e.countRejected && !e.accounts {
+	if c.Refusal == nil || e.countRejected {
+		return f
+	}
+	policy := e.rule.Overflow
+	if policy != nil && (policy.Wide != nil || e.limit.Delays) {
+		return f
+	}
+	if policy != nil && policy.Longest > 0 {
+		if !e.rule.Shadow {
+			f.blocker = NewRefuser(c.QuotaFields, c.Refusal)
+		}
+	} else {
 		f.refuser = NewRefuser(c.QuotaFields, c.Refusal)
 		if c.Refusal.Shadowed != nil {
 			f.refuser.shadowed = c.Refusal.Shadowed
@@ -213,6 +225,50 @@ func newSettling(e *FastPath, c *ServeConfig) *settling {
 		}
 	}
 	return f
+}
+
+// rejectPenalized rejects a request by the key in slot i, which has an account, if all that holds of that is a penalty. It unlocks the shard then.
+// Otherwise it returns false.
+func rejectPenalized(f *settling, s *shard, i int, now int64, key string, w http.ResponseWriter, r *http.Request) bool {
+	var (
+		a                  *account
+		state              rate.State
+		wait, retry, reset int64
+		remaining          int64
+	)
+	if f.blocker == nil {
+		return false
+	}
+	a = s.accounts[s.slots[i].hash]
+	state = s.slots[i].state
+	if a.blockedUntil <= now || a.last > now || a.underWay > 0 || len(a.pending)+len(a.queue) > 0 || a.credit != nil ||
+		state.A >= rate.BlockMark || r.Header[f.watched] != nil && !noticedIn(f) {
+		return false
+	}
+	wait = a.blockedUntil - now
+	retry, reset = rejectIn(s, f.limit, &state, now)
+	if retry < 0 { // the limit may allow it: reset is then what it would be with this request
+		if f.limit.IsLog {
+			remaining, reset, _ = tryIn(s, f.limit, &state, now)
+		} else {
+			remaining, reset, _ = rate.Take(f.limit, &state, now)
+		}
+		if remaining < 0 {
+			return false
+		}
+	}
+	if retry < wait {
+		retry = wait
+	}
+	if reset < wait {
+		reset = wait
+	}
+	s.owners[i] |= rejected
+	s.mu.Unlock()
+	if !Refuse(f.blocker, retry, reset, key, w, r) {
+		f.rest.ServeHTTP(w, r)
+	}
+	return true
 }
 
 // noticedIn reports whether it has been noticed already that a request has the header field that is watched.
