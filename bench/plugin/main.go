@@ -147,16 +147,53 @@ func all() []*subject {
 		of("key=depth", func(c *traefik.Config) { c.IPStrategy = map[string]interface{}{"depth": 1} }, token).from(func(r *http.Request, i int) { r.Header.Set("X-Forwarded-For", "198.51.100.7, 203.0.113.9") }),
 		of("key=depth_ipv6", func(c *traefik.Config) { c.IPStrategy = map[string]interface{}{"depth": 1} }, token).from(func(r *http.Request, i int) { r.Header.Set("X-Forwarded-For", "198.51.100.7, 2001:db8::9") }),
 		of("key=depth_port", func(c *traefik.Config) { c.IPStrategy = map[string]interface{}{"depth": 1} }, token).from(func(r *http.Request, i int) { r.Header.Set("X-Forwarded-For", "203.0.113.9:50123") }),
-		of("match=path", direct, traefik.Rule{Name: "matching", Limit: perMilli, Algorithm: "token_bucket", Match: map[string]interface{}{"pathPrefixes": "/path"}}),
+		of("key=address,header", direct, with(token, func(r *traefik.Rule) { r.Key = []string{"client_ip", "header:X-Key"} })),
+		of("key=header,path", direct, with(token, func(r *traefik.Rule) { r.Key = []string{"header:X-Key", "path"} })),
+		of("key=network", direct, with(token, func(r *traefik.Rule) { r.IPv4Prefix = "24" })),
+		of("key=missing,skip", direct, with(token, func(r *traefik.Rule) { r.Key, r.OnMissingKey = []string{"header:X-None"}, "skip" })),
+		of("key=missing,reject", direct, with(token, func(r *traefik.Rule) { r.Key, r.OnMissingKey = []string{"header:X-None"}, "reject" })),
+		of("key=missing,share", direct, with(token, func(r *traefik.Rule) { r.Key, r.OnMissingKey = []string{"header:X-None"}, "share" })),
+		of("match=path", direct, matching("pathPrefixes", "/path")),
+		of("match=paths", direct, matching("paths", "/path")),
+		of("match=pattern", direct, matching("paths", "*ath")),
+		of("match=methods", direct, matching("methods", "GET,POST")),
+		of("match=hosts", direct, matching("hosts", "example.com")),
+		of("match=header", direct, matching("headers", map[string]interface{}{"X-Key": "first"})),
+		of("match=operator", direct, matching("headers", map[string]interface{}{"X-Key": "fi*"})),
+		of("match=not", direct, matching("methods", "!OPTIONS")),
+		of("match=several", direct, with(token, func(r *traefik.Rule) {
+			r.Match = map[string]interface{}{"pathPrefixes": "/path", "methods": "GET", "hosts": "example.com"}
+		})),
+		of("match=none", direct, matching("pathPrefixes", "/other")),
+		of("statusPath", func(c *traefik.Config) { c.StatusPath = "/limits" }, token),
 		of("exempt=1", direct, exempting(1)),
 		of("exempt=10000", direct, exempting(10000)),
+		of("exempt=mixed", direct, with(token, func(r *traefik.Rule) { r.Match = map[string]interface{}{"exceptIPs": mixed(10000)} })),
+		of("exempt=client", direct, with(token, func(r *traefik.Rule) { r.Match = map[string]interface{}{"exceptIPs": "192.0.2.0/24"} })),
+		of("exempt=10000,key=header", nil, with(exempting(10000), func(r *traefik.Rule) { r.Key = []string{"header:X-Key"} })),
+		of("exempt=10000,ipv6", direct, exempting(10000)).from(func(r *http.Request, i int) { r.RemoteAddr = "[2001:db8::9]:1234" }),
+		of("exempt=10000,depth", depth, exempting(10000)).from(forwarded),
+		of("exempt=10000,excludedIPs", func(c *traefik.Config) { c.IPStrategy = map[string]interface{}{"excludedIPs": mixed(10000)} }, exempting(10000)).from(forwarded),
+		of("exempt=10000,rules=2", direct, exempting(10000), counter),
+		of("exempt=10000,methods", direct, with(exempting(10000), func(r *traefik.Rule) { r.Match.(map[string]interface{})["methods"] = "GET" })),
+		of("excludedIPs=10000", func(c *traefik.Config) { c.IPStrategy = map[string]interface{}{"excludedIPs": mixed(10000)} }, token).from(forwarded),
 		of("key=addresses", nil, keyed("client_ip")).from(func(r *http.Request, i int) { r.RemoteAddr = "192.0.2." + strconv.Itoa(i%256) + ":1234" }),
 		of("key=new", nil, keyed("header:X-Key")).from(func(r *http.Request, i int) { r.Header["X-Key"][0] = strconv.Itoa(i) }),
 		of("key=new,address", nil, keyed("client_ip")).from(func(r *http.Request, i int) {
 			r.RemoteAddr = "192.0." + strconv.Itoa(i>>8&255) + "." + strconv.Itoa(i&255) + ":1234"
 		}),
 		of("tiers", nil, tiered(token)),
+		of("tiers=address", nil, with(tiered(token), func(r *traefik.Rule) {
+			r.Tiers = map[string]interface{}{"source": "client_ip", "limits": map[string]interface{}{"192.0.2.1": "2000/1ms"}}
+		})),
 		of("overrides", nil, overridden(token)),
+		of("overrides=10000", nil, with(token, func(r *traefik.Rule) {
+			list := make([]interface{}, 10000)
+			for i := range list {
+				list[i] = map[string]interface{}{"key": "10.0." + strconv.Itoa(i>>8) + "." + strconv.Itoa(i&255), "limit": "2000/1ms"}
+			}
+			r.Overrides = list
+		})),
 		of("shadow", nil, with(token, func(r *traefik.Rule) { r.Enforcement = "shadow" })),
 		of("soft", nil, with(token, func(r *traefik.Rule) { r.Enforcement = "soft 20% 30s" })),
 		of("penalty", nil, with(token, func(r *traefik.Rule) { r.Penalty = []string{"10s", "1m"} })),
@@ -164,7 +201,10 @@ func all() []*subject {
 		of("concurrency", nil, with(token, func(r *traefik.Rule) { r.Concurrency = "100" })),
 		of("delay", nil, with(token, func(r *traefik.Rule) { r.OnLimit, r.MaxDelay = "delay", "10s" })),
 		of("candidate", nil, with(token, func(r *traefik.Rule) { r.Candidate = map[string]interface{}{"limit": "2000/1ms"} })),
-		of("files", fromFile),
+		of("files", fromFile(`{"rules":[{"name":"token","limit":"1000/1ms","algorithm":"token_bucket","key":"client_ip"}]}`)),
+		of("files=40", fromFile(pathRules(40))),
+		of("files=1000", fromFile(pathRules(1000))),
+		of("rules=40", nil, ofPaths(40)...),
 		of("rejected", nil, spent),
 		of("rejected,rules=2", nil, counter, spent),
 		of("metrics,token_bucket", metered, token),
@@ -228,6 +268,33 @@ func (s *subject) from(prepare func(r *http.Request, i int)) *subject {
 // direct says that clients are told apart by the address of the connection.
 func direct(c *traefik.Config) { c.IPStrategy = map[string]interface{}{} }
 
+// depth says that the client's address is the last of X-Forwarded-For.
+func depth(c *traefik.Config) { c.IPStrategy = map[string]interface{}{"depth": 1} }
+
+// forwarded has the client's address in X-Forwarded-For.
+func forwarded(r *http.Request, i int) { r.Header.Set("X-Forwarded-For", "198.51.100.7, 203.0.113.9") }
+
+// matching returns a rule with a match of one field, which covers the requests.
+func matching(field string, value interface{}) traefik.Rule {
+	return traefik.Rule{Name: "matching", Limit: "1000/1ms", Algorithm: "token_bucket", Match: map[string]interface{}{field: value}}
+}
+
+// mixed returns so many networks of all kinds, none of which has the client.
+func mixed(networks int) []interface{} {
+	list := make([]interface{}, networks)
+	for i := range list {
+		switch i % 3 {
+		case 0:
+			list[i] = "10." + strconv.Itoa(i>>7&255) + "." + strconv.Itoa(i<<1&255) + "." + strconv.Itoa(i%32*8) + "/" + strconv.Itoa(29+i%4)
+		case 1:
+			list[i] = "2001:db8:" + strconv.FormatInt(int64(i), 16) + "::/" + strconv.Itoa(48+i%81)
+		default:
+			list[i] = "11." + strconv.Itoa(i>>8&255) + "." + strconv.Itoa(i&255) + ".7"
+		}
+	}
+	return list
+}
+
 // exempting returns a rule with an exempt list of so many networks, none of which has the client.
 func exempting(networks int) traefik.Rule {
 	list := make([]interface{}, networks)
@@ -256,18 +323,40 @@ func overridden(r traefik.Rule) traefik.Rule {
 	return r
 }
 
-// fromFile has the token bucket in a file of rules.
-func fromFile(c *traefik.Config) {
-	folder, err := os.MkdirTemp("", "")
-	if err != nil {
-		panic(err)
+// fromFile returns a change that has rules in a file.
+func fromFile(text string) func(c *traefik.Config) {
+	return func(c *traefik.Config) {
+		folder, err := os.MkdirTemp("", "")
+		if err != nil {
+			panic(err)
+		}
+		name := filepath.Join(folder, "rules.json")
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			panic(err)
+		}
+		c.Rules = nil
+		c.RulesFile = []string{name}
 	}
-	name := filepath.Join(folder, "rules.json")
-	if err := os.WriteFile(name, []byte(`{"rules":[{"name":"token","limit":"1000/1ms","algorithm":"token_bucket","key":"client_ip"}]}`), 0o600); err != nil {
-		panic(err)
+}
+
+// pathRules is a file of so many rules, each for a path; one covers the requests.
+func pathRules(count int) string {
+	var list []string
+	for _, r := range ofPaths(count) {
+		list = append(list, `{"name":"`+r.Name+`","limit":"`+r.Limit+`","algorithm":"token_bucket","key":"client_ip","match":{"paths":["`+r.Match.(map[string]interface{})["paths"].(string)+`"]}}`)
 	}
-	c.Rules = nil
-	c.RulesFile = []string{name}
+	return `{"rules":[` + strings.Join(list, ",") + `]}`
+}
+
+// ofPaths returns so many rules, each for a path; one covers the requests.
+func ofPaths(count int) []traefik.Rule {
+	list := []traefik.Rule{matching("paths", "/path")}
+	for i := 1; i < count; i++ {
+		r := matching("paths", "/path"+strconv.Itoa(i))
+		r.Name = "path" + strconv.Itoa(i)
+		list = append(list, r)
+	}
+	return list
 }
 
 // compiled returns a handler that calls another as Traefik does: from compiled code.
