@@ -159,13 +159,10 @@ func serveAdapted(t *transitional, generation int32, w http.ResponseWriter, r *h
 
 // generalPath returns the handler of a router without a fast path.
 func generalPath(h *handler, metering *memory.Metering) http.Handler {
-	if metering != nil {
-		return newAll(h, metering)
-	}
 	if h.guarded != nil && h.engine.limitsNothing() {
-		return h.guarded
+		return withOwnPaths(h.guarded, metering)
 	}
-	return h
+	return withOwnPaths(h, metering)
 }
 
 // severalPath returns the path of several rules, of one with others that are decided together with it, or of none.
@@ -292,21 +289,31 @@ func coversFunc(e *engine, r *front.Rule) func(r *http.Request) bool {
 	if r.Matcher == nil {
 		return all
 	}
-	var client func(r *http.Request) string
-	if r.Ruled.Excepts {
+	var (
+		client func(r *http.Request) string
+		noted  func(r *http.Request, address string)
+	)
+	direct := e.addressing.direct()
+	if !direct {
 		client = clientGetter(&e.addressing, nil)
-		if e.unsaid || !e.addressing.direct() {
-			found := client
-			client = func(r *http.Request) string {
-				address := found(r)
-				if address == "" || e.unsaid {
-					noteAddress(e, r, address)
-				}
-				return address
+	}
+	if e.unsaid || !direct {
+		noted = func(r *http.Request, address string) {
+			if path := r.URL.Path; path == "" || path != e.monitoring.Metrics && path != e.monitoring.Status {
+				noteAddress(e, r, address)
 			}
 		}
 	}
-	return r.Matcher.CoversFunc(client)
+	covers := r.Matcher.CoversFunc(client, noted)
+	if !e.unsaid || !r.Ruled.Excepts || ruleset.Whole(r.Ruled) { // else no path notes forwarded requests with known keys
+		return covers
+	}
+	return func(r *http.Request) bool {
+		if r.Header[forwardedFor] != nil && !e.forwarded.Load() {
+			noted(r, r.RemoteAddr)
+		}
+		return covers(r)
+	}
 }
 
 // keyFunc returns the function that makes the keys of a rule.
@@ -350,9 +357,10 @@ func chosenPath(h *handler, s *ruleSet, r *front.Rule, limits *core.Limits, mete
 		}
 		paths[limit] = path
 	}
+	unlimited := withOwnPaths(h.next, metering)
 	pathOf := func(limit *core.Rule) http.Handler {
 		if limit == nil { // unlimited
-			return h.next
+			return unlimited
 		}
 		return paths[limit]
 	}
@@ -375,30 +383,16 @@ func newChoice(h *handler, of *front.Rule, tierOf func(r *http.Request) string, 
 	keyOf := keyFunc(h, of)
 	keyed := len(byKey) > 0
 	skips := of.Ruled.SkipMissing
-	metered := m != nil
-	if !metered {
-		m = &memory.Metering{}
-	}
-	own := m.Path
-	status := m.Other
-	aside := m.OwnPaths
+	rest := generalPath(h, m)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
-			path string
 			key  string
 			i    int
 			next http.Handler
 			ok   bool
 		)
-		if metered {
-			path = r.URL.Path
-			if path == own || path == status {
-				aside.ServeHTTP(w, r)
-				return
-			}
-		}
 		if tierOf != nil && open.Load() > 0 { // whether requests have a tier is still looked at
-			serve(h, w, r)
+			rest.ServeHTTP(w, r)
 			return
 		}
 		if keyed || skips {
@@ -414,7 +408,7 @@ func newChoice(h *handler, of *front.Rule, tierOf func(r *http.Request) string, 
 				key = keyOf(r)
 			}
 			if key == "" {
-				serve(h, w, r)
+				rest.ServeHTTP(w, r)
 				return
 			}
 			next, ok = byKey[key]
@@ -515,27 +509,12 @@ func guardingOf(g *guarded) *memory.Guarding {
 	return &memory.Guarding{Word: g.word, Take: guard.Take, Leave: leavesPlace, NoTicket: guard.NoTicket, Ticketed: g.next, Unticketed: &unticketed{guarded: g}}
 }
 
-// newGate returns a handler that passes requests which the only rule does not cover to the next handler, and the others to covered. It is a
-// function literal, as the stores' fast paths are: a captured variable costs an interpreter less than a field.
+// newGate returns a handler that passes requests which the only rule does not cover to the next handler, and the others to covered, which answers own
+// paths. It is a function literal, as the stores' fast paths are: a captured variable costs an interpreter less than a field.
 func newGate(h *handler, r *front.Rule, covered http.Handler, m *memory.Metering) http.Handler {
 	covers := coversFunc(h.engine, r)
-	next := h.next
-	metered := m != nil
-	if !metered {
-		m = &memory.Metering{}
-	}
-	own := m.Path
-	other := m.Other
-	aside := m.OwnPaths
+	next := withOwnPaths(h.next, m)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var path string
-		if metered {
-			path = r.URL.Path
-			if path == own || path == other {
-				aside.ServeHTTP(w, r)
-				return
-			}
-		}
 		if covers(r) {
 			covered.ServeHTTP(w, r)
 			return
@@ -544,8 +523,11 @@ func newGate(h *handler, r *front.Rule, covered http.Handler, m *memory.Metering
 	})
 }
 
-// newAll returns the general path with a memory.Metering.
-func newAll(h *handler, m *memory.Metering) http.Handler {
+// withOwnPaths returns a handler that answers own paths, and passes other requests on. m may be nil.
+func withOwnPaths(next http.Handler, m *memory.Metering) http.Handler {
+	if m == nil {
+		return next
+	}
 	own := m.Path
 	other := m.Other
 	aside := m.OwnPaths
@@ -555,6 +537,6 @@ func newAll(h *handler, m *memory.Metering) http.Handler {
 			aside.ServeHTTP(w, r)
 			return
 		}
-		serve(h, w, r)
+		next.ServeHTTP(w, r)
 	})
 }

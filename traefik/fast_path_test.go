@@ -176,6 +176,19 @@ var settings = map[string]func(c *Config){
 		c.Rules = append(c.Rules, Rule{Name: "b", Limit: "3/1s"})
 		c.Rules[0].Enforcement, c.Rules[1].Enforcement = "shadow", "shadow"
 	},
+	"exempt clients": func(c *Config) {
+		c.Rules[0].Match = object{"exceptIPs": []string{"192.0.2.2", "2001:db8::/32", "198.51.100.0/25"}}
+	},
+	"exempt clients of a list": func(c *Config) {
+		c.Rules[0].Match, c.IPStrategy = object{"exceptIPs": []string{"192.0.2.9"}}, object{"depth": 1}
+	},
+	"exempt clients, unsaid": func(c *Config) {
+		c.Rules[0].Match = object{"exceptIPs": []string{"192.0.2.2"}}
+		c.IPStrategy = nil
+	},
+	"a match of every kind": func(c *Config) {
+		c.Rules[0].Match = object{"methods": "GET", "hosts": "!www.example.com", "paths": "!/a", "pathPrefixes": "/", "headers": object{"X-Key": "!a*", "Cookie": "*session=*"}, "exceptIPs": "192.0.2.2"}
+	},
 	"soft tiers": func(c *Config) { withTiers(c); c.Rules[0].Enforcement = "soft 50% 3s" },
 }
 

@@ -13,12 +13,13 @@ import (
 
 // Few words, so that they meet; with slashes and stars where those matter.
 var (
-	indexHosts    = []string{"a.com", "b.com", "x.a.com", "*.a.com", "*.b.com", "A.com"}
-	indexPaths    = []string{"/", "/a", "/a/b", "/a/b/c", "/b", "//", "/a/"}
-	indexPrefixes = []string{"/", "/a", "/a/", "/a/b", "/b", "//", "/a//b"}
+	indexHosts    = []string{"a.com", "b.com", "x.a.com", "*.a.com", "*.b.com", "A.com", "!b.com", "!*.a.com"}
+	indexPaths    = []string{"/", "/a", "/a/b", "/a/b/c", "/b", "//", "/a/", "/a*", "*b", "*a/*", "!/a/b", "!*c"}
+	indexPrefixes = []string{"/", "/a", "/a/", "/a/b", "/b", "//", "/a//b", "!/a/b", "!/b"}
 	indexHeaders  = []string{"X-A", "x-b", "X-C", "X-D", "X-E"}
-	indexValues   = []string{"1", "2", "*", "", "a:b"}
-	indexMethods  = []string{"GET", "POST"}
+	indexValues   = []string{"1", "2", "*", "", "a:b", "1*", "!*2", "*a*", "!2"}
+	indexMethods  = []string{"GET", "POST", "LINK", "!GET", "!CONNECT"}
+	indexNetworks = []string{"192.0.2.0/24", "192.0.2.7", "2001:db8::/32", "::ffff:198.51.100.0/120", "fe80::/10"}
 )
 
 func someOf(r *rand.Rand, list []string) []string {
@@ -49,13 +50,18 @@ func randomMatch(r *rand.Rand) Match {
 	if r.Intn(5) == 0 {
 		m.Methods = someOf(r, indexMethods)
 	}
+	if r.Intn(5) == 0 {
+		m.ExceptIPs = someOf(r, indexNetworks)
+	}
 	return m
 }
 
 func randomRequest(r *rand.Rand) *http.Request {
 	hosts := []string{"a.com", "A.COM:443", "b.com:80", "x.a.com", "y.b.com", "x.y.a.com", "", "[::1]:80"}
 	paths := []string{"", "/", "*", "/a", "/a/", "/a/b", "/a/b/c/d", "/ab", "/b", "//", "//a", "/a//b", "/a/b/c"}
-	req := &http.Request{Method: indexMethods[r.Intn(2)], Host: hosts[r.Intn(len(hosts))], URL: &url.URL{Path: paths[r.Intn(len(paths))]}, Header: http.Header{}}
+	methods := []string{"GET", "POST", "get", "LINK", "CONNECT", "x"}
+	remotes := []string{"192.0.2.1:80", "192.0.2.7:80", "203.0.113.1:80", "[2001:db8::1]:80", "[::ffff:198.51.100.7]:80", "[fe80::1%eth0]:80", "@", "", "192.0.2.1", ":80", "[::1]:80"}
+	req := &http.Request{RemoteAddr: remotes[r.Intn(len(remotes))], Method: methods[r.Intn(len(methods))], ProtoMajor: 2, Host: hosts[r.Intn(len(hosts))], URL: &url.URL{Path: paths[r.Intn(len(paths))]}, Header: http.Header{}}
 	for _, name := range indexHeaders {
 		name = http.CanonicalHeaderKey(name)
 		for n := r.Intn(6) - 3; n > 0; n-- {
@@ -100,7 +106,11 @@ func TestCandidatesAreAllThatCover(t *testing.T) {
 				candidate[list[j]] = true
 			}
 			for at, m := range matchers {
-				if m == nil || m.Covers(req, "192.0.2.1") {
+				covers := m == nil || m.Covers(req, connected(req.RemoteAddr))
+				if m != nil && (m.CoversFunc(nil, nil)(req) != covers || m.CoversFunc(func(r *http.Request) string { return connected(r.RemoteAddr) }, nil)(req) != covers) {
+					t.Fatalf("%+v of %q %s %q %q %v: a function does not say %v", m, req.RemoteAddr, req.Method, req.Host, req.URL.Path, req.Header, covers)
+				}
+				if covers {
 					covered++
 					if !candidate[at] {
 						t.Fatalf("%+v covers %s %q %q %v, and is not found", m, req.Method, req.Host, req.URL.Path, req.Header)

@@ -282,38 +282,6 @@ func Covers(m *Matcher, r *http.Request, path, clientIP string) bool {
 	return true
 }
 
-// CoversFunc returns a function that returns Covers. A function that is made for one matcher costs an interpreter less. client returns the
-// client's address; nil: ExceptIPs is empty.
-func (m *Matcher) CoversFunc(client func(r *http.Request) string) func(r *http.Request) bool {
-	if client != nil && m.exceptsOnly() {
-		except := m.except
-		return func(r *http.Request) bool {
-			text := client(r)
-			ip, err := netip.ParseAddr(text)
-			if err != nil {
-				return Covers(m, r, "", text)
-			}
-			return !Contains(except, ip)
-		}
-	}
-	ofPath := m.ReadsPath()
-	return func(r *http.Request) bool {
-		path := ""
-		if ofPath {
-			path = CleanPath(r.URL.Path)
-		}
-		if client == nil {
-			return Covers(m, r, path, "")
-		}
-		return Covers(m, r, path, client(r))
-	}
-}
-
-// exceptsOnly reports whether no field but ExceptIPs is set.
-func (m *Matcher) exceptsOnly() bool {
-	return len(m.methods)+len(m.headers) == 0 && !m.ofHost && !m.ofPath && !m.operators
-}
-
 // CoversCaller is Covers for a request that asks for the quotas of its own client: it ignores methods and paths.
 func CoversCaller(m *Matcher, r *http.Request, clientIP string) bool {
 	caller := Matcher{hosts: m.hosts, suffixes: m.suffixes, ofHost: m.ofHost, headers: m.headers, operators: m.operators, texts: m.texts, except: m.except}

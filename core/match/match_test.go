@@ -278,7 +278,7 @@ func TestMatchReadsOperators(t *testing.T) {
 			continue
 		}
 		must.Equal(t, m.Covers(bot, ""), c.want, "%+v", c.match)
-		must.Equal(t, m.CoversFunc(nil)(bot), c.want, "%+v, by a function", c.match)
+		must.Equal(t, m.CoversFunc(nil, nil)(bot), c.want, "%+v, by a function", c.match)
 		if got := len(NewIndex([]*Matcher{m}).Candidates(bot, nil)); c.want && got != 1 {
 			t.Errorf("%+v: an index does not find it", c.match)
 		}
