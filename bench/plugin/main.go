@@ -233,7 +233,13 @@ func all() []*subject {
 		list = append(list, of("eventual", shared, synced), of("metrics,eventual", func(c *traefik.Config) {
 			metered(c)
 			shared(c)
-		}, synced), of("redis,rules=2", shared, large, counter), of("redis,rejected", shared, spent), of("redis,rejected,rules=2", shared, counter, spent), of("redis", shared, large), of("small", nil, small), of("lease,small", shared, few), of("lease", shared, leased), of("metrics,lease", func(c *traefik.Config) {
+		}, synced), of("redis,rules=2", shared, large, counter), of("redis,rejected", shared, spent), of("redis,rejected,rules=2", shared, counter, spent), of("redis", shared, large), of("redis,tiers", shared, tiered(large)),
+			of("redis,shadow", shared, with(large, func(r *traefik.Rule) { r.Enforcement = "shadow" })),
+			of("redis,soft", shared, with(large, func(r *traefik.Rule) { r.Enforcement = "soft 20% 30s" })),
+			of("redis,penalty", shared, with(large, func(r *traefik.Rule) { r.Penalty = []string{"10s", "1m"} })),
+			of("redis,delay", shared, with(large, func(r *traefik.Rule) { r.OnLimit, r.MaxDelay = "delay", "10s" })),
+			of("redis,concurrency", shared, with(large, func(r *traefik.Rule) { r.Concurrency = "100" })),
+			of("redis,candidate", shared, with(large, func(r *traefik.Rule) { r.Candidate = map[string]interface{}{"limit": "900000/1m"} })), of("small", nil, small), of("lease,small", shared, few), of("lease", shared, leased), of("metrics,lease", func(c *traefik.Config) {
 			metered(c)
 			shared(c)
 		}, leased))
