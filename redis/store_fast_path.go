@@ -53,6 +53,7 @@ type fastRule struct {
 	keyOf      func(r *http.Request) string // nil unless they have different keys
 	covers     func(r *http.Request) bool   // nil: it covers all requests
 	refuser    *memory.Refuser              // nil: its rejections are left to the general path
+	shadow     bool                         // it never rejects, and sets no fields
 }
 
 // ruleGroup is the rules that cover a request.
@@ -120,10 +121,10 @@ func ServeSeveral(s *Store, rules []*core.Rule, served []*memory.ServedRule, c *
 	}
 	e.script = scriptOfSeveralLine
 	e.all = groupOf(e, e.rules)
-	e.xRateLimit = served[0].QuotaFields.XRateLimit
-	e.ietf = served[0].QuotaFields.IETF
 	e.refuses = true
-	for _, one := range list {
+	for i, one := range list {
+		e.xRateLimit = e.xRateLimit || served[i].QuotaFields.XRateLimit
+		e.ietf = e.ietf || served[i].QuotaFields.IETF
 		e.refuses = e.refuses && one.refuser != nil
 		e.matched = e.matched || one.covers != nil
 		e.apart = e.apart || one.keyOf != nil
@@ -141,9 +142,9 @@ func newFastRule(served *memory.ServedRule, r *core.Rule) *fastRule {
 	t := served.QuotaFields
 	one := &fastRule{
 		rule: r, open: o, salt: o.salt, quota: r.Limit.Quota, stateText: ", " + t.State, limitField: t.Limit, policy: t.Policy[0],
-		allowed: served.Allowed, keyOf: served.Key, covers: served.Covers,
+		allowed: served.Allowed, keyOf: served.Key, covers: served.Covers, shadow: r.Shadow,
 	}
-	if served.Refusal != nil && !r.CountRejected {
+	if served.Refusal != nil && !r.CountRejected && !r.Shadow {
 		one.refuser = memory.NewRefuser(t, served.Refusal)
 	}
 	return one
@@ -189,12 +190,14 @@ func argumentText(s string) string { return "$" + strconv.Itoa(len(s)) + "\r\n" 
 func groupOf(e *fastPath, rules []*fastRule) *ruleGroup {
 	policies, charges := "", ""
 	for _, one := range rules {
-		policies += ", " + one.policy
+		if !one.shadow {
+			policies += ", " + one.policy
+		}
 		charges += one.open.charge
 	}
 	keys := len(rules)
 	return &ruleGroup{
-		rules: rules, policies: []string{policies[2:]}, tail: argumentText(charges),
+		rules: rules, policies: []string{strings.TrimPrefix(policies, ", ")}, tail: argumentText(charges),
 		head: "*" + strconv.Itoa(keys+4) + "\r\n" + argumentText("EVALSHA") + argumentText(e.script.SHA1) + argumentText(strconv.Itoa(keys)),
 	}
 }

@@ -44,6 +44,7 @@ func templateOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 	tail := e.all.tail
 	t := c.QuotaFields
 	ready := t.Ready != 0
+	wanted := t.XRateLimit || t.IETF
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
 			path    string
@@ -119,7 +120,9 @@ func templateOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 		}
 		h = w.Header()
 		if len(h) > 1 || !ready { // Traefik's responses always have one field
-			setOtherFields(t, h, words)
+			if wanted {
+				setOtherFields(t, h, words)
+			}
 		} else {
 			if words[5] != "0" {
 				end = memory.MoreText + words[5]
@@ -444,6 +447,9 @@ func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 			k.line = "+" + strings.Join(words[at:at+lineNumbers], " ")
 			k.limit = one.quota
 			shard.mu.Unlock()
+			if one.shadow {
+				continue
+			}
 			remaining, err = strconv.ParseInt(words[at], 10, 64)
 			if err != nil {
 				goto unusual
@@ -461,12 +467,12 @@ func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 				}
 			}
 		}
-		if xRateLimit {
+		if xRateLimit && tightest != nil {
 			h[memory.HeaderLimit] = tightest.limitField
 			h[memory.HeaderRemaining] = words[place : place+1 : place+1]
 			h[memory.HeaderReset] = words[place+4 : place+5 : place+5]
 		}
-		if ietf {
+		if texts != "" {
 			h[memory.HeaderRateLimit] = []string{texts[2:]}
 			h[memory.HeaderPolicy] = group.policies
 		}

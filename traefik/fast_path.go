@@ -210,7 +210,7 @@ func servedRule(h *handler, s *ruleSet, r *front.Rule) []*memory.ServedRule {
 	if !plain(r) || r.Only == nil || atomic.LoadInt32(&r.Ruled.Active.Generation) != 0 || e.adaptation != nil && r.Ruled.Adapt != nil {
 		return none
 	}
-	if e.shared != nil && (r.Ruled.Shadow || r.Only.HasOverflowPolicy() || len(r.Only.Linked()) > 0) {
+	if e.shared != nil && (r.Only.HasOverflowPolicy() || len(r.Only.Linked()) > 0) {
 		return none
 	}
 	for i, limit := range append([]*core.Rule{r.Only}, r.Only.Linked()...) {
@@ -445,7 +445,7 @@ func quickHandler(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, meter
 	c := &memory.ServeConfig{QuotaFields: answer.NewQuotaFields(limit, e.fields), Metering: metering, Refusal: refusalOf(h, s, r, limit), Key: keyFunc(h, r), Next: h.next, Rest: h}
 	watch(e, s, c)
 	if e.shared != nil {
-		if limit.Shadow || limit.HasOverflowPolicy() {
+		if limit.HasOverflowPolicy() {
 			return none
 		}
 		return byAddress(h, r.Ruled, c, func(c *memory.ServeConfig) http.Handler { return redis.Serve(e.shared.store, limit, c, h) })

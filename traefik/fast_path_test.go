@@ -104,6 +104,19 @@ func kinds() []kind {
 			}
 		}
 	}
+	list = append(list, kindsOfSettings()...)
+	return append(list, []kind{
+		{name: "a message", config: Config{Rule: Rule{Limit: "4/2s"}, Message: "Slowly.", IPStrategy: object{}}},
+		{name: "a rule's message", config: Config{Rule: Rule{Limit: "4/2s", Message: "Slowly."}, Message: "Not this.", IPStrategy: object{}}},
+		{name: "large numbers", config: Config{Rule: Rule{Limit: "20000/5h"}, IPStrategy: object{}}},
+		{name: "a wait of hours", config: Config{Rule: Rule{Limit: "4/5h", Algorithm: "token_bucket"}, IPStrategy: object{}}},
+		{name: "forwarded requests", config: Config{Rule: Rule{Limit: "4/2s"}}},
+	}...)
+}
+
+// kindsOfSettings returns the kinds of a rule with one of the settings; in the interpreter of one algorithm.
+func kindsOfSettings() []kind {
+	var list []kind
 	for _, algorithm := range []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"} {
 		for setting, change := range settings {
 			if interpreted && algorithm != "token_bucket" {
@@ -130,13 +143,7 @@ func kinds() []kind {
 			}
 		}
 	}
-	return append(list, []kind{
-		{name: "a message", config: Config{Rule: Rule{Limit: "4/2s"}, Message: "Slowly.", IPStrategy: object{}}},
-		{name: "a rule's message", config: Config{Rule: Rule{Limit: "4/2s", Message: "Slowly."}, Message: "Not this.", IPStrategy: object{}}},
-		{name: "large numbers", config: Config{Rule: Rule{Limit: "20000/5h"}, IPStrategy: object{}}},
-		{name: "a wait of hours", config: Config{Rule: Rule{Limit: "4/5h", Algorithm: "token_bucket"}, IPStrategy: object{}}},
-		{name: "forwarded requests", config: Config{Rule: Rule{Limit: "4/2s"}}},
-	}...)
+	return list
 }
 
 // settings are those that leave most requests of a rule to a path of its limit.
@@ -188,6 +195,10 @@ var settings = map[string]func(c *Config){
 	},
 	"a match of every kind": func(c *Config) {
 		c.Rules[0].Match = object{"methods": "GET", "hosts": "!www.example.com", "paths": "!/a", "pathPrefixes": "/", "headers": object{"X-Key": "!a*", "Cookie": "*session=*"}, "exceptIPs": "192.0.2.2"}
+	},
+	"a shadow first": func(c *Config) {
+		c.Rules = append(c.Rules, Rule{Name: "b", Limit: "3/1s"})
+		c.Rules[0].Enforcement = "shadow"
 	},
 	"soft tiers": func(c *Config) { withTiers(c); c.Rules[0].Enforcement = "soft 50% 3s" },
 }

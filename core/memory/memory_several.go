@@ -76,15 +76,16 @@ type severalRule struct {
 func ServeSeveral(rules []*ServedRule, c *ServeConfig) http.Handler {
 	tables.Do(makeTables)
 	e := rules[0].FastPath
-	t := rules[0].QuotaFields
 	f := &several{
 		memory: e.memory, shards: e.shards, mask: e.mask, place: e.salt & e.mask, seed: e.seed, clock: e.clock, rest: c.Rest,
-		xRateLimit: t.XRateLimit, ietf: t.IETF, watched: c.Watched, noticed: c.Noticed,
+		watched: c.Watched, noticed: c.Noticed,
 	}
 	policies := ""
 	for _, rule := range rules {
 		p := newSeveralRule(rule)
 		f.rules = append(f.rules, p)
+		f.xRateLimit = f.xRateLimit || rule.QuotaFields.XRateLimit // shadows have none
+		f.ietf = f.ietf || rule.QuotaFields.IETF
 		f.leaves = f.leaves || rule.Refusal == nil || p.countRejected || p.accounts || p.inFlight || p.shadow
 		f.inFlight = f.inFlight || p.inFlight
 		f.tallied = f.tallied || len(p.refused) > 0
