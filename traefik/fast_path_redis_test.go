@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -194,10 +193,6 @@ func TestEachFastPathInRedisIsTaken(t *testing.T) {
 		e.open.Store(0)
 		limiter, fixed := e.limiter, e.fixed
 		send := func(general bool) int {
-			r := httptest.NewRequest("GET", "http://example.com/", nil)
-			r.RemoteAddr = "192.0.2.1:1234"
-			r.Header.Set("X-Key", "a")
-			r.Header.Set("X-Forwarded-For", "192.0.2.1")
 			e.limiter = nil
 			if k.config.Guard == nil { // which needs it
 				e.fixed = nil // without which a decision of the store cannot be concluded
@@ -206,7 +201,7 @@ func TestEachFastPathInRedisIsTaken(t *testing.T) {
 				e.limiter = limiter
 				e.fixed = fixed
 			}
-			return panicking(handlers[0], r)
+			return panicking(handlers[0], plainRequest("192.0.2.1"))
 		}
 		until(t, func() bool {
 			step(10 * time.Second)

@@ -418,19 +418,24 @@ func TestEachFastPathIsTaken(t *testing.T) {
 				if i > 0 && strings.HasPrefix(k.name, "leaky_bucket") || k.leaves && (i > 2 || i > 1 && strings.Contains(k.name, "candidate")) { // its queue has room, but the wait would be too long
 					break
 				}
-				r := httptest.NewRequest("GET", "http://example.com/", nil)
-				r.RemoteAddr = client + ":1234"
-				r.Header.Set("X-Key", client)
-				r.Header.Set("Cookie", "session="+client)
-				r.Header.Set("X-Forwarded-For", client+", "+client)
-				r.Host = client
-				code := panicking(handlers[0], r)
+				code := panicking(handlers[0], plainRequest(client))
 				if allowed := code == http.StatusOK; code != http.StatusTooManyRequests && !allowed || i == 0 && !allowed || i == 5 && allowed != k.passes {
 					t.Errorf("%s: request %d of %s: status %d", k.name, i, client, code)
 				}
 			}
 		}
 	}
+}
+
+// plainRequest returns a request of which everything says that it is of that client.
+func plainRequest(client string) *http.Request {
+	r := httptest.NewRequest("GET", "http://example.com/", nil)
+	r.RemoteAddr = client + ":1234"
+	r.Header.Set("X-Key", client)
+	r.Header.Set("Cookie", "session="+client)
+	r.Header.Set("X-Forwarded-For", client+", "+client)
+	r.Host = client
+	return r
 }
 
 // panicking returns the status of an answer; 0: the handler has panicked.

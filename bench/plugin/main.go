@@ -240,9 +240,9 @@ func all() []*subject {
 			of("redis,delay", shared, with(large, func(r *traefik.Rule) { r.OnLimit, r.MaxDelay = "delay", "10s" })),
 			of("redis,concurrency", shared, with(large, func(r *traefik.Rule) { r.Concurrency = "100" })),
 			of("redis,candidate", shared, with(large, func(r *traefik.Rule) { r.Candidate = map[string]interface{}{"limit": "900000/1m"} })), of("small", nil, small), of("lease,small", shared, few), of("lease", shared, leased), of("metrics,lease", func(c *traefik.Config) {
-			metered(c)
-			shared(c)
-		}, leased))
+				metered(c)
+				shared(c)
+			}, leased))
 	}
 	return list
 }
