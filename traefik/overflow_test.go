@@ -295,7 +295,7 @@ func TestWhichRulesHaveAFastPath(t *testing.T) {
 		{Rule{Limit: "5/1m"}, true, true},
 		{Rule{Limit: "5/1m", Algorithm: "token_bucket"}, true, true},
 		{Rule{Limit: "5/1m", Algorithm: "token_bucket", OnLimit: "reject"}, true, true},
-		{Rule{Limit: "5/1m", Enforcement: "shadow"}, true, false},
+		{Rule{Limit: "5/1m", Enforcement: "shadow"}, true, true},
 		{Rule{Limit: "5/1m", Enforcement: "soft 20% 30s"}, true, false},
 		{Rule{Limit: "5/1m", Algorithm: "token_bucket", OnLimit: "delay"}, true, false},
 		{Rule{Limit: "5/1m", Penalty: []string{"1m"}}, true, false},
