@@ -1,6 +1,7 @@
 package traefik
 
 import (
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -289,31 +290,39 @@ func coversFunc(e *engine, r *front.Rule) func(r *http.Request) bool {
 	if r.Matcher == nil {
 		return all
 	}
+	client, noted := clientOf(e, r)
+	return r.Matcher.CoversFunc(client, noted)
+}
+
+// clientOf returns the arguments of CoversFunc for a rule.
+func clientOf(e *engine, r *front.Rule) (client func(r *http.Request) string, noted func(r *http.Request, address string)) {
 	var (
-		client func(r *http.Request) string
-		noted  func(r *http.Request, address string)
+		found func(r *http.Request) string
+		note  func(r *http.Request, address string)
 	)
 	direct := e.addressing.direct()
-	if !direct {
-		client = clientGetter(&e.addressing, nil)
-	}
 	if e.unsaid || !direct {
-		noted = func(r *http.Request, address string) {
+		note = func(r *http.Request, address string) {
 			if path := r.URL.Path; path == "" || path != e.monitoring.Metrics && path != e.monitoring.Status {
 				noteAddress(e, r, address)
 			}
 		}
 	}
-	covers := r.Matcher.CoversFunc(client, noted)
-	if !e.unsaid || !r.Ruled.Excepts || ruleset.Whole(r.Ruled) { // else no path notes forwarded requests with known keys
-		return covers
-	}
-	return func(r *http.Request) bool {
-		if r.Header[forwardedFor] != nil && !e.forwarded.Load() {
-			noted(r, r.RemoteAddr)
+	if !direct {
+		found = clientGetter(&e.addressing, nil)
+	} else if e.unsaid && !ruleset.Whole(r.Ruled) { // no path notes forwarded requests with known keys
+		found = func(r *http.Request) string {
+			if r.Header[forwardedFor] != nil {
+				note(r, r.RemoteAddr)
+			}
+			host, _, err := net.SplitHostPort(r.RemoteAddr)
+			if err != nil {
+				return r.RemoteAddr
+			}
+			return host
 		}
-		return covers(r)
 	}
+	return found, note
 }
 
 // keyFunc returns the function that makes the keys of a rule.
@@ -339,7 +348,8 @@ func pathOfRule(h *handler, s *ruleSet, r *front.Rule, limits *core.Limits) http
 	if r.Ruled.Matcher == nil {
 		return quick
 	}
-	return newGate(h, r, quick, metering)
+	client, noted := clientOf(h.engine, r)
+	return r.Matcher.Gate(client, noted, quick, withOwnPaths(h.next, metering))
 }
 
 // chosenPath returns the path of a rule with tiers or overrides, in front of one for each of its limits; nil: it has none.
@@ -376,7 +386,7 @@ func chosenPath(h *handler, s *ruleSet, r *front.Rule, limits *core.Limits, mete
 	return newChoice(h, r, tier, byTier, byKey, pathOf(limits.Own()), metering)
 }
 
-// newChoice returns a handler that passes a request to the path of its limit: that of its key, of its tier, or else. It is a function literal as newGate is.
+// newChoice returns a handler that passes a request to the path of its limit: that of its key, of its tier, or else. It is a function literal, as the stores' fast paths are: a captured variable costs an interpreter less than a field.
 func newChoice(h *handler, of *front.Rule, tierOf func(r *http.Request) string, byTier, byKey map[string]http.Handler, other http.Handler, m *memory.Metering) http.Handler {
 	open := &h.engine.open
 	direct := ruleset.Whole(of.Ruled) && h.engine.addressing.direct()
@@ -507,20 +517,6 @@ func refusalOf(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule) *memory.
 // guardingOf returns what memory's fast paths do for a guard.
 func guardingOf(g *guarded) *memory.Guarding {
 	return &memory.Guarding{Word: g.word, Take: guard.Take, Leave: leavesPlace, NoTicket: guard.NoTicket, Ticketed: g.next, Unticketed: &unticketed{guarded: g}}
-}
-
-// newGate returns a handler that passes requests which the only rule does not cover to the next handler, and the others to covered, which answers own
-// paths. It is a function literal, as the stores' fast paths are: a captured variable costs an interpreter less than a field.
-func newGate(h *handler, r *front.Rule, covered http.Handler, m *memory.Metering) http.Handler {
-	covers := coversFunc(h.engine, r)
-	next := withOwnPaths(h.next, m)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if covers(r) {
-			covered.ServeHTTP(w, r)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
 }
 
 // withOwnPaths returns a handler that answers own paths, and passes other requests on. m may be nil.

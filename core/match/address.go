@@ -166,9 +166,10 @@ func bitsOf(mask netip.Addr) int {
 	return n
 }
 
-// Networks is a set of addresses: where its ranges begin and where they end, in ascending order. An end is the first address that is in the range
-// no more. Each is an address as 16 bytes, where IPv4 addresses are IPv4-mapped ones, so a binary search finds a text, and that is compiled code
-// under an interpreter, too. nil is the empty set. It is immutable.
+// Networks is a set of addresses: "", and then for each of its ranges the last address before it ("": there is none) and the last in it, in ascending
+// order. Each is an address as 16 bytes, where IPv4 addresses are IPv4-mapped ones. So a binary search finds a text, and that is compiled code under an
+// interpreter, too: of the texts an odd number is below an address that is not in the set, an even number below one that is, and none below "", which is
+// no address. nil is the empty set. It is immutable.
 type Networks []string
 
 // NewNetworks returns the addresses of a list of networks, as ParseNetwork returns them.
@@ -180,16 +181,33 @@ func NewNetworks(list []netip.Prefix) Networks {
 	sort.Strings(ranges)
 	var n Networks
 	for _, one := range ranges {
-		start := one[:addressBytes]
-		end := one[addressBytes:]
+		before := previous(one[:addressBytes])
+		end := previous(one[addressBytes:])
 		last := len(n) - 1
-		if last < 0 || start > n[last] {
-			n = append(n, start, end)
+		if last < 0 {
+			n = append(n, "", before, end)
+		} else if before > n[last] {
+			n = append(n, before, end)
 		} else if end > n[last] {
 			n[last] = end
 		}
 	}
 	return n
+}
+
+// previous returns the address before one, or before beyond; "": there is none.
+func previous(address string) string {
+	if address == beyond {
+		return beyond[:addressBytes]
+	}
+	high, low := binary.BigEndian.Uint64([]byte(address[:8])), binary.BigEndian.Uint64([]byte(address[8:]))
+	if high == 0 && low == 0 {
+		return ""
+	}
+	if low == 0 {
+		high--
+	}
+	return string(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, high), low-1))
 }
 
 const addressBytes = 16
@@ -219,7 +237,7 @@ const (
 	beyondMapped = "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00"
 )
 
-// bounds returns the first address of a network, and the first behind it, as Networks has them.
+// bounds returns the first address of a network, and the first behind it, as Networks has addresses.
 func bounds(p netip.Prefix) (start, end string) {
 	first := p.Addr().As16()
 	high, low := binary.BigEndian.Uint64(first[:8]), binary.BigEndian.Uint64(first[8:])
@@ -247,12 +265,13 @@ func bounds(p netip.Prefix) (start, end string) {
 // Contains reports whether an address, which must not be the zero Addr, is in a set.
 func Contains(n Networks, ip netip.Addr) bool {
 	address := ip.As16()
-	return sort.SearchStrings(n, string(address[:])+"\x00")&1 == 1 // of the bounds so many are at most the address
+	i := sort.SearchStrings(n, string(address[:]))
+	return i > 0 && i&1 == 0
 }
 
 // containsAll reports whether all addresses of a network are in a set.
 func containsAll(n Networks, p netip.Prefix) bool {
 	start, end := bounds(p)
-	i := sort.SearchStrings(n, start+"\x00")
-	return i&1 == 1 && n[i] >= end
+	i := sort.SearchStrings(n, start)
+	return i > 0 && i&1 == 0 && n[i] >= previous(end)
 }

@@ -38,6 +38,30 @@ func (m *Matcher) CoversFunc(client func(r *http.Request) string, noted func(r *
 	return coversAll(parts)
 }
 
+// Gate returns a handler that passes requests which the matcher covers to covered, and others to other. client and noted are those of CoversFunc, which it
+// does in the same function if the matcher has nothing but exempt clients, told apart by the connection's address.
+func (m *Matcher) Gate(client func(r *http.Request) string, noted func(r *http.Request, address string), covered, other http.Handler) http.Handler {
+	covers := m.CoversFunc(client, noted)
+	if client == nil && m.exceptsOnly() {
+		except := m.except
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			host, _, _ := net.SplitHostPort(r.RemoteAddr)
+			if sort.SearchStrings(except, string(net.ParseIP(host)))&1 == 0 && !covers(r) {
+				other.ServeHTTP(w, r)
+				return
+			}
+			covered.ServeHTTP(w, r)
+		})
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if covers(r) {
+			covered.ServeHTTP(w, r)
+			return
+		}
+		other.ServeHTTP(w, r)
+	})
+}
+
 // alone returns a matcher with the fields of one, and of another with a ! in front.
 func alone(m, not *Matcher) *Matcher {
 	m.finish()
@@ -238,34 +262,25 @@ func coversText(name string, p *pattern) func(r *http.Request) bool {
 func coversClients(except Networks, client func(r *http.Request) string, noted func(r *http.Request, address string)) func(r *http.Request) bool {
 	if client == nil {
 		return func(r *http.Request) bool {
-			var (
-				text string
-				i    int
-				ip   net.IP
-			)
-			text = r.RemoteAddr
-			i = strings.IndexByte(text, ':')
-			if i > 0 {
-				ip = net.ParseIP(text[:i])
+			host, _, _ := net.SplitHostPort(r.RemoteAddr)
+			if sort.SearchStrings(except, string(net.ParseIP(host)))&1 == 1 {
+				return true
 			}
-			if ip == nil || sort.SearchStrings(except, string(ip)+"\x00")&1 == 1 { // as Contains does
-				return coversClient(except, connected(text), r, noted)
-			}
-			return true
+			return coversClient(except, connected(r.RemoteAddr), r, noted)
 		}
 	}
 	return func(r *http.Request) bool {
-		var (
-			text string
-			ip   net.IP
-		)
-		text = client(r)
-		ip = net.ParseIP(text)
-		if ip == nil || sort.SearchStrings(except, string(ip)+"\x00")&1 == 1 {
-			return coversClient(except, text, r, noted)
+		text := client(r)
+		if sort.SearchStrings(except, string(net.ParseIP(text)))&1 == 1 {
+			return true
 		}
-		return true
+		return coversClient(except, text, r, noted)
 	}
+}
+
+// exceptsOnly reports whether ExceptIPs is set, and no other field.
+func (m *Matcher) exceptsOnly() bool {
+	return len(m.except) > 0 && len(m.methods)+len(m.headers) == 0 && !m.ofHost && !m.ofPath && !m.operators
 }
 
 // connected returns the client's address, of the address of its connection.
