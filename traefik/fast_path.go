@@ -24,7 +24,7 @@ import (
 func fastPath(h *handler) http.Handler {
 	if h.engine.fixed == nil {
 		p := &replaced{handler: h, changing: &h.engine.changing}
-		p.last.Store(&pathOfFiles{})
+		p.last.Store(&madePath{})
 		return p
 	}
 	return pathOfSet(h, h.engine.fixed)
@@ -34,11 +34,11 @@ func fastPath(h *handler) http.Handler {
 type replaced struct {
 	handler  *handler
 	changing *atomic.Value // *ruleSet: the engine's
-	last     atomic.Value  // *pathOfFiles
+	last     atomic.Value  // *madePath
 }
 
-// pathOfFiles is the path of a set of rules; one with nil is of none.
-type pathOfFiles struct {
+// madePath is a path that was made of a set of rules; nil: of none.
+type madePath struct {
 	set  *ruleSet
 	path http.Handler
 }
@@ -47,10 +47,10 @@ type pathOfFiles struct {
 func (p *replaced) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var (
 		s    *ruleSet
-		last *pathOfFiles
+		last *madePath
 	)
 	s = p.changing.Load().(*ruleSet)
-	last = p.last.Load().(*pathOfFiles)
+	last = p.last.Load().(*madePath)
 	if last.set != s {
 		last = p.replace(s)
 	}
@@ -58,13 +58,13 @@ func (p *replaced) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // replace makes the path of another set.
-func (p *replaced) replace(s *ruleSet) *pathOfFiles {
+func (p *replaced) replace(s *ruleSet) *madePath {
 	h := &handler{next: p.handler.next, engine: p.handler.engine, guarded: p.handler.guarded}
 	if h.guarded != nil { // the guard tells clients apart by the set's rules
 		h.guarded = guardOfSet(h.guarded.engine, h.guarded.next, s)
 		h.next = h.guarded
 	}
-	made := &pathOfFiles{set: s, path: pathOfSet(h, s)}
+	made := &madePath{set: s, path: pathOfSet(h, s)}
 	p.last.Store(made)
 	return made
 }
@@ -75,7 +75,7 @@ func (p *replaced) replace(s *ruleSet) *pathOfFiles {
 // until that is over. If advice may change the limit, there is a fast path for each limit that is in force.
 func pathOfSet(h *handler, s *ruleSet) http.Handler {
 	if len(s.rules) != 1 || s.domain != nil || !plain(s.rules[0]) || hasLinked(s.rules[0]) {
-		return severalPath(h, s)
+		return pathOfSeveral(h, s)
 	}
 	r := s.rules[0]
 	limits := r.Ruled.Limits
@@ -166,6 +166,44 @@ func generalPath(h *handler, metering *memory.Metering) http.Handler {
 	return withOwnPaths(h, metering)
 }
 
+// pathOfSeveral returns the path of several rules: the general one as long as requests must pass previous limits of any of them, too.
+func pathOfSeveral(h *handler, s *ruleSet) http.Handler {
+	var noRule *front.Rule
+	if withoutOverlap(s) {
+		return severalPath(h, s)
+	}
+	u := &overlapping{handler: h, set: s}
+	u.path.Store(&madePath{path: generalPath(h, meteringOf(h.engine, s, noRule))})
+	return u
+}
+
+// withoutOverlap reports whether requests need pass nothing but the configured limits of the rules.
+func withoutOverlap(s *ruleSet) bool {
+	for _, r := range s.rules {
+		if atomic.LoadInt32(&r.Ruled.Active.Generation) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// overlapping is the handler of a router for several rules, some of which are in a transition at first.
+type overlapping struct {
+	handler *handler
+	set     *ruleSet
+	path    atomic.Value // *madePath, with the set if no rule is in a transition any more
+}
+
+// ServeHTTP implements http.Handler.
+func (u *overlapping) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := u.path.Load().(*madePath)
+	if path.set == nil && withoutOverlap(u.set) {
+		path = &madePath{set: u.set, path: severalPath(u.handler, u.set)}
+		u.path.Store(path)
+	}
+	path.path.ServeHTTP(w, r)
+}
+
 // severalPath returns the path of several rules, of one with others that are decided together with it, or of none.
 func severalPath(h *handler, s *ruleSet) http.Handler {
 	var noRule *front.Rule
@@ -208,14 +246,14 @@ func severalPath(h *handler, s *ruleSet) http.Handler {
 func servedRule(h *handler, s *ruleSet, r *front.Rule) []*memory.ServedRule {
 	var none, list []*memory.ServedRule
 	e := h.engine
-	if !plain(r) || r.Only == nil || atomic.LoadInt32(&r.Ruled.Active.Generation) != 0 || e.adaptation != nil && r.Ruled.Adapt != nil {
+	if !plain(r) || r.Only == nil || e.adaptation != nil && r.Ruled.Adapt != nil {
 		return none
 	}
 	if e.shared != nil && (r.Only.HasOverflowPolicy() || len(r.Only.Linked()) > 0) {
 		return none
 	}
 	for i, limit := range append([]*core.Rule{r.Only}, r.Only.Linked()...) {
-		served := &memory.ServedRule{QuotaFields: answer.NewQuotaFields(limit, e.fields), Key: keyFunc(h, r), Covers: coversFunc(e, r)}
+		served := &memory.ServedRule{QuotaFields: answer.NewQuotaFields(limit, e.fields), Linked: i > 0, Key: keyFunc(h, r), Covers: coversFunc(e, r)}
 		switch {
 		case e.shared != nil:
 		case i == 0 && !limit.Limit.InFlight:
@@ -391,8 +429,7 @@ func newChoice(h *handler, of *front.Rule, tierOf func(r *http.Request) string, 
 	open := &h.engine.open
 	direct := ruleset.Whole(of.Ruled) && h.engine.addressing.direct()
 	keyOf := keyFunc(h, of)
-	keyed := len(byKey) > 0
-	skips := of.Ruled.SkipMissing
+	keyed := len(byKey) > 0 || of.Ruled.SkipMissing || of.Ruled.RejectMissing // a limit may be none, and then nobody else looks at the key
 	rest := generalPath(h, m)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
@@ -405,7 +442,7 @@ func newChoice(h *handler, of *front.Rule, tierOf func(r *http.Request) string, 
 			rest.ServeHTTP(w, r)
 			return
 		}
-		if keyed || skips {
+		if keyed {
 			if direct {
 				key = r.RemoteAddr
 				i = strings.IndexByte(key, ':')

@@ -200,6 +200,14 @@ var settings = map[string]func(c *Config){
 		c.Rules = append(c.Rules, Rule{Name: "b", Limit: "3/1s"})
 		c.Rules[0].Enforcement = "shadow"
 	},
+	"tiers, no key": func(c *Config) {
+		withTiers(c)
+		c.Rules[0].Key, c.Rules[0].OnMissingKey = []string{"header:X-Key"}, "reject"
+	},
+	"tiers, key or not": func(c *Config) {
+		withTiers(c)
+		c.Rules[0].Key, c.Rules[0].OnMissingKey = []string{"header:X-Key"}, "skip"
+	},
 	"soft tiers": func(c *Config) { withTiers(c); c.Rules[0].Enforcement = "soft 50% 3s" },
 }
 
@@ -400,6 +408,35 @@ func TestFilesHaveTheFastPathsOfTheirRules(t *testing.T) {
 		if got, want := panicking(handlers[0], r) == http.StatusOK, name != "none at last"; got != want {
 			t.Errorf("%s: the fast path is taken: %v, want %v", name, got, want)
 		}
+	}
+}
+
+// Several rules take the general path while one keeps to its previous limit, too, and the fast path from then on.
+func TestSeveralRulesTakeTheFastPathAfterATransition(t *testing.T) {
+	s := newStage(t)
+	config := func(algorithm string) *Config {
+		return &Config{Rules: []Rule{{Name: "a", Limit: "5/1m", Algorithm: algorithm}, {Name: "b", Limit: "9/1m"}}, IPStrategy: object{}}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := httptest.NewRequest("GET", "http://example.com/", nil)
+	r.RemoteAddr = "192.0.2.1:80"
+	answeredTo(s.handler(ctx, config("fixed_window"), "m@file"), r, nil)
+	cancel()
+	h := s.handler(context.Background(), config("token_bucket"), "m@file")
+	e := s.newest("m@file")
+	limiter := e.limiter
+	taken := func() bool {
+		e.limiter = nil // which the general path needs
+		code := panicking(h, r)
+		e.limiter = limiter
+		return code == http.StatusOK
+	}
+	if answeredTo(h, r, nil).Code != http.StatusOK || taken() {
+		t.Error("the fast path is taken in a transition")
+	}
+	s.step(10 * time.Minute)
+	if answeredTo(h, r, nil).Code != http.StatusOK || !taken() { // the first one finds that it is over
+		t.Error("the fast path is not taken after the transition")
 	}
 }
 

@@ -22,6 +22,8 @@ type ServedRule struct {
 	Key         func(r *http.Request) string // as ServeConfig.Key, if rules have different keys; nil: all have that of the ServeConfig
 	Covers      func(r *http.Request) bool   // whether the rule covers a request; nil: it covers all
 
+	Linked bool // it is decided together with the rule before it, for the same requests and keys
+
 	// Of a shadow, or of a candidate. Requests that it would have rejected are counted in Refused, and the others of a candidate in Passed.
 	Refused, Passed []*int64
 }
@@ -53,6 +55,7 @@ type severalRule struct {
 	limit    *rate.Limit
 	isLog    bool
 	rule     *core.Rule
+	linked   bool
 	accounts bool // of the FastPath
 	inFlight bool // it limits requests in flight
 	shadow   bool // it never rejects, and sets no fields
@@ -108,7 +111,7 @@ func newSeveralRule(rule *ServedRule) *severalRule {
 	e := rule.FastPath
 	t := rule.QuotaFields
 	p := &severalRule{
-		limit: e.limit, isLog: e.limit.IsLog, rule: e.rule, accounts: e.accounts, inFlight: e.limit.InFlight, shadow: e.rule.Shadow, countRejected: e.countRejected, refused: rule.Refused, passed: rule.Passed, space: e.space, salt: e.salt, quota: e.limit.Quota,
+		limit: e.limit, isLog: e.limit.IsLog, rule: e.rule, linked: rule.Linked, accounts: e.accounts, inFlight: e.limit.InFlight, shadow: e.rule.Shadow, countRejected: e.countRejected, refused: rule.Refused, passed: rule.Passed, space: e.space, salt: e.salt, quota: e.limit.Quota,
 		state: ", " + t.State, limitField: t.Limit, policy: t.Policy[0], allowed: rule.Allowed, keyOf: rule.Key, covers: rule.Covers,
 	}
 	if rule.Refusal != nil {
@@ -120,8 +123,12 @@ func newSeveralRule(rule *ServedRule) *severalRule {
 // covering returns the rules that cover a request, and their policies as the value of RateLimit-Policy.
 func covering(f *several, r *http.Request) (list []*severalRule, policies []string) {
 	text := ""
+	covers := false
 	for _, p := range f.rules {
-		if p.covers == nil || p.covers(r) {
+		if !p.linked {
+			covers = p.covers == nil || p.covers(r)
+		}
+		if covers {
 			list = append(list, p)
 			if !p.shadow {
 				text += ", " + p.policy
@@ -180,8 +187,11 @@ func setLong(h http.Header, p *severalRule, remaining, reset int64) {
 func lockApart(f *several, list []*severalRule, r *http.Request) []uint64 {
 	var none []uint64
 	hashes := make([]uint64, 0, len(list))
+	key := ""
 	for _, p := range list {
-		key := p.keyOf(r)
+		if !p.linked {
+			key = p.keyOf(r)
+		}
 		if key == "" {
 			return none
 		}
