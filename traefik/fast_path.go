@@ -246,7 +246,7 @@ func severalPath(h *handler, s *ruleSet) http.Handler {
 func servedRule(h *handler, s *ruleSet, r *front.Rule) []*memory.ServedRule {
 	var none, list []*memory.ServedRule
 	e := h.engine
-	if !plain(r) || r.Only == nil || e.adaptation != nil && r.Ruled.Adapt != nil {
+	if !plain(r) || r.Only == nil || r.Ruled.Shadow && hasCandidate(r.Only) || e.adaptation != nil && r.Ruled.Adapt != nil {
 		return none
 	}
 	if e.shared != nil && (r.Only.HasOverflowPolicy() || len(r.Only.Linked()) > 0) {

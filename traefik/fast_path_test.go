@@ -208,6 +208,13 @@ var settings = map[string]func(c *Config){
 		withTiers(c)
 		c.Rules[0].Key, c.Rules[0].OnMissingKey = []string{"header:X-Key"}, "skip"
 	},
+	"a shadow that delays, before others": func(c *Config) {
+		c.Rules = append(c.Rules, Rule{Name: "b", Limit: "9/2s"})
+		c.Rules[0] = Rule{Name: "r", Limit: "3/1s", Algorithm: "token_bucket", Enforcement: "shadow", OnLimit: "delay", MaxDelay: "1s"}
+	},
+	"a shadow's candidate": func(c *Config) {
+		c.Rules[0].Enforcement, c.Rules[0].Candidate = "shadow", object{"limit": "3/2s", "algorithm": "token_bucket"}
+	},
 	"soft tiers": func(c *Config) { withTiers(c); c.Rules[0].Enforcement = "soft 50% 3s" },
 }
 
@@ -443,7 +450,7 @@ func TestSeveralRulesTakeTheFastPathAfterATransition(t *testing.T) {
 // TestEachFastPathIsTaken sends plain requests where the general path cannot decide: with new keys and known ones, allowed and rejected.
 func TestEachFastPathIsTaken(t *testing.T) {
 	for _, k := range kinds() {
-		if k.name == "large numbers" { // whose limit it does not reach
+		if k.name == "large numbers" || strings.Contains(k.name, "a shadow's candidate") { // whose limit it does not reach, or that has none
 			continue
 		}
 		stages, handlers := onBothPaths(t, k.config)
