@@ -233,13 +233,19 @@ func severalPath(h *handler, s *ruleSet) http.Handler {
 	}
 	c := &memory.ServeConfig{Key: rules[0].Key, Metering: metering, Next: h.next, Rest: h}
 	watch(e, s, c)
+	var quick http.Handler
 	if !same {
-		return serve(c)
+		quick = serve(c)
+	} else {
+		for _, served := range rules {
+			served.Key = nil
+		}
+		quick = byAddress(h, first, c, serve)
 	}
-	for _, served := range rules {
-		served.Key = nil
+	if quick == nil { // Redis has none for these rules
+		return generalPath(h, metering)
 	}
-	return byAddress(h, first, c, serve)
+	return quick
 }
 
 // servedRule returns a rule as the path of several rules has it, with those that are decided together with it behind it; nil: it has no such path.

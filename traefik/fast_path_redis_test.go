@@ -2,6 +2,7 @@ package traefik
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -221,5 +222,20 @@ func TestEachFastPathInRedisIsTaken(t *testing.T) {
 			must.Equal(t, send(false), http.StatusTooManyRequests, "%s: a rejection that is remembered is answered", k.name)
 		}
 		closeStores(stages)
+	}
+}
+
+// TestRulesWithoutAFastPathInRedisAreServed is about a defect: a router of several rules of which one leases had no handler at all.
+func TestRulesWithoutAFastPathInRedisAreServed(t *testing.T) {
+	server := startServers(t)[0]
+	for _, key := range []string{"client_ip", "header:X-User"} {
+		server.flush(t)
+		s := newStage(t)
+		c := &Config{
+			Rules: []Rule{{Name: "a", Limit: "2/1h"}, {Name: "b", Limit: "3/1h", Key: []string{key}, Consistency: "lease"}},
+			Store: object{"redis": patient(object{"address": server.addr})},
+		}
+		must.Equal(t, statuses(s.handler(context.Background(), c, "m@file"), "192.0.2.1", 3), "200 200 429")
+		must.Succeed(t, s.newest("m@file").shared.store.CloseNow())
 	}
 }
