@@ -74,6 +74,15 @@ func (p *replaced) replace(s *ruleSet) *madePath {
 // If requests must pass a previous limit, too, since a change of the configuration has changed the algorithm, then they take the general path
 // until that is over. If advice may change the limit, there is a fast path for each limit that is in force.
 func pathOfSet(h *handler, s *ruleSet) http.Handler {
+	if len(s.rules) > fewRules && s.domain == nil {
+		var noRule *front.Rule
+		return indexedPath(h, s, meteringOf(h.engine, s, noRule))
+	}
+	return pathOfFew(h, s)
+}
+
+// pathOfFew is pathOfSet for rules that are looked at one by one.
+func pathOfFew(h *handler, s *ruleSet) http.Handler {
 	if len(s.rules) != 1 || s.domain != nil || !plain(s.rules[0]) || hasLinked(s.rules[0]) {
 		return pathOfSeveral(h, s)
 	}

@@ -183,6 +183,12 @@ var settings = map[string]func(c *Config){
 		c.Rules = append(c.Rules, Rule{Name: "b", Limit: "3/1s"})
 		c.Rules[0].Enforcement, c.Rules[1].Enforcement = "shadow", "shadow"
 	},
+	"many rules": withMany,
+	"many rules, a concurrency": func(c *Config) {
+		withMany(c)
+		c.Rules[1].Key, c.Rules[2].Enforcement, c.Rules[3].Concurrency, c.Rules[4].Cost = []string{"header:X-Key"}, "shadow", "2", "2"
+	},
+	"many guarded rules": func(c *Config) { withMany(c); c.Guard = object{"max": 512, "min": 512} },
 	"exempt clients": func(c *Config) {
 		c.Rules[0].Match = object{"exceptIPs": []string{"192.0.2.2", "2001:db8::/32", "198.51.100.0/25"}}
 	},
@@ -220,6 +226,17 @@ var settings = map[string]func(c *Config){
 
 func withMixed(c *Config) {
 	c.Rules = append(c.Rules, Rule{Name: "b", Limit: "6/3s", Enforcement: "shadow"}, Rule{Name: "c", Limit: "8/5s", Penalty: []string{"1s"}}, Rule{Name: "d", Limit: "9/2s", Enforcement: "soft 50% 3s", Concurrency: "2"})
+}
+
+// withMany has more rules than are looked at one by one: most for some requests, and none for a few of them.
+func withMany(c *Config) {
+	c.Rules[0].Match = object{"hosts": []string{"!example.com"}}
+	for i, match := range []object{{"hosts": "example.com"}, {"headers": object{"X-Key": "a"}}, {"headers": object{"X-Key": "b*"}}, {"methods": "POST", "hosts": "www.example.com"}, {"headers": object{"Cookie": "session=a"}}} {
+		c.Rules = append(c.Rules, Rule{Name: fmt.Sprint("r", i), Limit: fmt.Sprint(5+i, "/2s"), Match: match})
+	}
+	for i := 0; i < 4; i++ {
+		c.Rules = append(c.Rules, Rule{Name: fmt.Sprint("other", i), Limit: "3/2s", Match: object{"hosts": fmt.Sprint("h", i)}})
+	}
 }
 
 func withTiers(c *Config) {
@@ -367,6 +384,15 @@ func compareAnswers(t *testing.T, name string, stages [2]*stage, handlers [2]htt
 	}
 }
 
+// manyInFile is a file of so many rules, which may cover a request by its path, its host, or a field.
+func manyInFile(count int) string {
+	text := `{"rules":[{"name":"a","limit":"` + fmt.Sprint(count) + `/2s","match":{"path_prefixes":["/"]}}`
+	for i := 1; i < count; i++ {
+		text += fmt.Sprintf(`,{"name":"r%d","limit":"4/2s","match":{%s}}`, i, []string{`"hosts":["example.com"]`, `"headers":{"X-Key":"a"}`, `"paths":["/a"]`, `"headers":{"X-Key":"b*"}`}[i%4])
+	}
+	return text + "]}"
+}
+
 // counted returns how many requests under a rule there were, by outcome, and by comparison with its candidate: for metrics, and for the log.
 func (s *stage) counted(i int) [4][]int64 {
 	var list [4][]int64
@@ -387,6 +413,7 @@ func TestFilesHaveTheFastPathsOfTheirRules(t *testing.T) {
 	for name, contents := range map[string][]string{
 		"one rule":     {`{"rules":[{"name":"a","limit":"4/2s"}]}`, `{"rules":[{"name":"a","limit":"3/2s","match":{"methods":["GET"]}}]}`},
 		"three rules":  {`{"rules":[{"name":"a","limit":"4/2s"},{"name":"b","limit":"6/3s","key":"header:X-Key"},{"name":"c","limit":"8/5s"}]}`, `{"rules":[{"name":"a","limit":"9/2s"}]}`},
+		"many rules":   {manyInFile(12), manyInFile(9)},
 		"none at last": {`{"rules":[{"name":"a","limit":"4/2s","tiers":{"source":"cookie:session","limits":{"a":"9/2s"}}}]}`, `{"rules":[{"name":"b","limit":"3/2s","cost":2}]}`},
 	} {
 		file := filepath.Join(t.TempDir(), "rules.json")

@@ -133,7 +133,9 @@ func (x *Index) enter(i int, m *Matcher, counts map[string]int) {
 
 // Candidates appends to into the places of the matchers that may cover a request, in ascending order, each once. The others do
 // not cover it.
-func (x *Index) Candidates(r *http.Request, into []int) []int {
+func (x *Index) Candidates(r *http.Request, into []int) []int { return candidates(x, r, into) }
+
+func candidates(x *Index, r *http.Request, into []int) []int {
 	start := len(into)
 	into = append(into, x.always...)
 	sources := 1
@@ -149,12 +151,12 @@ func (x *Index) Candidates(r *http.Request, into []int) []int {
 		path := CleanPath(r.URL.Path)
 		into = append(into, x.paths[path]...)
 		if len(x.prefixes) > 0 {
-			into = x.byPrefix(path, into)
+			into = byPrefix(x, path, into)
 		}
 		sources++
 	}
 	if len(x.headers) > 0 {
-		into = x.byHeader(r.Header, into)
+		into = byHeader(x, r.Header, into)
 		sources++
 	}
 	found := into[start:]
@@ -172,20 +174,52 @@ func (x *Index) Candidates(r *http.Request, into []int) []int {
 	return into[:start+n]
 }
 
-// byPrefix appends the matchers that are entered under the beginnings of a path, in whole segments.
-func (x *Index) byPrefix(path string, into []int) []int {
-	for i := 0; i <= len(path) && i <= x.longestPrefix; i++ {
-		if i == len(path) || path[i] == '/' {
-			if list := x.prefixes[path[:i]]; list != nil {
-				into = append(into, list...)
+// CandidatesFunc returns a function that returns Candidates, in a list that must not be changed. A function that is made for one index costs an interpreter
+// less, if the index has nothing but whole paths, or names of hosts.
+func (x *Index) CandidatesFunc() func(r *http.Request) []int {
+	if len(x.always)+len(x.suffixes)+len(x.prefixes)+len(x.headers) == 0 && len(x.hosts) == 0 {
+		paths := x.paths
+		return func(r *http.Request) []int {
+			list := paths[r.URL.Path]
+			if len(list) != 1 {
+				list = candidates(x, r, nil)
 			}
+			return list
 		}
+	}
+	if len(x.always)+len(x.suffixes)+len(x.prefixes)+len(x.headers) == 0 && len(x.paths) == 0 {
+		hosts := x.hosts
+		return func(r *http.Request) []int {
+			list := hosts[r.Host]
+			if len(list) != 1 {
+				list = candidates(x, r, nil)
+			}
+			return list
+		}
+	}
+	return func(r *http.Request) []int { return candidates(x, r, nil) }
+}
+
+// byPrefix appends the matchers that are entered under the beginnings of a path, in whole segments.
+func byPrefix(x *Index, path string, into []int) []int {
+	i, more := 0, 0
+	for more >= 0 && i <= x.longestPrefix {
+		more = strings.IndexByte(path[i:], '/')
+		if more < 0 {
+			i = len(path)
+		} else {
+			i += more
+		}
+		if i <= x.longestPrefix {
+			into = append(into, x.prefixes[path[:i]]...)
+		}
+		i++
 	}
 	return into
 }
 
 // byHeader appends the matchers that are entered under the fields that a request has.
-func (x *Index) byHeader(h http.Header, into []int) []int {
+func byHeader(x *Index, h http.Header, into []int) []int {
 	if len(x.headers) > len(h) {
 		for name, values := range h {
 			into = appendValues(x.headers[name], values, into)

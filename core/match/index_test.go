@@ -1,9 +1,11 @@
 package match
 
 import (
+	"fmt"
 	"math/rand"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -98,6 +100,9 @@ func TestCandidatesAreAllThatCover(t *testing.T) {
 			if list[0] != 99 {
 				t.Fatalf("what was there is %d", list[0])
 			}
+			if got := x.CandidatesFunc()(req); len(got) != len(list)-1 || len(got) > 0 && !reflect.DeepEqual(got, list[1:]) {
+				t.Fatalf("candidates are %d, by a function %d", list[1:], got)
+			}
 			candidate := make(map[int]bool)
 			for j := 1; j < len(list); j++ {
 				if j > 1 && list[j] <= list[j-1] {
@@ -173,6 +178,10 @@ func TestOfManyRulesARequestFindsItsOwn(t *testing.T) {
 			}
 			if list := x.Candidates(req, nil); len(list) != 1 || list[0] != i {
 				t.Fatalf("%s: request %d has the candidates %d", kind, i, list)
+			}
+			for n := 0; n < 2; n++ { // in another spelling at last
+				must.Equal(t, fmt.Sprint(x.CandidatesFunc()(req)), fmt.Sprint([]int{i}), "%s: the candidates of request %d, by a function", kind, i)
+				req.Host, req.URL.Path = strings.ToUpper(req.Host), "/"+req.URL.Path
 			}
 		}
 	}

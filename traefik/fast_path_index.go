@@ -1,0 +1,125 @@
+package traefik
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/memory"
+)
+
+// fewRules is the most rules of a set whose path looks at each of them.
+const fewRules = 8
+
+// mostPaths is the most paths that a set keeps.
+const mostPaths = 1024
+
+// indexed has what the path of many rules needs: it finds the few that may cover a request, and passes it on to a path of these alone, which is made
+// when the first request needs it.
+type indexed struct {
+	handler *handler
+	set     *ruleSet
+	general http.Handler
+	none    http.Handler // the path of requests that no rule covers
+	paths   atomic.Value // *pathList: those that have been made
+	mu      sync.Mutex   // of who makes one
+}
+
+// pathList has paths, by the places of the rules that they are of. It is immutable.
+type pathList struct {
+	single  []http.Handler          // by the place of the only rule; nil: it has not been made
+	several map[string]http.Handler // by the text of several places
+}
+
+// indexedPath returns the path of a set of many rules.
+func indexedPath(h *handler, s *ruleSet, metering *memory.Metering) http.Handler {
+	f := &indexed{handler: h, set: s, general: generalPath(h, metering), none: withOwnPaths(h.next, metering)}
+	f.paths.Store(&pathList{single: make([]http.Handler, len(s.rules)), several: make(map[string]http.Handler)})
+	placesOf := placesFunc(s)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			places []int
+			path   http.Handler
+		)
+		places = placesOf(r)
+		if len(places) == 1 {
+			path = f.paths.Load().(*pathList).single[places[0]]
+		}
+		if path == nil {
+			path = pathOfPlaces(f, places)
+		}
+		path.ServeHTTP(w, r)
+	})
+}
+
+// placesFunc returns a function that returns the places of the rules that may cover a request, in ascending order.
+func placesFunc(s *ruleSet) func(r *http.Request) []int {
+	if s.own == 0 {
+		return s.files.CoveringFunc()
+	}
+	matchers := make([]*match.Matcher, 0, s.own)
+	for _, r := range s.rules[:s.own] {
+		matchers = append(matchers, r.Matcher)
+	}
+	own := match.NewIndex(matchers)
+	if s.files == nil {
+		return own.CandidatesFunc()
+	}
+	return func(r *http.Request) []int {
+		places := own.Candidates(r, nil)
+		first := len(places)
+		places = s.files.Covering(r, places)
+		for i := first; i < len(places); i++ {
+			places[i] += s.own
+		}
+		return places
+	}
+}
+
+// pathOfPlaces returns the path of rules at some places.
+func pathOfPlaces(f *indexed, places []int) http.Handler {
+	if len(places) == 0 {
+		return f.none
+	}
+	text := ""
+	for _, place := range places {
+		text += strconv.Itoa(place) + " "
+	}
+	path := f.paths.Load().(*pathList).several[text]
+	if path != nil {
+		return path
+	}
+	return newPathOfPlaces(f, places, text)
+}
+
+// newPathOfPlaces makes the path of rules at some places.
+func newPathOfPlaces(f *indexed, places []int, text string) http.Handler {
+	part := *f.set
+	part.rules = make([]*front.Rule, 0, len(places))
+	for _, place := range places {
+		part.rules = append(part.rules, f.set.rules[place])
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.paths.Load().(*pathList)
+	if len(places) > mostServed || len(before.several) == mostPaths {
+		return f.general
+	}
+	path := pathOfFew(f.handler, &part)
+	made := &pathList{single: before.single, several: before.several}
+	if len(places) == 1 {
+		made.single = append([]http.Handler(nil), before.single...)
+		made.single[places[0]] = path
+	} else {
+		made.several = make(map[string]http.Handler, len(before.several)+1)
+		for other, one := range before.several {
+			made.several[other] = one
+		}
+		made.several[text] = path
+	}
+	f.paths.Store(made)
+	return path
+}
