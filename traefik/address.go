@@ -105,6 +105,18 @@ func clientGetter(a *addressing, dressed func(value string) string) func(r *http
 			return dressed(list)
 		}
 	}
+	if a.direct() {
+		return func(r *http.Request) string {
+			host, _, err := net.SplitHostPort(r.RemoteAddr)
+			if err != nil {
+				host = r.RemoteAddr
+			}
+			if strings.IndexByte(host, ':') < 0 {
+				return host
+			}
+			return dressed(host)
+		}
+	}
 	return func(r *http.Request) string {
 		address := clientAddress(a, r)
 		if strings.IndexByte(address, ':') < 0 {

@@ -1,7 +1,6 @@
 package traefik
 
 import (
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -361,18 +360,15 @@ func clientOf(e *engine, r *front.Rule) (client func(r *http.Request) string, no
 			}
 		}
 	}
+	getter := clientGetter(&e.addressing, nil)
 	if !direct {
-		found = clientGetter(&e.addressing, nil)
+		found = getter
 	} else if e.unsaid && !ruleset.Whole(r.Ruled) { // no path notes forwarded requests with known keys
 		found = func(r *http.Request) string {
 			if r.Header[forwardedFor] != nil {
 				note(r, r.RemoteAddr)
 			}
-			host, _, err := net.SplitHostPort(r.RemoteAddr)
-			if err != nil {
-				return r.RemoteAddr
-			}
-			return host
+			return getter(r)
 		}
 	}
 	return found, note
@@ -410,7 +406,7 @@ func chosenPath(h *handler, s *ruleSet, r *front.Rule, limits *core.Limits, mete
 	var none http.Handler
 	tier := ruleset.TierFunc(r.Ruled)
 	if tier == nil && ruleset.TierSource(r.Ruled) != nil {
-		return none
+		tier = addressTier(h.engine, r)
 	}
 	paths := make(map[*core.Rule]http.Handler)
 	for _, limit := range limits.Rules() {
@@ -437,6 +433,24 @@ func chosenPath(h *handler, s *ruleSet, r *front.Rule, limits *core.Limits, mete
 		byKey[value] = pathOf(limit)
 	}
 	return newChoice(h, r, tier, byTier, byKey, pathOf(limits.Own()), metering)
+}
+
+// addressTier returns a function that returns the tier of a request under a rule whose tiers are read from the client's address.
+func addressTier(e *engine, r *front.Rule) func(r *http.Request) string {
+	client, noted := clientOf(e, r)
+	if client == nil {
+		return clientGetter(&e.addressing, nil)
+	}
+	if e.addressing.direct() {
+		return client
+	}
+	return func(r *http.Request) string {
+		address := client(r)
+		if address == "" {
+			noted(r, address)
+		}
+		return address
+	}
 }
 
 // newChoice returns a handler that passes a request to the path of its limit: that of its key, of its tier, or else. It is a function literal, as the stores' fast paths are: a captured variable costs an interpreter less than a field.
@@ -506,6 +520,9 @@ func quickHandler(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, meter
 	e := h.engine
 	c := &memory.ServeConfig{QuotaFields: answer.NewQuotaFields(limit, e.fields), Metering: metering, Refusal: refusalOf(h, s, r, limit), Key: keyFunc(h, r), Next: h.next, Rest: h}
 	watch(e, s, c)
+	if r.Ruled.SkipMissing && !ruleset.NeedsAddress(r.Ruled) {
+		c.Rest = &skipping{keyOf: c.Key, next: h.next, rest: h}
+	}
 	if e.shared != nil {
 		if limit.HasOverflowPolicy() {
 			return none
@@ -520,6 +537,22 @@ func quickHandler(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, meter
 		c.Guarding = guardingOf(h.guarded)
 	}
 	return byAddress(h, r.Ruled, c, func(c *memory.ServeConfig) http.Handler { return memory.Serve(way, c) })
+}
+
+// skipping handles what a fast path leaves where requests without a key are not counted.
+type skipping struct {
+	keyOf func(r *http.Request) string
+	next  http.Handler
+	rest  *handler
+}
+
+// ServeHTTP implements http.Handler.
+func (s *skipping) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.keyOf(r) == "" {
+		s.next.ServeHTTP(w, r)
+		return
+	}
+	serve(s.rest, w, r)
 }
 
 // undirected handles what a fast path leaves where the key is the connection's address: requests of clients with IPv6 addresses, and rare

@@ -189,6 +189,22 @@ var settings = map[string]func(c *Config){
 		c.Rules[1].Key, c.Rules[2].Enforcement, c.Rules[3].Concurrency, c.Rules[4].Cost = []string{"header:X-Key"}, "shadow", "2", "2"
 	},
 	"many guarded rules": func(c *Config) { withMany(c); c.Guard = object{"max": 512, "min": 512} },
+	"tiers of addresses": withAddressTiers,
+	"tiers of addresses, of a list": func(c *Config) {
+		withAddressTiers(c)
+		c.Rules[0].Key, c.IPStrategy = []string{"header:X-Key"}, object{"depth": 1}
+	},
+	"tiers of addresses, unsaid": func(c *Config) {
+		withAddressTiers(c)
+		c.Rules[0].Key = []string{"header:X-Key"}
+		c.IPStrategy = nil
+	},
+	"keys of parts": func(c *Config) { c.Rules[0].Key = []string{"header:X-Key", "cookie:session"} },
+	"keys of all parts": func(c *Config) {
+		c.Rules[0].Key, c.Rules[0].OnMissingKey = []string{"header:X-Key", "cookie:session"}, "skip"
+	},
+	"keys of three parts": func(c *Config) { c.Rules[0].Key = []string{"host", "client_ip", "cookie:session"} },
+	"keys or none":        func(c *Config) { c.Rules[0].Key, c.Rules[0].OnMissingKey = []string{"header:X-Key"}, "skip" },
 	"exempt clients": func(c *Config) {
 		c.Rules[0].Match = object{"exceptIPs": []string{"192.0.2.2", "2001:db8::/32", "198.51.100.0/25"}}
 	},
@@ -237,6 +253,10 @@ func withMany(c *Config) {
 	for i := 0; i < 4; i++ {
 		c.Rules = append(c.Rules, Rule{Name: fmt.Sprint("other", i), Limit: "3/2s", Match: object{"hosts": fmt.Sprint("h", i)}})
 	}
+}
+
+func withAddressTiers(c *Config) {
+	c.Rules[0].Tiers = object{"source": "client_ip", "limits": object{"192.0.2.2": "9/2s", "192.0.2.9": "unlimited", "2001:DB8::1": "7/2s"}}
 }
 
 func withTiers(c *Config) {

@@ -162,6 +162,18 @@ func (s Source) Getter(dressed func(value string) string) func(r *http.Request) 
 			return dressed(value)
 		}
 	}
+	if dressed == nil && s.kind == "host" {
+		return func(r *http.Request) string {
+			host := r.Host
+			if strings.ContainsAny(host, ":[]") || strings.HasSuffix(host, ".") {
+				return plainHost(HostOf(host))
+			}
+			return strings.ToLower(host)
+		}
+	}
+	if dressed == nil && s.kind == "path" {
+		return func(r *http.Request) string { return CleanPath(r.URL.Path) }
+	}
 	return func(r *http.Request) string {
 		value := s.Value(r, "")
 		if dressed != nil && strings.ContainsAny(value, Dress) {

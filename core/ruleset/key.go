@@ -221,34 +221,66 @@ func KeyOf(rule *Rule, r *http.Request, address string, buffer []byte) (key stri
 	return key, missing
 }
 
-// KeyFunc returns a function that returns a request's key as KeyOf does, or "" if a part of it is missing. A function that is made for
+// KeyFunc returns a function that returns a request's key as KeyOf does, or "" if a part of it is missing: of several, the client's address, or any if such
+// requests do not share a counter. A function that is made for
 // one rule costs an interpreter less. address returns a function for the client's address, which passes addresses that have a byte of
 // match.Dress through the function dressed; nil: it returns them as match.CleanAddress does.
 func KeyFunc(rule *Rule, address func(dressed func(value string) string) func(r *http.Request) string) func(r *http.Request) string {
-	var dressed func(value string) string
-	if len(rule.Parts) == 1 && !rule.masksIPv4 {
-		part := &rule.Parts[0]
-		if part.Masked && !(part.Address && rule.bare) {
-			dressed = rule.prefixes.Mask
-		}
-		if part.Address {
-			return address(dressed)
-		}
-		return part.Source.Getter(dressed)
+	parts := make([]func(r *http.Request) string, len(rule.Parts))
+	needed := make([]bool, len(rule.Parts)) // without these there is no key
+	for i := range rule.Parts {
+		parts[i] = partFunc(rule, &rule.Parts[i], address)
+		needed[i] = rule.SkipMissing || rule.RejectMissing || rule.Parts[i].Address
 	}
-	whole := address(nil)
-	needs := NeedsAddress(rule)
+	switch len(parts) {
+	case 0:
+		return func(r *http.Request) string { return rule.Static }
+	case 1:
+		return parts[0]
+	case 2:
+		return pairFunc(parts[0], parts[1], needed[0], needed[1])
+	}
 	return func(r *http.Request) string {
-		client := ""
-		if needs {
-			client = whole(r)
-		}
-		key, missing := KeyOf(rule, r, client, nil)
-		if missing {
-			return ""
+		key := ""
+		for i, part := range parts {
+			value := part(r)
+			if value == "" && needed[i] {
+				return ""
+			}
+			key += strconv.Itoa(len(value)) + ":" + value // as match.AppendKeyPart
 		}
 		return key
 	}
+}
+
+// pairFunc is KeyFunc for a key of two parts.
+func pairFunc(first, second func(r *http.Request) string, needsFirst, needsSecond bool) func(r *http.Request) string {
+	return func(r *http.Request) string {
+		a := first(r)
+		b := second(r)
+		if a == "" && needsFirst || b == "" && needsSecond {
+			return ""
+		}
+		return strconv.Itoa(len(a)) + ":" + a + strconv.Itoa(len(b)) + ":" + b
+	}
+}
+
+// partFunc is KeyFunc for one part of a key.
+func partFunc(rule *Rule, part *Part, address func(dressed func(value string) string) func(r *http.Request) string) func(r *http.Request) string {
+	var dressed func(value string) string
+	masked := part.Masked && !(part.Address && rule.bare)
+	if masked && !rule.masksIPv4 {
+		dressed = rule.prefixes.Mask
+	}
+	found := part.Source.Getter(dressed)
+	if part.Address {
+		found = address(dressed)
+	}
+	if !masked || !rule.masksIPv4 {
+		return found
+	}
+	mask := rule.prefixes.Mask
+	return func(r *http.Request) string { return mask(found(r)) }
 }
 
 // ValueOf returns the value of a part of a rule's key, with addresses masked. The client's address is as match.CleanAddress returns it.
