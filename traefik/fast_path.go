@@ -226,7 +226,7 @@ func severalPath(h *handler, s *ruleSet) http.Handler {
 	var only []*core.Rule
 	for _, r := range s.rules {
 		served := servedRule(h, s, r)
-		if served == nil || len(rules) >= mostServed {
+		if served == nil || len(rules)+len(served) > mostServed {
 			return generalPath(h, metering)
 		}
 		same = same && ruleset.SameKey(first, r.Ruled)
