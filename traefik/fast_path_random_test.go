@@ -79,7 +79,7 @@ func TestCombinationsOfSettingsAreAnsweredAsOnTheGeneralPath(t *testing.T) {
 	underrace.OneGoroutine(t)
 	configs, steps := 1000, 80
 	if interpreted {
-		configs, steps = 200, 25
+		configs, steps = 100, 20
 	}
 	for number := 0; number < configs; number++ {
 		random := rand.New(rand.NewSource(int64(number)))

@@ -34,7 +34,7 @@ type FastPath struct {
 // algorithm has none, or if the rule counts by status. Of a rule with an overflow policy it decides for keys that this policy has nothing to do with: those
 // within the limit that have no account.
 func NewFastPath(m *Store, r *core.Rule) *FastPath {
-	if m.shards[0].index == nil || !r.Limit.FastPath || r.Overflow != nil && (r.Overflow.Count != nil || r.Overflow.Candidate) {
+	if !m.mapped || !r.Limit.FastPath || r.Overflow != nil && (r.Overflow.Count != nil || r.Overflow.Candidate) {
 		return nil
 	}
 	return newFastPath(m, r)
@@ -43,7 +43,7 @@ func NewFastPath(m *Store, r *core.Rule) *FastPath {
 // NewLinkedPath returns what ServeSeveral needs of a rule that is decided together with another: a candidate, or a limit of requests in flight. It
 // returns nil if m is not Mapped.
 func NewLinkedPath(m *Store, r *core.Rule) *FastPath {
-	if m.shards[0].index == nil {
+	if !m.mapped {
 		return nil
 	}
 	return newFastPath(m, r)

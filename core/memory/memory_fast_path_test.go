@@ -36,6 +36,20 @@ func TestWhatHasAFastPath(t *testing.T) {
 	}
 }
 
+// Rules of files get another path with the first request after a change, while the memory may be swept. (The race detector sees what is wrong.)
+func TestFastPathsAreMadeDuringASweep(t *testing.T) {
+	m := New(Config{Index: Mapped})
+	r := mustRule(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 5, Period: time.Minute})})
+	must.Succeed(t, m.Open(r))
+	swept := make(chan bool)
+	go func() {
+		m.Sweep()
+		close(swept)
+	}()
+	must.Equal(t, NewFastPath(m, r) != nil && NewLinkedPath(m, r) != nil, true, "there are paths")
+	<-swept
+}
+
 func TestTheFastPathLeavesRareCasesAlone(t *testing.T) {
 	now := int64(1_700_000_000_000_000)
 	m := New(Config{Index: Mapped, Clock: func() int64 { return now }})
