@@ -220,6 +220,9 @@ func severalPath(h *handler, s *ruleSet) http.Handler {
 	if len(s.rules) == 0 || s.domain != nil {
 		return generalPath(h, metering)
 	}
+	if hasChoices(s) && e.shared == nil {
+		return choicesPath(h, s, metering)
+	}
 	first := s.rules[0].Ruled
 	same := true
 	var rules []*memory.ServedRule
@@ -404,10 +407,7 @@ func pathOfRule(h *handler, s *ruleSet, r *front.Rule, limits *core.Limits) http
 // chosenPath returns the path of a rule with tiers or overrides, in front of one for each of its limits; nil: it has none.
 func chosenPath(h *handler, s *ruleSet, r *front.Rule, limits *core.Limits, metering *memory.Metering) http.Handler {
 	var none http.Handler
-	tier := ruleset.TierFunc(r.Ruled)
-	if tier == nil && ruleset.TierSource(r.Ruled) != nil {
-		tier = addressTier(h.engine, r)
-	}
+	tier := tierFunc(h.engine, r)
 	paths := make(map[*core.Rule]http.Handler)
 	for _, limit := range limits.Rules() {
 		path := quickHandler(h, s, r, limit, metering)

@@ -24,8 +24,13 @@ type indexed struct {
 	set     *ruleSet
 	general http.Handler
 	none    http.Handler // the path of requests that no rule covers
-	paths   atomic.Value // *pathList: those that have been made
-	mu      sync.Mutex   // of who makes one
+	kept    *keptPaths
+}
+
+// keptPaths has the paths that have been made.
+type keptPaths struct {
+	paths atomic.Value // *pathList
+	mu    sync.Mutex   // of who makes one
 }
 
 // pathList has paths, by the places of the rules that they are of. It is immutable.
@@ -36,9 +41,10 @@ type pathList struct {
 
 // indexedPath returns the path of a set of many rules.
 func indexedPath(h *handler, s *ruleSet, metering *memory.Metering) http.Handler {
-	f := &indexed{handler: h, set: s, general: generalPath(h, metering), none: withOwnPaths(h.next, metering)}
-	f.paths.Store(&pathList{single: make([]http.Handler, len(s.rules)), several: make(map[string]http.Handler)})
+	f := &indexed{handler: h, set: s, general: generalPath(h, metering), none: withOwnPaths(h.next, metering), kept: &keptPaths{}}
+	f.kept.paths.Store(&pathList{single: make([]http.Handler, len(s.rules)), several: make(map[string]http.Handler)})
 	placesOf := placesFunc(s)
+	kept := f.kept
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
 			places []int
@@ -46,7 +52,7 @@ func indexedPath(h *handler, s *ruleSet, metering *memory.Metering) http.Handler
 		)
 		places = placesOf(r)
 		if len(places) == 1 {
-			path = f.paths.Load().(*pathList).single[places[0]]
+			path = kept.paths.Load().(*pathList).single[places[0]]
 		}
 		if path == nil {
 			path = pathOfPlaces(f, places)
@@ -88,7 +94,7 @@ func pathOfPlaces(f *indexed, places []int) http.Handler {
 	for _, place := range places {
 		text += strconv.Itoa(place) + " "
 	}
-	path := f.paths.Load().(*pathList).several[text]
+	path := f.kept.paths.Load().(*pathList).several[text]
 	if path != nil {
 		return path
 	}
@@ -102,17 +108,29 @@ func newPathOfPlaces(f *indexed, places []int, text string) http.Handler {
 	for _, place := range places {
 		part.rules = append(part.rules, f.set.rules[place])
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	before := f.paths.Load().(*pathList)
-	if len(places) > mostServed || len(before.several) == mostPaths {
+	if len(places) > mostServed {
 		return f.general
 	}
-	path := pathOfFew(f.handler, &part)
-	made := &pathList{single: before.single, several: before.several}
+	single := -1
 	if len(places) == 1 {
+		single = places[0]
+	}
+	return keep(f.kept, single, text, f.general, func() http.Handler { return pathOfFew(f.handler, &part) })
+}
+
+// keep makes a path, and keeps it: as that of a single rule at that place; -1: by the text. If there are too many, it returns general.
+func keep(k *keptPaths, single int, text string, general http.Handler, newPath func() http.Handler) http.Handler {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := k.paths.Load().(*pathList)
+	if len(before.several) == mostPaths {
+		return general
+	}
+	path := newPath()
+	made := &pathList{single: before.single, several: before.several}
+	if single >= 0 {
 		made.single = append([]http.Handler(nil), before.single...)
-		made.single[places[0]] = path
+		made.single[single] = path
 	} else {
 		made.several = make(map[string]http.Handler, len(before.several)+1)
 		for other, one := range before.several {
@@ -120,6 +138,6 @@ func newPathOfPlaces(f *indexed, places []int, text string) http.Handler {
 		}
 		made.several[text] = path
 	}
-	f.paths.Store(made)
+	k.paths.Store(made)
 	return path
 }

@@ -183,6 +183,18 @@ var settings = map[string]func(c *Config){
 		c.Rules = append(c.Rules, Rule{Name: "b", Limit: "3/1s"})
 		c.Rules[0].Enforcement, c.Rules[1].Enforcement = "shadow", "shadow"
 	},
+	"tiers, a concurrency": func(c *Config) {
+		withTiers(c)
+		c.Rules[0].Concurrency = "2"
+	},
+	"tiers beside mixed kinds, a concurrency": func(c *Config) {
+		withTiers(c)
+		withMixed(c)
+	},
+	"mixed kinds, tiers beside overrides, no key": func(c *Config) {
+		withTiers(c)
+		c.Rules = append(c.Rules, Rule{Name: "b", Limit: "7/2s", Key: []string{"header:X-Key"}, OnMissingKey: "skip", Overrides: []object{{"key": "b", "limit": "unlimited"}}})
+	},
 	"many rules": withMany,
 	"many rules, a concurrency": func(c *Config) {
 		withMany(c)

@@ -183,6 +183,7 @@ func all() []*subject {
 			r.RemoteAddr = "192.0." + strconv.Itoa(i>>8&255) + "." + strconv.Itoa(i&255) + ":1234"
 		}),
 		of("tiers", nil, tiered(token)),
+		of("tiers,rules=2", nil, tiered(token), counter),
 		of("tiers=address", nil, with(tiered(token), func(r *traefik.Rule) {
 			r.Tiers = map[string]interface{}{"source": "client_ip", "limits": map[string]interface{}{"192.0.2.1": "2000/1ms"}}
 		})),
