@@ -41,9 +41,9 @@ func (m *Matcher) CoversFunc(client func(r *http.Request) string, noted func(r *
 // Gate returns a handler that passes requests which the matcher covers to covered, and others to other. client and noted are those of CoversFunc, which it
 // does in the same function if the matcher has nothing but exempt clients, told apart by the connection's address.
 func (m *Matcher) Gate(client func(r *http.Request) string, noted func(r *http.Request, address string), covered, other http.Handler) http.Handler {
-	covers := m.CoversFunc(client, noted)
 	if client == nil && m.exceptsOnly() {
 		except := m.except
+		covers := func(r *http.Request) bool { return coversClient(except, connected(r.RemoteAddr), r, noted) }
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			host, _, _ := net.SplitHostPort(r.RemoteAddr)
 			if sort.SearchStrings(except, string(net.ParseIP(host)))&1 == 0 && !covers(r) {
@@ -53,6 +53,7 @@ func (m *Matcher) Gate(client func(r *http.Request) string, noted func(r *http.R
 			covered.ServeHTTP(w, r)
 		})
 	}
+	covers := m.CoversFunc(client, noted)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if covers(r) {
 			covered.ServeHTTP(w, r)
@@ -145,14 +146,19 @@ func hostCovered(named, below map[string]bool, others bool, host string) bool {
 
 // coversPaths is Covers for the paths of a matcher, without those of not.
 func coversPaths(m, not *Matcher) func(r *http.Request) bool {
-	if len(m.prefixes) == 1 && len(m.paths)+len(m.patterns) == 0 && !not.ofPath {
-		prefix := m.prefixes[0] + "/"
+	if len(m.prefixes)+len(m.patterns) == 1 && len(m.paths) == 0 && !not.ofPath {
+		fits, text, end := strings.HasPrefix, "", ""
+		if len(m.prefixes) == 1 {
+			text, end = m.prefixes[0]+"/", "/"
+		} else {
+			fits, text = m.patterns[0].function(), m.patterns[0].text
+		}
 		return func(r *http.Request) bool {
 			path := r.URL.Path
 			if path == "" || strings.Contains(path, "//") || strings.Contains(path, "/.") {
 				path = CleanPath(path)
 			}
-			return strings.HasPrefix(strings.ToLower(path)+"/", prefix)
+			return fits(strings.ToLower(path)+end, text)
 		}
 	}
 	of := &pathTable{whole: make(map[string]bool), prefixes: ownPrefixes(m.prefixes), patterns: m.patterns, not: ownPrefixes(not.prefixes), notPatterns: not.patterns, others: !m.ofPath}
@@ -235,17 +241,23 @@ func coversHeader(name, want string) func(r *http.Request) bool {
 	}
 }
 
-// coversText is Covers for the pattern of one field.
-func coversText(name string, p *pattern) func(r *http.Request) bool {
-	var fits func(value, text string) bool
+// function returns the function of fits, which gets the text, too; nil: it is none of package strings.
+func (p *pattern) function() func(value, text string) bool {
 	switch p.operator {
 	case begins:
-		fits = strings.HasPrefix
+		return strings.HasPrefix
 	case ends:
-		fits = strings.HasSuffix
+		return strings.HasSuffix
 	case within:
-		fits = strings.Contains
-	default:
+		return strings.Contains
+	}
+	return nil
+}
+
+// coversText is Covers for the pattern of one field.
+func coversText(name string, p *pattern) func(r *http.Request) bool {
+	fits := p.function()
+	if fits == nil {
 		return func(r *http.Request) bool { return meets(r.Header[name], p) }
 	}
 	text, not := p.text, p.not
