@@ -227,12 +227,16 @@ func severalPath(h *handler, s *ruleSet) http.Handler {
 	same := true
 	var rules []*memory.ServedRule
 	var only []*core.Rule
+	var whole func(r *http.Request) string // the key of a rule for which no part may be missing; nil: there is none
 	for _, r := range s.rules {
 		served := servedRule(h, s, r)
 		if served == nil || len(rules)+len(served) > mostServed {
 			return generalPath(h, metering)
 		}
 		same = same && ruleset.SameKey(first, r.Ruled)
+		if r.Ruled.SkipMissing || r.Ruled.RejectMissing {
+			whole = served[0].Key
+		}
 		rules = append(rules, served...)
 		only = append(only, r.Only)
 	}
@@ -243,6 +247,9 @@ func severalPath(h *handler, s *ruleSet) http.Handler {
 		return memory.ServeSeveral(rules, c)
 	}
 	c := &memory.ServeConfig{Key: rules[0].Key, Metering: metering, Next: h.next, Rest: h}
+	if whole != nil { // that of the others may lack parts, with which this rule is left to the general path
+		c.Key = whole
+	}
 	watch(e, s, c)
 	var quick http.Handler
 	if !same {

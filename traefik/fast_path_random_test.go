@@ -54,9 +54,12 @@ var parts = []func(r *Rule, random *rand.Rand){
 func makeRandom(c *Config, random *rand.Rand) {
 	c.IPStrategy = object{}
 	c.Metrics = object{"path": "/metrics"}
-	key := pick(random, "client_ip", "client_ip", "header:X-Key", "cookie:session", "method")
+	key := []string{pick(random, "client_ip", "client_ip", "header:X-Key", "cookie:session", "method")}
+	if random.Intn(5) == 0 {
+		key = []string{"client_ip", "header:X-Key"}
+	}
 	for i := 1 + random.Intn(4); i > 0; i-- {
-		r := Rule{Name: fmt.Sprint("r", i), Limit: pick(random, "4/2s", "6/3s", "8/5s", "3/1s", "20000/5h"), Key: []string{key}}
+		r := Rule{Name: fmt.Sprint("r", i), Limit: pick(random, "4/2s", "6/3s", "8/5s", "3/1s", "20000/5h"), Key: key}
 		r.Algorithm = pick(random, "token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log")
 		if random.Intn(3) == 0 {
 			r.Key = []string{pick(random, "client_ip", "header:X-Key")}
