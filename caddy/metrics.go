@@ -92,7 +92,7 @@ func (a *App) addMetrics(p *metrics.Page) {
 	lent, leased := stores.Leases.Stats(), false
 	for _, s := range a.activeRules() {
 		r := metrics.Rule{Meter: s.Stats.Meter, Candidate: s.HasCandidate(), Blocks: s.HasPenalty(),
-			Waiting: metrics.Absent, Keys: metrics.Absent, Units: metrics.Absent, Own: s.Own, Configured: s.Active.Configured.Own()}
+			Waiting: metrics.Absent, Keys: metrics.Absent, Units: metrics.Absent, Own: s.Own, Configured: s.Active.Configured().Own()}
 		if len(s.Rules) > 0 {
 			r.Waiting = s.Waiting()
 		}

@@ -16,8 +16,8 @@ type MoreLimits struct {
 // the same name. Those with the same algorithm and period share counters, so a client that changes its tier keeps what it has
 // used. Limits are immutable, and safe for concurrent use: see package transition for how others take their place.
 type Limits struct {
-	own              *Rule // nil: no limit
-	tiers, overrides map[string]*Rule
+	own              *Rule          // nil: no limit
+	tiers, overrides map[string]int // numbers, from 1, of rules, which make the type smaller in Yaegi than rules themselves; 0: no limit
 	rules            []*Rule
 }
 
@@ -34,11 +34,12 @@ func NewLimits(c RuleConfig, more MoreLimits) (*Limits, error) {
 		l.rules = []*Rule{own}
 		return l, nil
 	}
-	known := make(map[string]*Rule)
-	var err error
-	if l.own, err = l.rule(c, known); err != nil {
+	known := make(map[string]int)
+	own, err := l.rule(c, known)
+	if err != nil {
 		return nil, err
 	}
+	l.own = l.numbered(own)
 	if l.tiers, err = l.byValue(c, more.Tiers, known); err != nil {
 		return nil, err
 	}
@@ -48,55 +49,73 @@ func NewLimits(c RuleConfig, more MoreLimits) (*Limits, error) {
 	return l, nil
 }
 
-// byValue returns the rules for the limits of a map.
-func (l *Limits) byValue(c RuleConfig, limits map[string]*rate.Limit, known map[string]*Rule) (map[string]*Rule, error) {
+// byValue returns the rules for the limits of a map, by their numbers.
+func (l *Limits) byValue(c RuleConfig, limits map[string]*rate.Limit, known map[string]int) (map[string]int, error) {
 	values := make([]string, 0, len(limits))
 	for value := range limits {
 		values = append(values, value)
 	}
 	sort.Strings(values) // so that the rules have the same order each time
-	rules := make(map[string]*Rule, len(limits))
+	numbers := make(map[string]int, len(limits))
 	for _, value := range values {
 		c.Limit = limits[value]
-		r, err := l.rule(c, known)
+		number, err := l.rule(c, known)
 		if err != nil {
 			return nil, err
 		}
-		rules[value] = r
+		numbers[value] = number
 	}
-	return rules, nil
+	return numbers, nil
 }
 
-// rule returns the rule of a limit, or nil if there is no limit. Equal limits share a rule: known has the existing ones by their
+// numbered returns the rule of a number; nil: it has no limit.
+func (l *Limits) numbered(number int) *Rule {
+	if number == 0 {
+		var none *Rule
+		return none
+	}
+	return l.rules[number-1]
+}
+
+// choices returns the rules of numbers.
+func (l *Limits) choices(numbers map[string]int) map[string]*Rule {
+	rules := make(map[string]*Rule, len(numbers))
+	for value, number := range numbers {
+		rules[value] = l.numbered(number)
+	}
+	return rules
+}
+
+// rule returns the number of a limit's rule, or 0 if there is no limit. Equal limits share a rule: known has the numbers of the existing ones by their
 // terms.
-func (l *Limits) rule(c RuleConfig, known map[string]*Rule) (*Rule, error) {
+func (l *Limits) rule(c RuleConfig, known map[string]int) (int, error) {
 	if c.Limit == nil {
-		return nil, checkNames(c)
+		return 0, checkNames(c)
 	}
 	terms := c.Limit.Terms()
-	r := known[terms]
-	if r != nil {
-		return r, nil
+	number := known[terms]
+	if number != 0 {
+		return number, nil
 	}
 	r, err := NewRule(c)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	known[terms] = r
 	l.rules = append(l.rules, r)
-	return r, nil
+	known[terms] = len(l.rules)
+	return len(l.rules), nil
 }
 
 // Of returns the rule for a request of that tier and key; nil: it has no limit.
 func (l *Limits) Of(tier, key string) *Rule {
 	if len(l.overrides) > 0 {
-		if r, ok := l.overrides[key]; ok {
-			return r
+		if number, ok := l.overrides[key]; ok {
+			return l.numbered(number)
 		}
 	}
 	if len(l.tiers) > 0 {
-		if r, ok := l.tiers[tier]; ok {
-			return r
+		if number, ok := l.tiers[tier]; ok {
+			return l.numbered(number)
 		}
 	}
 	return l.own
@@ -135,7 +154,9 @@ func (l *Limits) Rejecting(r *Rule) *Rule {
 }
 
 // Choices returns the limits of tiers and of keys, each by its value; a nil Rule means no limit. They must not be changed.
-func (l *Limits) Choices() (tiers, overrides map[string]*Rule) { return l.tiers, l.overrides }
+func (l *Limits) Choices() (tiers, overrides map[string]*Rule) {
+	return l.choices(l.tiers), l.choices(l.overrides)
+}
 
 // Own returns the rule for all requests without an override or a tier's limit; nil: they have no limit.
 func (l *Limits) Own() *Rule { return l.own }
@@ -218,7 +239,7 @@ func (l *Limits) TracksReservations() bool {
 
 // Same reports whether the limits of two rules choose the same and decide the same.
 func (l *Limits) Same(o *Limits) bool {
-	return sameRule(l.own, o.own) && sameRules(l.tiers, o.tiers) && sameRules(l.overrides, o.overrides)
+	return sameRule(l.own, o.own) && sameRules(l.choices(l.tiers), o.choices(o.tiers)) && sameRules(l.choices(l.overrides), o.choices(o.overrides))
 }
 
 func sameRules(a, b map[string]*Rule) bool {

@@ -4,24 +4,13 @@ import "github.com/proxyweir/weir/core/rate"
 
 // Previous returns the limits as they are while requests must pass them besides next, which have taken their place: see package transition.
 func (l *Limits) Previous(next *Limits) *Limits {
-	made := make(map[*Rule]*Rule)
-	p := &Limits{tiers: make(map[string]*Rule), overrides: make(map[string]*Rule)}
-	of := func(r *Rule) *Rule {
-		if r == nil {
-			return r
+	p := &Limits{tiers: l.tiers, overrides: l.overrides}
+	for _, r := range l.rules {
+		previous := r.previousTo(next.rules[0])
+		p.rules = append(p.rules, previous)
+		if r == l.own {
+			p.own = previous
 		}
-		if made[r] == nil {
-			made[r] = r.previousTo(next.rules[0])
-			p.rules = append(p.rules, made[r])
-		}
-		return made[r]
-	}
-	p.own = of(l.own)
-	for value, r := range l.tiers {
-		p.tiers[value] = of(r)
-	}
-	for key, r := range l.overrides {
-		p.overrides[key] = of(r)
 	}
 	return p
 }

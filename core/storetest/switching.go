@@ -69,7 +69,7 @@ func (w *switched) to(l *rate.Limit, more core.MoreLimits) {
 // close releases all that is open.
 func (w *switched) close() {
 	w.active.End()
-	for _, r := range w.active.Configured.Rules() {
+	for _, r := range w.active.Configured().Rules() {
 		w.limiter.Release(r)
 	}
 }
@@ -188,7 +188,7 @@ func blocksSurviveASwitch(s *scene, v, w variant) {
 	x := s.switching(core.RuleConfig{Namespace: "block", Name: "x", Limit: v.limit(s.t, 5, minute)}, core.MoreLimits{})
 	until := s.clock.Now() + 600*minute
 	for _, key := range []string{"mallory", "trudy"} {
-		if err := x.limiter.Block(x.active.Configured.Own(), key, 600*minute); err != nil {
+		if err := x.limiter.Block(x.active.Configured().Own(), key, 600*minute); err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -264,10 +264,10 @@ func thereAndBack(s *scene) {
 	if got := len(x.active.PreviousRules()); got != 1 {
 		s.t.Fatalf("%d previous rules, want 1: that of the window", got)
 	}
-	if err := x.active.Replace(x.limiter, x.active.Configured); err != nil { // the first limits themselves
+	if err := x.active.Replace(x.limiter, x.active.Configured()); err != nil { // the first limits themselves
 		s.t.Fatal(err)
 	}
-	if x.active.Limits() != x.active.Configured || x.ask("", "alice").Allowed {
+	if x.active.Limits() != x.active.Configured() || x.ask("", "alice").Allowed {
 		s.t.Fatal("the first limits are not in force")
 	}
 	s.clock.Add(5 * minute)
@@ -282,7 +282,7 @@ func thereAndBack(s *scene) {
 func otherNumbers(s *scene) {
 	a := variant{"sliding_window_counter", rate.SlidingWindowCounter, false}
 	x := s.switching(core.RuleConfig{Namespace: "advice", Name: "x", Limit: a.limit(s.t, 10, minute), Concurrency: 50}, core.MoreLimits{})
-	x.active.Configured.Own().Note("noted")
+	x.active.Configured().Own().Note("noted")
 	used := int64(0)
 	for _, requests := range []int64{12, 15, 12, 8, 14} {
 		x.to(a.limit(s.t, requests, minute), core.MoreLimits{})
@@ -291,7 +291,7 @@ func otherNumbers(s *scene) {
 		if !d.Allowed || d.Limit != requests || d.Remaining != requests-used {
 			s.t.Fatalf("%d a minute, after %d requests: %+v", requests, used, d)
 		}
-		if x.active.Changing() || len(x.parts("", "alice")) != 1 || x.active.Of("", "").Noted() != "noted" || x.active.Configured.Own().Limit.Requests != 10 {
+		if x.active.Changing() || len(x.parts("", "alice")) != 1 || x.active.Of("", "").Noted() != "noted" || x.active.Configured().Own().Limit.Requests != 10 {
 			s.t.Fatal("more than a number has changed")
 		}
 		s.clock.Add(second)

@@ -9,7 +9,7 @@ import (
 
 // Active has the limits of a rule that are active: those of its configuration, unless others have taken their place. It is safe for concurrent use.
 type Active struct {
-	Configured *core.Limits // open in a limiter
+	configured interface{} // *core.Limits, open in a limiter; an interface, since the type's text would make each that has an Active larger in Yaegi
 
 	// Generation is 0 while requests need pass nothing but the configured limits. Else it is another number after each change, so that an
 	// adapter can keep something for what is active. It is for adapters that have looked at
@@ -30,12 +30,15 @@ type state struct {
 }
 
 // NewActive returns an Active for the limits of a configuration.
-func NewActive(configured *core.Limits) *Active { return &Active{Configured: configured} }
+func NewActive(configured *core.Limits) *Active { return &Active{configured: configured} }
+
+// Configured returns the limits of the configuration.
+func (a *Active) Configured() *core.Limits { return a.configured.(*core.Limits) }
 
 // Limits returns the active limits.
 func (a *Active) Limits() *core.Limits {
 	if atomic.LoadInt32(&a.Generation) == 0 {
-		return a.Configured
+		return a.configured.(*core.Limits)
 	}
 	return a.state.Load().(*state).limits
 }
@@ -110,7 +113,7 @@ func (a *Active) PreviousRules() []*core.Rule {
 // current returns the state.
 func (a *Active) current() *state {
 	if atomic.LoadInt32(&a.Generation) == 0 {
-		return &state{limits: a.Configured}
+		return &state{limits: a.Configured()}
 	}
 	return a.state.Load().(*state)
 }
@@ -119,7 +122,7 @@ func (a *Active) current() *state {
 func (a *Active) set(in *state) {
 	a.state.Store(in)
 	generation := int32(0)
-	if in.limits != a.Configured || len(in.overlaps) > 0 {
+	if in.limits != a.Configured() || len(in.overlaps) > 0 {
 		a.changes++
 		generation = a.changes
 	}

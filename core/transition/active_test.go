@@ -53,7 +53,7 @@ func TestLimitsMayChangeWhileRequestsCome(t *testing.T) {
 		return limits
 	}
 	active := transition.NewActive(made(0))
-	if err := limiter.Open(active.Configured.Own()); err != nil {
+	if err := limiter.Open(active.Configured().Own()); err != nil {
 		t.Fatal(err)
 	}
 	var group sync.WaitGroup
@@ -97,7 +97,7 @@ func TestLimitsMayChangeWhileRequestsCome(t *testing.T) {
 	if err := active.Replace(limiter, made(0)); err != nil || active.Limits() != last {
 		t.Errorf("%v; late requests do not meet the last limits", err)
 	}
-	limiter.Release(active.Configured.Own())
+	limiter.Release(active.Configured().Own())
 	now.Add(int64(time.Hour / time.Microsecond))
 	m.Sweep()
 	if got := m.Stats().Keys; got != 0 {

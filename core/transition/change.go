@@ -10,7 +10,7 @@ import (
 // take over what adapters keep of the rules before, and their requests that wait. If the algorithm or the period of a rule changes,
 // a transition begins. After End it does nothing. With an error, which is that of a store that cannot open limits, nothing has changed.
 //
-// next is a.Configured, to go back, or limits made for this change alone: of the same core.RuleConfig with another Limit (and the same
+// next is Configured, to go back, or limits made for this change alone: of the same core.RuleConfig with another Limit (and the same
 // core.MoreLimits, or others).
 func (a *Active) Replace(l *core.Limiter, next *core.Limits) error {
 	a.changing.Lock()
@@ -19,7 +19,7 @@ func (a *Active) Replace(l *core.Limiter, next *core.Limits) error {
 	if a.ended || next == before.limits {
 		return nil
 	}
-	if next != a.Configured { // else it is open, and has all that adapters keep
+	if next != a.Configured() { // else it is open, and has all that adapters keep
 		if _, err := l.OpenAll(next.Rules()); err != nil {
 			return err
 		}
@@ -59,8 +59,8 @@ func (a *Active) Continue(l *core.Limiter, before *Active, late int64) (Change, 
 
 // unmoved reports whether each of two has one limit as configured, and they count in the same place.
 func unmoved(a, b *Active) bool {
-	return atomic.LoadInt32(&a.Generation) == 0 && atomic.LoadInt32(&b.Generation) == 0 && a.Configured.Single() && b.Configured.Single() &&
-		a.Configured.Own().Identity == b.Configured.Own().Identity
+	return atomic.LoadInt32(&a.Generation) == 0 && atomic.LoadInt32(&b.Generation) == 0 && a.Configured().Single() && b.Configured().Single() &&
+		a.Configured().Own().Identity == b.Configured().Own().Identity
 }
 
 // End ends the transitions, and releases the limits that Replace has opened. It is for a caller that is about to release the configured ones.
@@ -77,7 +77,7 @@ func (a *Active) End() {
 
 // release releases limits, unless they are the configured ones, which are the caller's.
 func (a *Active) release(l *core.Limiter, limits *core.Limits) {
-	if limits != a.Configured {
+	if limits != a.Configured() {
 		releaseAll(l, limits)
 	}
 }
