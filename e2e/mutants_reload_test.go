@@ -49,7 +49,8 @@ func answered(status int, body string, header http.Header) string {
 	if body == "ok" {
 		where = "service"
 	}
-	return fmt.Sprintf("%d %s %q %q", status, where, header.Get("X-RateLimit-Limit"), header.Get("X-RateLimit-Remaining"))
+	ietf, _, _ := strings.Cut(header.Get("RateLimit"), ";t=") // without the seconds, which pass
+	return fmt.Sprintf("%d %s %q %q %q", status, where, header.Get("X-RateLimit-Limit"), header.Get("X-RateLimit-Remaining"), ietf)
 }
 
 // probe sends the requests to a middleware in Traefik.
@@ -183,7 +184,7 @@ func (n *nursery) check(number int, read map[string]any, redis string) bool {
 		n.t.Errorf("%s admits %d in place of another configuration, and by itself %d", text, more, most)
 	}
 	free := func(word string) bool { return strings.Contains(text, word) }
-	if got.admitted(plainProbes) == plainProbes && strings.HasSuffix(got[0], `"" ""`) && strings.Contains(text, `"limit"`) && !slices.ContainsFunc(freeing, free) {
+	if got.admitted(plainProbes) == plainProbes && strings.HasSuffix(got[0], `"" "" ""`) && strings.Contains(text, `"limit"`) && !slices.ContainsFunc(freeing, free) {
 		n.t.Errorf("%s limits nothing", text)
 	}
 	return true
