@@ -195,10 +195,20 @@ func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 	return failure
 }
 
-// Conclude is the second half of Decide, for callers that have asked the store themselves about rules that the limiter has
-// opened, and that have neither a concurrency, nor a candidate, nor previous rules. failure is the error of Store.Decide. Conclude returns it.
-func (l *Limiter) Conclude(checks []Check, peek bool, failure error, v *Verdict) error {
-	return l.finish(checks, checks, false, peek, failure, v)
+// Conclude is the second half of Decide, for callers that have asked the store themselves about rules that the limiter has opened, and that have no
+// previous rules. all are the checks, each with those of PartOf behind it; list is empty. Conclude returns the checks, and failure, which is the error of Store.Decide.
+func (l *Limiter) Conclude(list, all []Check, failure error, v *Verdict) ([]Check, error) {
+	for i := range all {
+		if !all[i].isPart {
+			list = append(list, all[i])
+		}
+	}
+	expanded := len(list) < len(all)
+	if !expanded {
+		all = list
+	}
+	err := l.finish(list, all, expanded, false, failure, v)
+	return list, err
 }
 
 // finish makes a verdict of what the store has decided on all: the checks themselves, or what they were expanded to.

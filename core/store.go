@@ -38,6 +38,11 @@ type Check struct {
 	Extra int64 // units besides its cost: see DecideBeside of the store in memory
 }
 
+// PartOf returns the check of a rule that is decided together with another, whose check comes before: see Limiter.Conclude.
+func PartOf(linked *Rule, key string) Check {
+	return Check{Rule: linked, Key: key, Cost: 1, isPart: true}
+}
+
 // Clear makes a check ready for another request.
 func (c *Check) Clear() {
 	parts := c.parts

@@ -170,7 +170,7 @@ type ServerState struct {
 //
 //  1. With Mu it takes the Stream, adds its command to Out, and takes the next Number.
 //  2. If nobody is Sending, it does so: it lets goroutines run that are about to call, and writes the commands of all, as Out has them then.
-//  3. When its turn comes, which Turns says, it reads a line, which is the reply, and ends its turn.
+//  3. When its turn comes, which Turns says, it reads a line, which is the reply, or an array of numbers, and ends its turn.
 //
 // If anything is not as usual, Finish or Unsent goes on.
 type Pipeline struct {
@@ -210,8 +210,8 @@ type Turn struct {
 	Number uint
 	Call   *Call
 	Began  time.Duration // when the call began, since Started
-	Line   []byte        // what was read; only until Finish returns
-	Err    error         // of reading; nil: the Line is whole, and the turn has ended
+	Line   []byte        // what was read of the reply; only until Finish returns
+	Err    error         // of reading; nil: the reply is whole, or none to such a call, and the turn has ended
 }
 
 // Started is the time from which durations of calls are counted, and that of the node's clock, so that both can be compared.

@@ -33,6 +33,7 @@ type cachedDecision struct {
 
 	// A fast path notes these, if until is 0.
 	command string // the key's name in Redis, as an argument of a command
+	six     string // the same of the six keys of scripts/accounts.lua; "": its rule has not needed them
 	line    string // the last reply, in place of ResetAt, moreAt and remaining; "": these have it
 }
 
@@ -115,6 +116,7 @@ func (c *decisionCache) put(hash uint64, o *openRule, asked, answered, cost int6
 	k.backOff(entry, o.longestBackoff)
 	if k.until == 0 {
 		k.command = entry.command
+		k.six = entry.six
 	}
 	*entry = k
 	s.mu.Unlock()

@@ -1,6 +1,8 @@
 package redis
 
 import (
+	"bufio"
+	"encoding/binary"
 	"fmt"
 	"hash/maphash"
 	"net/http"
@@ -37,6 +39,8 @@ type fastPath struct {
 	xRateLimit, ietf bool
 	durations        *rate.Durations // nil: nothing is timed
 	general          *int64          // how many requests have taken the general path
+	overflow         bool            // any rule has an overflow policy: scriptOfOverflow decides
+	tallied          bool            // any rule counts, also if nothing is metered
 	refuses          bool            // it rejects what is cached as rejected; otherwise it leaves all rejections to the general path
 }
 
@@ -54,6 +58,11 @@ type fastRule struct {
 	covers     func(r *http.Request) bool   // nil: it covers all requests
 	refuser    *memory.Refuser              // nil: its rejections are left to the general path
 	shadow     bool                         // it never rejects, and sets no fields
+	overflow   bool                         // it has an overflow policy
+	usual      string                       // what scripts/overflow.lua replies as its bits if it allows a request at once
+	linked     bool                         // it is decided together with the rule before it
+
+	refused, passed []*int64 // as in memory.ServedRule; without the first, what a shadow would reject is left to the general path
 }
 
 // ruleGroup is the rules that cover a request.
@@ -61,23 +70,45 @@ type ruleGroup struct {
 	rules      []*fastRule
 	policies   []string // the value of RateLimit-Policy
 	head, tail string   // of a command, around the keys
+	tickets    []int    // where in tail the tickets are of a request that may reserve something; nil: none does
+
+	// With scripts/overflow.lua.
+	reply    string       // the first line of a usual reply
+	patient  []*core.Rule // those that make requests wait
+	inFlight bool         // any of them limits requests in flight
 }
 
 // Concluder goes on with requests that Serve and ServeSeveral do not allow at once.
 type Concluder interface {
 	// Conclude continues with a request after its decision: the checks have it, or err says why there is none.
 	Conclude(w http.ResponseWriter, r *http.Request, checks []core.Check, err error)
+
+	// Finish ends the reservations of a request that was allowed and served.
+	Finish(reservations []core.Reservation)
 }
 
 // Serve returns a handler with a fast path for a rule that is open in the store, as memory.Serve does for one in a Memory. Requests that are
 // neither allowed at once nor known to be rejected go to conclude after their decision; rare ones go to c.Rest before it. A Guarding is not
-// supported: c.Next must be guarded. Serve returns nil if there is no fast path: because the rule has an overflow policy; or because it is strict,
+// supported: c.Next must be guarded. Serve returns nil if there is no fast path: because the rule counts by status; or because it is strict,
 // and its limit follows the calendar, or the server depends on the key, or has no Pipeline.
 func Serve(s *Store, r *core.Rule, c *memory.ServeConfig, conclude Concluder) http.Handler {
 	var none http.Handler
-	one := newFastRule(&memory.ServedRule{QuotaFields: c.QuotaFields, Refusal: c.Refusal}, r)
+	served := &memory.ServedRule{QuotaFields: c.QuotaFields, Refusal: c.Refusal}
+	if c.Metering != nil {
+		served.Allowed = c.Metering.Allowed
+	}
+	if r.Shadow && c.Refusal != nil {
+		served.Refused = append(served.Refused, c.Refusal.Shadowed)
+		if c.Refusal.Rejected != nil {
+			served.Refused = append(served.Refused, c.Refusal.Rejected)
+		}
+	}
+	one := newFastRule(served, r)
 	if one == nil {
 		return none
+	}
+	if one.overflow {
+		return ServeSeveral(s, []*core.Rule{r}, []*memory.ServedRule{served}, c, conclude)
 	}
 	e := newFastPath(s, []*fastRule{one}, c, conclude)
 	if one.open.lease != nil {
@@ -104,14 +135,19 @@ func leasedHandler(e *fastPath, c *memory.ServeConfig) http.Handler {
 	return newLeased(e, c)
 }
 
-// ServeSeveral is Serve for several rules, each with its memory.ServedRule in the same place. They are charged together, in one call. Requests that an earlier handler has set quota fields for are left to c.Rest.
+// ServeSeveral is Serve for several rules, each with its memory.ServedRule in the same place, and those that are decided together with it behind it. They are charged together, in one call. Requests that an earlier handler has set quota fields for are left to c.Rest.
 func ServeSeveral(s *Store, rules []*core.Rule, served []*memory.ServedRule, c *memory.ServeConfig, conclude Concluder) http.Handler {
 	var none http.Handler
 	var list []*fastRule
+	linked := make(map[*core.Rule]bool)
 	for i, r := range rules {
 		one := newFastRule(served[i], r)
 		if one == nil {
 			return none
+		}
+		one.linked = linked[r]
+		for _, other := range r.Linked() {
+			linked[other] = true
 		}
 		list = append(list, one)
 	}
@@ -119,7 +155,14 @@ func ServeSeveral(s *Store, rules []*core.Rule, served []*memory.ServedRule, c *
 	if !connect(e) {
 		return none
 	}
+	for _, one := range list {
+		e.overflow = e.overflow || one.overflow
+		e.tallied = e.tallied || len(one.refused) > 0
+	}
 	e.script = scriptOfSeveralLine
+	if e.overflow {
+		e.script = scriptOfOverflow
+	}
 	e.all = groupOf(e, e.rules)
 	e.refuses = true
 	for i, one := range list {
@@ -129,20 +172,28 @@ func ServeSeveral(s *Store, rules []*core.Rule, served []*memory.ServedRule, c *
 		e.matched = e.matched || one.covers != nil
 		e.apart = e.apart || one.keyOf != nil
 	}
+	if e.overflow {
+		e.refuses = false
+		return newOverflow(e, c)
+	}
 	return newSeveral(e, c)
 }
 
-// newFastRule prepares a rule. It returns nil if the rule is not open, or has an overflow policy.
+// newFastRule prepares a rule. It returns nil if the rule is not open, or counts by status.
 func newFastRule(served *memory.ServedRule, r *core.Rule) *fastRule {
 	var none *fastRule
 	o := opened(r)
-	if o == nil || o.further != nil {
+	if t, _ := r.Terms(); o == nil || t.Counts {
 		return none
 	}
 	t := served.QuotaFields
 	one := &fastRule{
+		overflow: o.further != nil, usual: ":0", refused: served.Refused, passed: served.Passed,
 		rule: r, open: o, salt: o.salt, quota: r.Limit.Quota, stateText: ", " + t.State, limitField: t.Limit, policy: t.Policy[0],
 		allowed: served.Allowed, keyOf: served.Key, covers: served.Covers, shadow: r.Shadow,
+	}
+	if r.Limit.InFlight {
+		one.usual = ":" + strconv.Itoa(isReserved)
 	}
 	if served.Refusal != nil && !r.CountRejected && !r.Shadow {
 		one.refuser = memory.NewRefuser(t, served.Refusal)
@@ -189,17 +240,44 @@ func argumentText(s string) string { return "$" + strconv.Itoa(len(s)) + "\r\n" 
 // groupOf prepares the command of requests that these rules cover.
 func groupOf(e *fastPath, rules []*fastRule) *ruleGroup {
 	policies, charges := "", ""
+	keys := len(rules)
+	g := &ruleGroup{rules: rules}
+	var tickets []int
+	reserves := false
 	for _, one := range rules {
 		if !one.shadow {
 			policies += ", " + one.policy
 		}
 		charges += one.open.charge
+		if !e.overflow {
+			continue
+		}
+		further := appendOverflow(nil, one.rule, e.store.renewals.lasts)
+		if l := one.rule.Limit; l.Delays {
+			putDouble(further[patienceAt:], l.MaxDelay)
+			if !one.shadow {
+				g.patient = append(g.patient, one.rule)
+			}
+			reserves = true
+		}
+		tickets = append(tickets, len(charges)+ticketAt)
+		charges += string(further)
+		g.inFlight = g.inFlight || one.rule.Limit.InFlight
 	}
-	keys := len(rules)
-	return &ruleGroup{
-		rules: rules, policies: []string{strings.TrimPrefix(policies, ", ")}, tail: argumentText(charges),
-		head: "*" + strconv.Itoa(keys+4) + "\r\n" + argumentText("EVALSHA") + argumentText(e.script.SHA1) + argumentText(strconv.Itoa(keys)),
+	g.policies = []string{strings.TrimPrefix(policies, ", ")}
+	g.tail = argumentText(charges)
+	if e.overflow {
+		g.reply = "*" + strconv.Itoa(overflowNumbers*keys) + "\r\n"
+		keys *= keysOfCheck
 	}
+	g.head = "*" + strconv.Itoa(keys+4) + "\r\n" + argumentText("EVALSHA") + argumentText(e.script.SHA1) + argumentText(strconv.Itoa(keys))
+	if g.inFlight || reserves {
+		g.tickets = tickets
+		for i := range g.tickets {
+			g.tickets[i] += strings.IndexByte(g.tail, '\n') + 1
+		}
+	}
+	return g
 }
 
 // covering returns the rules that cover a request; nil: none does.
@@ -365,8 +443,15 @@ func decideSeldom(e *fastPath, w http.ResponseWriter, r *http.Request, group *ru
 			hash := e.store.hashOf(one.open, checks[i].Key)
 			shard := e.shards[hash%cacheShards]
 			shard.mu.Lock()
-			if k := shard.keys.Use(hash, shardKeys); k.until == 0 {
+			k := shard.keys.Use(hash, shardKeys)
+			if one.overflow && k.until <= e.store.clock() { // its block is over, of which nothing else is noted
+				k.until = 0
+			}
+			if k.until == 0 {
 				k.command = argumentText(name)
+				if e.overflow {
+					k.six = sixOf(name)
+				}
 			}
 			shard.mu.Unlock()
 		}
@@ -386,23 +471,33 @@ func checksOf(e *fastPath, group *ruleGroup, key string, r *http.Request) []core
 		if key == "" {
 			return none
 		}
-		checks = append(checks, core.Check{Rule: one.rule, Key: key, Cost: 1})
+		if one.linked {
+			checks = append(checks, core.PartOf(one.rule, key))
+		} else {
+			checks = append(checks, core.Check{Rule: one.rule, Key: key, Cost: 1})
+		}
 	}
 	return checks
 }
 
-// settle goes on with a call whose reply does not simply allow the request, and passes the result on. hashes are those of the keys.
-func settle(e *fastPath, w http.ResponseWriter, r *http.Request, group *ruleGroup, key string, hashes []uint64, t *Turn, now int64) {
+// settle goes on with a call whose reply does not simply allow the request, and passes the result on. hashes are those of the keys. tail is what the
+// command ended with, and ticket the first of its tickets, if there are any.
+func settle(e *fastPath, w http.ResponseWriter, r *http.Request, group *ruleGroup, key string, hashes []uint64, t *Turn, now int64, tail string, ticket uint64) {
 	checks := checksOf(e, group, key, r)
-	call := &Call{Script: e.script}
-	charges := ""
+	call := &Call{Script: e.script, Args: []string{tail[strings.IndexByte(tail, '\n')+1 : len(tail)-2]}}
+	var names []string
 	var rules []*openRule
+	var bits []int64
 	for i, one := range group.rules {
-		call.Keys = append(call.Keys, e.store.naming.key(checks[i].Key, one.open.suffix))
-		charges += one.open.charge
+		names = append(names, e.store.naming.key(checks[i].Key, one.open.suffix))
 		rules = append(rules, one.open)
+		if e.overflow {
+			call.Keys = furtherKeys(call.Keys, names[i])
+		}
 	}
-	call.Args = []string{charges}
+	if !e.overflow {
+		call.Keys = names
+	}
 	t.Call = call
 	err := e.pipeline.Finish(t)
 	if e.durations != nil && t.Number%memory.TimedShare == 0 {
@@ -410,13 +505,21 @@ func settle(e *fastPath, w http.ResponseWriter, r *http.Request, group *ruleGrou
 	}
 	if err != nil {
 		e.store.failed(e.server, &e.server.breaker, call.Keys, 0, e.store.tooFar(e.server, err)) // ServeHTTP has seen no failures before the call
-	} else if !readDecisions(checks, call.Reply) {
+	} else if !readDecisions(e, checks, call.Reply) {
 		err = errReply
 	}
 	if err == nil {
+		if e.overflow {
+			for i := range checks {
+				checks[i].Ticket = ticket + uint64(i)
+			}
+			bits = readBits(e.store, bits, names, checks, call.Reply)
+		}
 		answered := e.store.clock()
 		for i := range checks {
-			e.store.decisions.put(hashes[i], rules[i], now, answered, 1, &checks[i].Decision)
+			if rules[i].further == nil || !e.overflow || bits[i]&isBlocked != 0 { // as Store.conclude has it
+				e.store.decisions.put(hashes[i], rules[i], now, answered, 1, &checks[i].Decision)
+			}
 		}
 	} else {
 		err = fmt.Errorf("%s: %w", e.server.name, e.store.refused(err, call.Script, checks))
@@ -426,9 +529,11 @@ func settle(e *fastPath, w http.ResponseWriter, r *http.Request, group *ruleGrou
 }
 
 // readDecisions reads the numbers of a line into the decisions. It returns false if it is no reply to such a call.
-func readDecisions(checks []core.Check, reply []int64) bool {
+func readDecisions(e *fastPath, checks []core.Check, reply []int64) bool {
 	numbers := 4
-	if len(reply) == lineNumbers*len(checks) {
+	if e.overflow {
+		numbers = overflowNumbers
+	} else if len(reply) == lineNumbers*len(checks) {
 		numbers = lineNumbers
 	}
 	if len(reply) != numbers*len(checks) {
@@ -440,6 +545,92 @@ func readDecisions(checks []core.Check, reply []int64) bool {
 		}
 	}
 	return true
+}
+
+// sixOf returns the keys of a check as arguments of a command: see scripts/accounts.lua. name is the first.
+func sixOf(name string) string {
+	text := ""
+	for _, key := range furtherKeys(nil, name) {
+		text += argumentText(key)
+	}
+	return text
+}
+
+// ticketed returns the end of a command with new tickets, of which the rules have one each, and the first of them. It returns "" if requests wait for a
+// rule: then the general path knows how long one more may wait.
+func ticketed(e *fastPath, group *ruleGroup) (tail string, first uint64) {
+	for _, r := range group.patient {
+		if r.Waiting() > 0 {
+			return "", 0
+		}
+	}
+	n := uint64(len(group.tickets))
+	first = e.store.renewals.tickets.Add(n) - n + 1
+	if first+n <= n { // one of them is 0
+		first = e.store.renewals.tickets.Add(n) - n + 1
+	}
+	b := []byte(group.tail)
+	for i, at := range group.tickets {
+		binary.LittleEndian.PutUint64(b[at:], first+uint64(i))
+	}
+	tail = string(b)
+	return tail, first
+}
+
+// restOf reads the rest of an array, of which the first line was read, and returns the lines of its numbers, and all that was read. If it is not there at
+// once, it reads line by line.
+func restOf(in *bufio.Reader, first string, numbers int) (lines []string, read string, err error) {
+	var there, piece []byte
+	var size int
+	there, _ = in.Peek(in.Buffered())
+	lines = strings.SplitN(string(there), "\r\n", numbers+1)
+	if len(lines) > numbers {
+		size = len(there) - len(lines[numbers])
+		read = first + string(there[:size])
+		_, err = in.Discard(size)
+		return lines, read, err
+	}
+	read = first
+	for i := 0; i < numbers && err == nil; i++ {
+		piece, err = in.ReadSlice('\n')
+		read += string(piece)
+	}
+	lines = strings.Split(read[len(first):], "\r\n")
+	return lines, read, err
+}
+
+// countServed counts a request that all rules have allowed, but for the shadows that refused says.
+func countServed(list []*fastRule, refused int64) {
+	var counts []*int64
+	for n, one := range list {
+		counts = one.passed
+		if refused>>uint(n)&1 != 0 {
+			counts = one.refused
+		} else if one.allowed != nil {
+			atomic.AddInt64(one.allowed, 1)
+		}
+		for _, count := range counts {
+			atomic.AddInt64(count, 1)
+		}
+	}
+}
+
+// reserved returns the reservations of a request that was allowed, and has them renewed. ticket is the first one.
+func reserved(e *fastPath, group *ruleGroup, key string, r *http.Request, ticket uint64) []core.Reservation {
+	var list []core.Reservation
+	for n, one := range group.rules {
+		if !one.rule.Limit.InFlight {
+			continue
+		}
+		of := key
+		if one.keyOf != nil {
+			of = one.keyOf(r)
+		}
+		name := e.store.naming.key(of, one.open.suffix)
+		e.store.renewals.add(heldUnder(name, one.rule, 1), member(one.rule, 1, ticket+uint64(n)))
+		list = append(list, core.Reservation{Rule: one.rule, Key: of, Cost: 1, Ticket: ticket + uint64(n)})
+	}
+	return list
 }
 
 // setOtherFields sets the quota fields of a request that is allowed, if not all are wanted, or an earlier handler has set fields.

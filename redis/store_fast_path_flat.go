@@ -179,7 +179,7 @@ func newOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 		settleKnown(e, w, r, key, hash)
 		return
 	unusual:
-		settle(e, w, r, e.all, key, []uint64{hash}, &Turn{Stream: s, Number: number, Began: began, Line: []byte(line), Err: err}, now)
+		settle(e, w, r, e.all, key, []uint64{hash}, &Turn{Stream: s, Number: number, Began: began, Line: []byte(line), Err: err}, now, tail, 0)
 	})
 }
 
@@ -530,6 +530,257 @@ func newSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 		settleKnownSeveral(e, w, r, group, key)
 		return
 	unusual:
-		settle(e, w, r, group, key, hashes, &Turn{Stream: s, Number: number, Began: began, Line: []byte(line), Err: err}, now)
+		settle(e, w, r, group, key, hashes, &Turn{Stream: s, Number: number, Began: began, Line: []byte(line), Err: err}, now, tail, 0)
+	})
+}
+
+// newOverflow returns the fast path of one rule or several, of which any has an overflow policy: scripts/overflow.lua decides on all. What they let
+// through by tolerance, make wait or reject goes to the label unusual.
+func newOverflow(e *fastPath, c *memory.ServeConfig) http.Handler {
+	m := c.Metering
+	metered := m != nil
+	if !metered {
+		m = &memory.Metering{}
+	}
+	own := m.Path
+	other := m.Other
+	aside := m.OwnPaths
+	keyOf := c.Key
+	made := keyOf != nil
+	rest := c.Rest
+	next := c.Next
+	all := e.all
+	matched := e.matched
+	apart := e.apart
+	shards := e.shards
+	seed := e.seed
+	trouble := e.trouble
+	durations := e.durations
+	clock := e.clock
+	p := e.pipeline
+	xRateLimit := e.xRateLimit
+	ietf := e.ietf
+	counted := metered || e.tallied
+	conclude := e.conclude
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			path                   string
+			h                      http.Header
+			group                  *ruleGroup
+			list                   []*fastRule
+			head, tail             string
+			key                    string
+			hash                   uint64
+			hashes                 []uint64
+			entries                []*cachedDecision
+			shard                  *decisionShard
+			k                      *cachedDecision
+			command                string
+			now                    int64
+			began                  time.Duration
+			s                      *Stream
+			number                 uint
+			line                   string
+			words                  []string
+			err                    error
+			tightest               *fastRule
+			remaining, left, quota int64
+			wait                   int64
+			refused                int64 // a bit for each shadow that would reject the request
+			ticket                 uint64
+			at, place              int
+			text, texts            string
+			i                      int
+			sent                   uint
+			sending                bool
+			out                    string
+			n                      int
+			reply                  []byte
+		)
+		if metered {
+			path = r.URL.Path
+			if path == own || path == other {
+				aside.ServeHTTP(w, r)
+				return
+			}
+		}
+		h = w.Header()
+		if len(h) > 1 && memory.EarlierFields(h) { // Traefik's responses always have one field
+			rest.ServeHTTP(w, r)
+			return
+		}
+		group = all
+		if matched {
+			group = covering(e, r)
+			if group == nil {
+				next.ServeHTTP(w, r)
+				return
+			}
+		}
+		list = group.rules
+		head = group.head
+		tail = group.tail
+		hashes = make([]uint64, len(list))
+		entries = make([]*cachedDecision, len(list))
+		if !apart {
+			if made {
+				key = keyOf(r)
+			} else {
+				key = r.RemoteAddr
+				i = strings.IndexByte(key, ':')
+				if i < 0 {
+					i = 0
+				}
+				key = key[:i]
+			}
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		}
+		for n, one := range list {
+			if apart {
+				key = one.keyOf(r)
+				if key == "" {
+					rest.ServeHTTP(w, r)
+					return
+				}
+			}
+			hash = maphash.String(seed, key) ^ one.salt
+			hashes[n] = hash
+			shard = shards[hash%cacheShards]
+			shard.mu.Lock()
+			k = shard.keys.Young[hash]
+			if k == nil || k.six == "" {
+				shard.mu.Unlock()
+				goto seldom
+			}
+			command += k.six
+			shard.mu.Unlock()
+			entries[n] = k
+		}
+		if trouble.Load() != 0 {
+			goto seldom
+		}
+		if group.tickets != nil {
+			tail, ticket = ticketed(e, group)
+			if tail == "" {
+				goto seldom
+			}
+		}
+		began = time.Since(Started)
+		if clock == nil {
+			now = int64(began / time.Microsecond)
+		} else {
+			now = clock()
+		}
+		p.Mu.Lock()
+		s = p.Stream
+		if s == nil {
+			p.Mu.Unlock()
+			goto seldom
+		}
+		number = s.Number
+		s.Number = number + 1
+		s.Out += head + command + tail
+		sending = s.Sending
+		s.Sending = true
+		p.Mu.Unlock()
+		if !sending {
+			runtime.Gosched() // lets goroutines that are about to call do so first, so that one write sends all their commands
+			s.Writing.Lock()
+			p.Mu.Lock()
+			out = s.Out
+			s.Out = ""
+			sent = s.Sent
+			s.Sent = s.Number
+			s.Sending = false
+			p.Mu.Unlock()
+			n, err = io.WriteString(s.Conn, out)
+			if err != nil {
+				p.Unsent(s, sent, n, err)
+			}
+			s.Writing.Unlock()
+		}
+		s.Turns.StartResponse(number)
+		reply, err = s.Reader.ReadSlice('\n')
+		line = string(reply)
+		if err == nil && line == group.reply {
+			words, line, err = restOf(s.Reader, line, overflowNumbers*len(list))
+		}
+		if err != nil {
+			goto unusual
+		}
+		s.Turns.EndResponse(number)
+		if words == nil {
+			goto unusual
+		}
+		left = 1 // of a quota of 0: the first rule is tighter than that
+		for n, one := range list {
+			at = n * overflowNumbers
+			text = words[at][1:]
+			if text[0] == '-' {
+				if one.refused == nil || !one.overflow || words[at+4] != ":0" {
+					goto unusual
+				}
+				refused |= 1 << uint(n)
+				continue
+			}
+			if words[at+1] != ":0" || words[at+4] != one.usual {
+				goto unusual
+			}
+			if !one.overflow {
+				shard = shards[hashes[n]%cacheShards]
+				k = entries[n]
+				shard.mu.Lock()
+				k.at = now
+				k.line = "+" + text + " 0 " + words[at+2][1:] + " " + words[at+3][1:]
+				k.limit = one.quota
+				shard.mu.Unlock()
+			}
+			if one.shadow {
+				continue
+			}
+			remaining, _ = strconv.ParseInt(text, 10, 64) // the script has written numbers
+			if remaining*quota < left*one.quota {
+				left = remaining
+				quota = one.quota
+				tightest = one
+				place = at
+			}
+			if ietf {
+				texts = texts + one.stateText + text
+				if words[at+3] != ":0" {
+					wait, _ = strconv.ParseInt(words[at+3][1:], 10, 64)
+					texts = texts + memory.MoreText + strconv.FormatInt((wait+999_999)/1_000_000, 10)
+				}
+			}
+		}
+		if xRateLimit && tightest != nil {
+			wait, _ = strconv.ParseInt(words[place+2][1:], 10, 64)
+			h[memory.HeaderLimit] = tightest.limitField
+			h[memory.HeaderRemaining] = []string{words[place][1:]}
+			h[memory.HeaderReset] = []string{strconv.FormatInt((wait+999_999)/1_000_000, 10)}
+		}
+		if texts != "" {
+			h[memory.HeaderRateLimit] = []string{texts[2:]}
+			h[memory.HeaderPolicy] = group.policies
+		}
+		if metered && number%memory.TimedShare == 0 {
+			rate.Observe(durations, time.Since(Started)-began)
+		}
+		if counted {
+			countServed(list, refused)
+		}
+		if group.inFlight {
+			defer conclude.Finish(reserved(e, group, key, r, ticket))
+		}
+		next.ServeHTTP(w, r)
+		return
+	seldom:
+		settleKnownSeveral(e, w, r, group, key)
+		return
+	unusual:
+		settle(e, w, r, group, key, hashes, &Turn{Stream: s, Number: number, Began: began, Line: []byte(line), Err: err}, now, tail, ticket)
 	})
 }

@@ -46,6 +46,8 @@ func (v *visit) Conclude(w http.ResponseWriter, r *http.Request, checks []core.C
 	v.err = err
 }
 
+func (v *visit) Finish(reservations []core.Reservation) {}
+
 // ask sends a request with that key.
 func (v *visit) ask(key string) error {
 	v.passed = false

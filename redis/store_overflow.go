@@ -63,6 +63,9 @@ func furtherOf(s *Store, o *openRule, c *core.Check) string {
 	return string(b)
 }
 
+// keysOfCheck is how many keys furtherKeys appends.
+const keysOfCheck = 6
+
 // furtherKeys appends the six keys of a check: see scripts/accounts.lua. name is the first.
 func furtherKeys(keys []string, name string) []string {
 	return append(keys, name, name+":a", name+":h", name+":m", name+":p", name+":l")
@@ -78,25 +81,36 @@ func runOverflow(s *Store, c *Call, q *callState, checks []core.Check, peek bool
 		checks[i].Ticket = s.renewals.ticket()
 	}
 	c.Script = scriptOfOverflow
-	at, err := run(s, c, q.rules, checks, peek, second, 5) // reads the whole reply first: after an error nobody would end a reservation
+	at, err := run(s, c, q.rules, checks, peek, second, overflowNumbers) // reads the whole reply first: after an error nobody would end a reservation
+	if err == nil {
+		q.bits = readBits(s, q.bits, names, checks, c.Reply)
+		return at, nil
+	}
 	for i := range checks {
-		ticket := checks[i].Ticket
 		checks[i].Ticket = 0
-		if err != nil {
-			continue
-		}
-		reply := c.Reply[5*i : 5*i+5]
-		checks[i].Decision.Soft = reply[4]&isSoft != 0
-		checks[i].Decision.Penalty = reply[4]&isPenalty != 0
-		q.bits = append(q.bits, reply[4])
-		if reply[4]&isReserved != 0 {
-			checks[i].Ticket = ticket
-			if leased(checks[i].Rule) {
-				s.renewals.add(heldUnder(names[i], checks[i].Rule, checks[i].Cost), member(checks[i].Rule, checks[i].Cost, ticket))
-			}
-		}
 	}
 	return at, err
+}
+
+// overflowNumbers is how many numbers a reply of scriptOfOverflow has for each check.
+const overflowNumbers = 5
+
+// readBits reads the bits of a reply into checks, and appends them to list. A check has its ticket before, and keeps it if something is reserved: what lasts
+// as long as the request is renewed from then on. names are the first keys of the checks.
+func readBits(s *Store, list []int64, names []string, checks []core.Check, reply []int64) []int64 {
+	for i := range checks {
+		c := &checks[i]
+		bits := reply[overflowNumbers*i+4]
+		c.Decision.Soft = bits&isSoft != 0
+		c.Decision.Penalty = bits&isPenalty != 0
+		list = append(list, bits)
+		if bits&isReserved == 0 {
+			c.Ticket = 0
+		} else if leased(c.Rule) {
+			s.renewals.add(heldUnder(names[i], c.Rule, c.Cost), member(c.Rule, c.Cost, c.Ticket))
+		}
+	}
+	return list
 }
 
 // leased reports whether requests of the rule reserve units for as long as they are under way.

@@ -64,6 +64,8 @@ func (v *visitOfSeveral) Conclude(w http.ResponseWriter, r *http.Request, checks
 	v.err = err
 }
 
+func (v *visitOfSeveral) Finish(reservations []core.Reservation) {}
+
 // decide takes the general path.
 func (v *visitOfSeveral) decide(r *http.Request) ([]core.Check, error) {
 	var checks []core.Check
@@ -150,7 +152,7 @@ func TestTheFastPathOfSeveralRulesDecidesAsTheGeneralPath(t *testing.T) {
 			} else if w.Code == http.StatusTooManyRequests {
 				rejected++
 				verdict := &core.Verdict{}
-				if err := core.NewLimiter(all.store).Conclude(want, false, wantErr, verdict); err != nil || verdict.Outcome != core.Reject {
+				if _, err := core.NewLimiter(all.store).Conclude(want[:0], want, wantErr, verdict); err != nil || verdict.Outcome != core.Reject {
 					t.Fatalf("%s: request %d is rejected; the general path: %+v, %v", name, i, want, err)
 				}
 				header := http.Header{}

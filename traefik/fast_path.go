@@ -238,7 +238,7 @@ func severalPath(h *handler, s *ruleSet) http.Handler {
 			whole = served[0].Key
 		}
 		rules = append(rules, served...)
-		only = append(only, r.Only)
+		only = append(append(only, r.Only), r.Only.Linked()...)
 	}
 	serve := func(c *memory.ServeConfig) http.Handler {
 		if e.shared != nil {
@@ -271,9 +271,6 @@ func servedRule(h *handler, s *ruleSet, r *front.Rule) []*memory.ServedRule {
 	var none, list []*memory.ServedRule
 	e := h.engine
 	if !plain(r) || r.Only == nil || r.Ruled.Shadow && hasCandidate(r.Only) || e.adaptation != nil && r.Ruled.Adapt != nil {
-		return none
-	}
-	if e.shared != nil && (r.Only.HasOverflowPolicy() || len(r.Only.Linked()) > 0) {
 		return none
 	}
 	for i, limit := range append([]*core.Rule{r.Only}, r.Only.Linked()...) {
@@ -531,9 +528,6 @@ func quickHandler(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, meter
 		c.Rest = &skipping{keyOf: c.Key, next: h.next, rest: h}
 	}
 	if e.shared != nil {
-		if limit.HasOverflowPolicy() {
-			return none
-		}
 		return byAddress(h, r.Ruled, c, func(c *memory.ServeConfig) http.Handler { return redis.Serve(e.shared.store, limit, c, h) })
 	}
 	way := memory.NewFastPath(e.memory, limit)

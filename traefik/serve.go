@@ -68,10 +68,12 @@ func serve(h *handler, w http.ResponseWriter, r *http.Request) {
 // Conclude goes on with a request on which a fast path of package redis has decided.
 func (h *handler) Conclude(w http.ResponseWriter, r *http.Request, checks []core.Check, err error) {
 	q := front.Evaluations.Get().(*front.Evaluation)
-	q.Checks = append(q.Checks, checks...)
-	err = h.engine.limiter.Conclude(q.Checks, false, err, &q.Verdict)
+	q.Checks, err = h.engine.limiter.Conclude(q.Checks, checks, err, &q.Verdict)
 	carryOut(h, w, r, q, err)
 }
+
+// Finish ends the reservations of a request that a fast path of package redis has served.
+func (h *handler) Finish(reservations []core.Reservation) { finishReservations(h.engine, reservations) }
 
 // carryOut does what the verdict says. The error is the store's.
 func carryOut(h *handler, w http.ResponseWriter, r *http.Request, q *front.Evaluation, err error) {

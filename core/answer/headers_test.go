@@ -17,7 +17,7 @@ var allFields = Fields{XRateLimit: true, IETF: true}
 // written returns what WriteHeaders adds to those fields for the checks.
 func written(h http.Header, f Fields, checks []core.Check) http.Header {
 	var v core.Verdict
-	_ = core.NewLimiter(nil).Conclude(checks, false, nil, &v)
+	_, _ = core.NewLimiter(nil).Conclude(checks[:0], checks, nil, &v)
 	WriteHeaders(h, f, checks, &v)
 	return h
 }

@@ -309,9 +309,11 @@ func TestARequestOneTooManyGivesEverythingBack(t *testing.T) {
 	for _, checks := range [][]core.Check{one, two} { // as adapters do that ask the store themselves
 		must.Succeed(t, s.store.Decide(checks, false))
 	}
-	must.Succeed(t, s.limiter.Conclude(one, false, nil, &early))
+	_, err := s.limiter.Conclude(one[:0], one, nil, &early)
+	must.Succeed(t, err)
 	late.Reserved = true // left from an earlier request
-	must.Succeed(t, s.limiter.Conclude(two, false, nil, &late))
+	_, err = s.limiter.Conclude(two[:0], two, nil, &late)
+	must.Succeed(t, err)
 	s.wants("the early one", early, core.Delay, 0, 10*inSeconds)
 	s.wants("the late one", late, core.Reject, 20*inSeconds, 0)
 	if late.Reported != 1 || late.Reserved || two[1].Decision.Allowed || two[1].Decision.RetryAfter != 20*inSeconds || two[1].Decision.Delay != 0 {

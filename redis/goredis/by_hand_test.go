@@ -105,6 +105,8 @@ func (c *concluded) Conclude(_ http.ResponseWriter, _ *http.Request, checks []co
 	c.decision = checks[0].Decision
 }
 
+func (c *concluded) Finish([]core.Reservation) {}
+
 // The fast path rejects a key that another node has blocked.
 func TestTheFastPathRejectsABlockedKey(t *testing.T) {
 	server := redistest.Start(t, redistest.WithClock(), redistest.WithUser("weir", "secret", "~hand* "+acl))

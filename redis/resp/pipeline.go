@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 const idleAfter = 100 * time.Millisecond
 
 // newFast returns a conn of the same server as another, for the redis.Pipeline of the fast path. Its calls are all alike: they have the same time,
-// and the reply to each is a line.
+// and the reply to each is a line, or an array of numbers.
 //
 // Deadlines need no timer for each call. Calls get their turn in the order in which they began, and so in the order of their deadlines. The
 // connection's read deadline is never later than that of the call whose turn it is. If it passes too early, the call sets it again. If the call is
@@ -127,6 +128,9 @@ func finish(c *conn, t *redis.Turn) error {
 		}
 	}
 	text := strings.TrimSuffix(line, "\r\n")
+	if strings.HasPrefix(line, "*") { // whole
+		text = "+" + strings.Join(strings.Split(text, "\r\n:")[1:], " ")
+	}
 	numbers, ok := numbersOf(text, t.Call)
 	if ok {
 		t.Call.Reply = numbers
@@ -144,14 +148,24 @@ func finish(c *conn, t *redis.Turn) error {
 	return failed(f)
 }
 
-// readOn reads the line for a pending call whose turn it is, after an error, and ends the turn. line is what was read before the error. If the
+// whole reports whether a reply, of which that was read, is whole: a line, or an array of numbers.
+func whole(text string) bool {
+	first, rest, ends := strings.Cut(text, "\n")
+	if !ends || !strings.HasPrefix(first, "*") {
+		return ends
+	}
+	n, err := strconv.Atoi(strings.TrimSuffix(first[1:], "\r"))
+	return err != nil || strings.Count(rest, "\n") >= n
+}
+
+// readOn reads the reply to a pending call whose turn it is, after an error, and ends the turn. line is what was read of it before the error. If the
 // pending call's deadline has passed, or the connection has ended, readOn hands it over to the reader, and returns "". A late caller leaves at once.
 func readOn(c *conn, l *link, f *pendingCall, line string, err error) string {
 	s := l.stream
 	defer s.Turns.EndResponse(f.number)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for l.queue == nil && errors.Is(err, os.ErrDeadlineExceeded) && time.Since(c.started) < f.deadline {
+	for l.queue == nil && (err == nil && !whole(line) || errors.Is(err, os.ErrDeadlineExceeded) && time.Since(c.started) < f.deadline) {
 		watch(c, l, f.deadline)
 		c.mu.Unlock()
 		var piece []byte
