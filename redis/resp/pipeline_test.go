@@ -19,9 +19,15 @@ import (
 // lining is counting with a line in place of an array.
 var lining = newScript("return {ok = redis.call('INCR', KEYS[1]) .. ' ' .. ARGV[1] .. ' ' .. KEYS[1]}")
 
-// pass makes a call over a client's pipeline, as the fast path does. It returns the two numbers of the reply, and whether the pipeline was open.
+// listing is the same with an array.
+var listing = newScript("return {redis.call('INCR', KEYS[1]), tonumber(ARGV[1])}")
+
+// pass makes a call over a client's pipeline, as the fast path does: with an odd number one that an array replies to. It returns the two numbers of the reply, and whether the pipeline was open.
 func pass(c *single, key string, n int64) ([]int64, bool, error) {
 	call := &redis.Call{Script: lining, Keys: []string{key}, Args: []string{strconv.FormatInt(n, 10)}}
+	if n%2 != 0 {
+		call.Script = listing
+	}
 	p := c.fast.pipeline
 	began := time.Since(redis.Started)
 	p.Mu.Lock()
@@ -54,9 +60,13 @@ func pass(c *single, key string, n int64) ([]int64, bool, error) {
 	}
 	s.Turns.StartResponse(number)
 	line, err := s.Reader.ReadSlice('\n')
-	turn := &redis.Turn{Stream: s, Number: number, Call: call, Began: began, Line: line, Err: err}
+	text := string(line)
+	for err == nil && call.Script == listing && !whole(text) {
+		line, err = s.Reader.ReadSlice('\n')
+		text += string(line)
+	}
+	turn := &redis.Turn{Stream: s, Number: number, Call: call, Began: began, Line: []byte(text), Err: err}
 	if err == nil {
-		turn.Line = []byte(string(line))
 		s.Turns.EndResponse(number)
 	}
 	err = p.Finish(turn)
