@@ -174,7 +174,6 @@ func ServeSeveral(s *Store, rules []*core.Rule, served []*memory.ServedRule, c *
 	}
 	if e.overflow {
 		e.refuses = false
-		return newOverflow(e, c)
 	}
 	return newSeveral(e, c)
 }
@@ -188,12 +187,12 @@ func newFastRule(served *memory.ServedRule, r *core.Rule) *fastRule {
 	}
 	t := served.QuotaFields
 	one := &fastRule{
-		overflow: o.further != nil, usual: ":0", refused: served.Refused, passed: served.Passed,
+		overflow: o.further != nil, usual: "0", refused: served.Refused, passed: served.Passed,
 		rule: r, open: o, salt: o.salt, quota: r.Limit.Quota, stateText: ", " + t.State, limitField: t.Limit, policy: t.Policy[0],
 		allowed: served.Allowed, keyOf: served.Key, covers: served.Covers, shadow: r.Shadow,
 	}
 	if r.Limit.InFlight {
-		one.usual = ":" + strconv.Itoa(isReserved)
+		one.usual = strconv.Itoa(isReserved)
 	}
 	if served.Refusal != nil && !r.CountRejected && !r.Shadow {
 		one.refuser = memory.NewRefuser(t, served.Refusal)
@@ -577,26 +576,47 @@ func ticketed(e *fastPath, group *ruleGroup) (tail string, first uint64) {
 	return tail, first
 }
 
-// restOf reads the rest of an array, of which the first line was read, and returns the lines of its numbers, and all that was read. If it is not there at
-// once, it reads line by line.
-func restOf(in *bufio.Reader, first string, numbers int) (lines []string, read string, err error) {
-	var there, piece []byte
-	var size int
+// restOf reads the rest of an array, of which the first line was read, and returns its numbers, and all that was read.
+func restOf(in *bufio.Reader, first string, numbers int) (words []string, read string, err error) {
+	var (
+		there      []byte
+		last, rest string
+		ends       bool
+	)
 	there, _ = in.Peek(in.Buffered())
-	lines = strings.SplitN(string(there), "\r\n", numbers+1)
-	if len(lines) > numbers {
-		size = len(there) - len(lines[numbers])
-		read = first + string(there[:size])
-		_, err = in.Discard(size)
-		return lines, read, err
+	read = first + string(there)
+	words = strings.SplitN(read, "\r\n:", numbers+1)
+	if len(words) > numbers {
+		last, rest, ends = strings.Cut(words[numbers], "\r\n")
 	}
+	if !ends {
+		return restByLines(in, first, numbers)
+	}
+	words[numbers] = last
+	read = read[:len(read)-len(rest)]
+	_, err = in.Discard(len(read) - len(first))
+	return words[1:], read, err
+}
+
+// restByLines is restOf for an array that is not there at once.
+func restByLines(in *bufio.Reader, first string, numbers int) (words []string, read string, err error) {
+	var line []byte
 	read = first
 	for i := 0; i < numbers && err == nil; i++ {
-		piece, err = in.ReadSlice('\n')
-		read += string(piece)
+		line, err = in.ReadSlice('\n')
+		read += string(line)
 	}
-	lines = strings.Split(read[len(first):], "\r\n")
-	return lines, read, err
+	words = strings.Split(strings.TrimSuffix(read, "\r\n"), "\r\n:")
+	if len(words) != numbers+1 {
+		words = words[:1]
+	}
+	return words[1:], read, err
+}
+
+// inSeconds returns microseconds, which a script has written, in seconds.
+func inSeconds(text string) string {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return strconv.FormatInt((n+999_999)/1_000_000, 10)
 }
 
 // countServed counts a request that all rules have allowed, but for the shadows that refused says.

@@ -310,7 +310,8 @@ func newLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 	})
 }
 
-// newSeveral returns the fast path of several rules. They have one call, and each has its own cached decision.
+// newSeveral returns the fast path of several rules, or of one with an overflow policy. They have one call, and each has its own cached decision. If any
+// has an overflow policy, scripts/overflow.lua decides on all, and replies with an array; what it lets through by tolerance goes to the label unusual, too.
 func newSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 	m := c.Metering
 	metered := m != nil
@@ -335,231 +336,11 @@ func newSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 	p := e.pipeline
 	xRateLimit := e.xRateLimit
 	ietf := e.ietf
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var (
-			path                   string
-			h                      http.Header
-			group                  *ruleGroup
-			list                   []*fastRule
-			head, tail             string
-			key                    string
-			hash                   uint64
-			hashes                 []uint64
-			entries                []*cachedDecision
-			shard                  *decisionShard
-			k                      *cachedDecision
-			command                string
-			now                    int64
-			began                  time.Duration
-			s                      *Stream
-			number                 uint
-			line                   string
-			words                  []string
-			err                    error
-			tightest               *fastRule
-			remaining, left, quota int64
-			at, place              int
-			texts                  string
-			i                      int
-			sent                   uint
-			sending                bool
-			out                    string
-			n                      int
-			reply                  []byte
-		)
-		if metered {
-			path = r.URL.Path
-			if path == own || path == other {
-				aside.ServeHTTP(w, r)
-				return
-			}
-		}
-		h = w.Header()
-		if len(h) > 1 && memory.EarlierFields(h) { // Traefik's responses always have one field
-			rest.ServeHTTP(w, r)
-			return
-		}
-		group = all
-		if matched {
-			group = covering(e, r)
-			if group == nil {
-				next.ServeHTTP(w, r)
-				return
-			}
-		}
-		list = group.rules
-		head = group.head
-		tail = group.tail
-		hashes = make([]uint64, len(list))
-		entries = make([]*cachedDecision, len(list))
-		if !apart {
-			if made {
-				key = keyOf(r)
-			} else {
-				key = r.RemoteAddr
-				i = strings.IndexByte(key, ':')
-				if i < 0 {
-					i = 0
-				}
-				key = key[:i]
-			}
-			if key == "" {
-				rest.ServeHTTP(w, r)
-				return
-			}
-		}
-		for n, one := range list {
-			if apart {
-				key = one.keyOf(r)
-				if key == "" {
-					rest.ServeHTTP(w, r)
-					return
-				}
-			}
-			hash = maphash.String(seed, key) ^ one.salt
-			hashes[n] = hash
-			shard = shards[hash%cacheShards]
-			shard.mu.Lock()
-			k = shard.keys.Young[hash]
-			if k == nil || k.command == "" {
-				shard.mu.Unlock()
-				goto seldom
-			}
-			command += k.command
-			shard.mu.Unlock()
-			entries[n] = k
-		}
-		if trouble.Load() != 0 {
-			goto seldom
-		}
-		began = time.Since(Started)
-		if clock == nil {
-			now = int64(began / time.Microsecond)
-		} else {
-			now = clock()
-		}
-		p.Mu.Lock()
-		s = p.Stream
-		if s == nil {
-			p.Mu.Unlock()
-			goto seldom
-		}
-		number = s.Number
-		s.Number = number + 1
-		s.Out += head + command + tail
-		sending = s.Sending
-		s.Sending = true
-		p.Mu.Unlock()
-		if !sending {
-			runtime.Gosched() // lets goroutines that are about to call do so first, so that one write sends all their commands
-			s.Writing.Lock()
-			p.Mu.Lock()
-			out = s.Out
-			s.Out = ""
-			sent = s.Sent
-			s.Sent = s.Number
-			s.Sending = false
-			p.Mu.Unlock()
-			n, err = io.WriteString(s.Conn, out)
-			if err != nil {
-				p.Unsent(s, sent, n, err)
-			}
-			s.Writing.Unlock()
-		}
-		s.Turns.StartResponse(number)
-		reply, err = s.Reader.ReadSlice('\n')
-		line = string(reply)
-		if err != nil {
-			goto unusual
-		}
-		s.Turns.EndResponse(number)
-		words = strings.Split(line[1:], " ")
-		if len(words) != lineNumbers*len(list)+1 || line[0] != '+' || !strings.HasSuffix(command, words[len(words)-1]) {
-			goto unusual
-		}
-		left = 1 // of a quota of 0: the first rule is tighter than that
-		for n, one := range list {
-			at = n * lineNumbers
-			shard = shards[hashes[n]%cacheShards]
-			k = entries[n]
-			shard.mu.Lock()
-			k.at = now
-			k.line = "+" + strings.Join(words[at:at+lineNumbers], " ")
-			k.limit = one.quota
-			shard.mu.Unlock()
-			if one.shadow {
-				continue
-			}
-			remaining, err = strconv.ParseInt(words[at], 10, 64)
-			if err != nil {
-				goto unusual
-			}
-			if remaining*quota < left*one.quota {
-				left = remaining
-				quota = one.quota
-				tightest = one
-				place = at
-			}
-			if ietf {
-				texts = texts + one.stateText + words[at]
-				if words[at+5] != "0" {
-					texts = texts + memory.MoreText + words[at+5]
-				}
-			}
-		}
-		if xRateLimit && tightest != nil {
-			h[memory.HeaderLimit] = tightest.limitField
-			h[memory.HeaderRemaining] = words[place : place+1 : place+1]
-			h[memory.HeaderReset] = words[place+4 : place+5 : place+5]
-		}
-		if texts != "" {
-			h[memory.HeaderRateLimit] = []string{texts[2:]}
-			h[memory.HeaderPolicy] = group.policies
-		}
-		if metered {
-			if number%memory.TimedShare == 0 {
-				rate.Observe(durations, time.Since(Started)-began)
-			}
-			for _, one := range list {
-				atomic.AddInt64(one.allowed, 1)
-			}
-		}
-		next.ServeHTTP(w, r)
-		return
-	seldom:
-		settleKnownSeveral(e, w, r, group, key)
-		return
-	unusual:
-		settle(e, w, r, group, key, hashes, &Turn{Stream: s, Number: number, Began: began, Line: []byte(line), Err: err}, now, tail, 0)
-	})
-}
-
-// newOverflow returns the fast path of one rule or several, of which any has an overflow policy: scripts/overflow.lua decides on all. What they let
-// through by tolerance, make wait or reject goes to the label unusual.
-func newOverflow(e *fastPath, c *memory.ServeConfig) http.Handler {
-	m := c.Metering
-	metered := m != nil
-	if !metered {
-		m = &memory.Metering{}
+	overflow := e.overflow
+	numbers := lineNumbers
+	if overflow {
+		numbers = overflowNumbers
 	}
-	own := m.Path
-	other := m.Other
-	aside := m.OwnPaths
-	keyOf := c.Key
-	made := keyOf != nil
-	rest := c.Rest
-	next := c.Next
-	all := e.all
-	matched := e.matched
-	apart := e.apart
-	shards := e.shards
-	seed := e.seed
-	trouble := e.trouble
-	durations := e.durations
-	clock := e.clock
-	p := e.pipeline
-	xRateLimit := e.xRateLimit
-	ietf := e.ietf
 	counted := metered || e.tallied
 	conclude := e.conclude
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -585,11 +366,10 @@ func newOverflow(e *fastPath, c *memory.ServeConfig) http.Handler {
 			err                    error
 			tightest               *fastRule
 			remaining, left, quota int64
-			wait                   int64
+			at, place              int
 			refused                int64 // a bit for each shadow that would reject the request
 			ticket                 uint64
-			at, place              int
-			text, texts            string
+			text, texts, more      string
 			i                      int
 			sent                   uint
 			sending                bool
@@ -651,11 +431,15 @@ func newOverflow(e *fastPath, c *memory.ServeConfig) http.Handler {
 			shard = shards[hash%cacheShards]
 			shard.mu.Lock()
 			k = shard.keys.Young[hash]
-			if k == nil || k.six == "" {
+			if k == nil || k.command == "" || overflow && k.six == "" {
 				shard.mu.Unlock()
 				goto seldom
 			}
-			command += k.six
+			if overflow {
+				command += k.six
+			} else {
+				command += k.command
+			}
 			shard.mu.Unlock()
 			entries[n] = k
 		}
@@ -706,35 +490,39 @@ func newOverflow(e *fastPath, c *memory.ServeConfig) http.Handler {
 		reply, err = s.Reader.ReadSlice('\n')
 		line = string(reply)
 		if err == nil && line == group.reply {
-			words, line, err = restOf(s.Reader, line, overflowNumbers*len(list))
+			words, line, err = restOf(s.Reader, line, numbers*len(list))
 		}
 		if err != nil {
 			goto unusual
 		}
 		s.Turns.EndResponse(number)
-		if words == nil {
+		if !overflow {
+			words = strings.Split(line[1:], " ")
+			if len(words) != numbers*len(list)+1 || line[0] != '+' || !strings.HasSuffix(command, words[len(words)-1]) {
+				goto unusual
+			}
+		} else if len(words) == 0 {
 			goto unusual
 		}
 		left = 1 // of a quota of 0: the first rule is tighter than that
 		for n, one := range list {
-			at = n * overflowNumbers
-			text = words[at][1:]
-			if text[0] == '-' {
-				if one.refused == nil || !one.overflow || words[at+4] != ":0" {
+			at = n * numbers
+			text = words[at]
+			if overflow {
+				if text[0] == '-' && one.refused != nil && one.overflow && words[at+4] == "0" {
+					refused |= 1 << uint(n)
+					continue
+				}
+				if text[0] == '-' || words[at+1] != "0" || words[at+4] != one.usual {
 					goto unusual
 				}
-				refused |= 1 << uint(n)
-				continue
-			}
-			if words[at+1] != ":0" || words[at+4] != one.usual {
-				goto unusual
 			}
 			if !one.overflow {
 				shard = shards[hashes[n]%cacheShards]
 				k = entries[n]
 				shard.mu.Lock()
 				k.at = now
-				k.line = "+" + text + " 0 " + words[at+2][1:] + " " + words[at+3][1:]
+				k.line = "+" + text + " 0 " + words[at+2] + " " + words[at+3]
 				k.limit = one.quota
 				shard.mu.Unlock()
 			}
@@ -750,17 +538,24 @@ func newOverflow(e *fastPath, c *memory.ServeConfig) http.Handler {
 			}
 			if ietf {
 				texts = texts + one.stateText + text
-				if words[at+3] != ":0" {
-					wait, _ = strconv.ParseInt(words[at+3][1:], 10, 64)
-					texts = texts + memory.MoreText + strconv.FormatInt((wait+999_999)/1_000_000, 10)
+				if words[at+3] != "0" {
+					if overflow {
+						more = inSeconds(words[at+3])
+					} else {
+						more = words[at+5]
+					}
+					texts = texts + memory.MoreText + more
 				}
 			}
 		}
 		if xRateLimit && tightest != nil {
-			wait, _ = strconv.ParseInt(words[place+2][1:], 10, 64)
 			h[memory.HeaderLimit] = tightest.limitField
-			h[memory.HeaderRemaining] = []string{words[place][1:]}
-			h[memory.HeaderReset] = []string{strconv.FormatInt((wait+999_999)/1_000_000, 10)}
+			h[memory.HeaderRemaining] = words[place : place+1 : place+1]
+			if overflow {
+				h[memory.HeaderReset] = []string{inSeconds(words[place+2])}
+			} else {
+				h[memory.HeaderReset] = words[place+4 : place+5 : place+5]
+			}
 		}
 		if texts != "" {
 			h[memory.HeaderRateLimit] = []string{texts[2:]}

@@ -1,6 +1,8 @@
 package redis
 
 import (
+	"bufio"
+	"io"
 	"math/rand"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +15,7 @@ import (
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // visit is the result of a request on the fast path: it has passed, with the fields in header, or the Rest has its decision or an error.
@@ -150,5 +153,27 @@ func TestRulesWithAFastPath(t *testing.T) {
 	}
 	if has(one, mustRule(t, core.RuleConfig{Name: "c"}, rate.LimitConfig{})) {
 		t.Error("one that is not open has one")
+	}
+}
+
+// An array is read as it comes, whole or in pieces, and nothing of the reply behind it. What is no array of numbers has none.
+func TestTheFastPathReadsArrays(t *testing.T) {
+	for text, want := range map[string]string{
+		":1\r\n:-20\r\n:3\r\n+next\r\n": "1 -20 3",
+		":1\r\n:-20\r\n:3\r\n":          "1 -20 3",
+		":1\r\n+20\r\n:3\r\n":           "",
+		":1\r\n:-20\r\n:":               "an error",
+	} {
+		for size := 1; size <= len(text); size++ {
+			in := bufio.NewReader(io.MultiReader(strings.NewReader(text[:size]), strings.NewReader(text[size:])))
+			_, _ = in.Peek(1) // what is there
+			words, read, err := restOf(in, "*3\r\n", 3)
+			if err == nil {
+				must.Equal(t, strings.Join(words, " "), want, "%q after %d", text, size)
+			}
+			behind, _ := io.ReadAll(in)
+			must.Equal(t, strings.TrimPrefix(read, "*3\r\n")+string(behind), text, "all of %q after %d", text, size)
+			must.Equal(t, err != nil, want == "an error", "an error of %q after %d", text, size)
+		}
 	}
 }

@@ -56,7 +56,6 @@ var files = []file{
 	{name: "core/memory/memory_several_flat.go", from: "memory_fast_path_template_test.go", written: []writes{{"templateSeveral", "newSeveral", once}}},
 	{name: "redis/store_fast_path_flat.go", from: "store_fast_path_template_test.go", written: []writes{
 		{"templateOne", "newOne", once}, {"templateLeased", "newLeased", once}, {"templateSeveral", "newSeveral", once},
-		{"templateOverflow", "newOverflow", once},
 	}},
 }
 
