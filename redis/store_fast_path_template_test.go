@@ -335,10 +335,6 @@ func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 	xRateLimit := e.xRateLimit
 	ietf := e.ietf
 	overflow := e.overflow
-	numbers := lineNumbers
-	if overflow {
-		numbers = overflowNumbers
-	}
 	counted := metered || e.tallied
 	conclude := e.conclude
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -367,7 +363,7 @@ func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 			at, place              int
 			refused                int64 // a bit for each shadow that would reject the request
 			ticket                 uint64
-			text, texts, more      string
+			texts                  string
 		)
 		if metered {
 			path = r.URL.Path
@@ -450,7 +446,7 @@ func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 			goto seldom
 		}
 		if err == nil && line == group.reply {
-			words, line, err = restOf(s.Reader, line, numbers*len(list))
+			words, refused, line, err = readArray(s.Reader, group, line)
 		}
 		if err != nil {
 			goto unusual
@@ -458,7 +454,7 @@ func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 		s.Turns.EndResponse(number)
 		if !overflow {
 			words = strings.Split(line[1:], " ")
-			if len(words) != numbers*len(list)+1 || line[0] != '+' || !strings.HasSuffix(command, words[len(words)-1]) {
+			if len(words) != lineNumbers*len(list)+1 || line[0] != '+' || !strings.HasSuffix(command, words[len(words)-1]) {
 				goto unusual
 			}
 		} else if len(words) == 0 {
@@ -466,30 +462,23 @@ func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 		}
 		left = 1 // of a quota of 0: the first rule is tighter than that
 		for n, one := range list {
-			at = n * numbers
-			text = words[at]
-			if overflow {
-				if text[0] == '-' && one.refused != nil && one.overflow && words[at+4] == "0" {
-					refused |= 1 << uint(n)
-					continue
-				}
-				if text[0] == '-' || words[at+1] != "0" || words[at+4] != one.usual {
-					goto unusual
-				}
+			if refused != 0 && refused>>uint(n)&1 != 0 {
+				continue
 			}
+			at = n * lineNumbers
 			if !one.overflow {
 				shard = shards[hashes[n]%cacheShards]
 				k = entries[n]
 				shard.mu.Lock()
 				k.at = now
-				k.line = "+" + text + " 0 " + words[at+2] + " " + words[at+3]
+				k.line = "+" + strings.Join(words[at:at+lineNumbers], " ")
 				k.limit = one.quota
 				shard.mu.Unlock()
 			}
 			if one.shadow {
 				continue
 			}
-			remaining, _ = strconv.ParseInt(text, 10, 64) // the script has written numbers
+			remaining, _ = strconv.ParseInt(words[at], 10, 64) // the script has written numbers
 			if remaining*quota < left*one.quota {
 				left = remaining
 				quota = one.quota
@@ -497,25 +486,16 @@ func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 				place = at
 			}
 			if ietf {
-				texts = texts + one.stateText + text
-				if words[at+3] != "0" {
-					if overflow {
-						more = inSeconds(words[at+3])
-					} else {
-						more = words[at+5]
-					}
-					texts = texts + memory.MoreText + more
+				texts = texts + one.stateText + words[at]
+				if words[at+5] != "0" {
+					texts = texts + memory.MoreText + words[at+5]
 				}
 			}
 		}
 		if xRateLimit && tightest != nil {
 			h[memory.HeaderLimit] = tightest.limitField
 			h[memory.HeaderRemaining] = words[place : place+1 : place+1]
-			if overflow {
-				h[memory.HeaderReset] = []string{inSeconds(words[place+2])}
-			} else {
-				h[memory.HeaderReset] = words[place+4 : place+5 : place+5]
-			}
+			h[memory.HeaderReset] = words[place+4 : place+5 : place+5]
 		}
 		if texts != "" {
 			h[memory.HeaderRateLimit] = []string{texts[2:]}
