@@ -343,8 +343,13 @@ func restOf(in *bufio.Reader, first string, numbers int) (words []string, read s
 }
 
 // restByLines is restOf for an array that is not there at once.
-func restByLines(in *bufio.Reader, first string, numbers int) (words []string, read string, err error) {
-	var line []byte
+func restByLines(in *bufio.Reader, first string, numbers int) ([]string, string, error) {
+	var (
+		line  []byte
+		words []string
+		read  string
+		err   error // a named result would keep that of an earlier call in the interpreter
+	)
 	read = first
 	for i := 0; i < numbers && err == nil; i++ {
 		line, err = in.ReadSlice('\n')
