@@ -118,12 +118,12 @@ func newPathOfPlaces(f *indexed, places []int, text string) http.Handler {
 	return keep(f.kept, single, text, f.general, func() http.Handler { return pathOfFew(f.handler, &part) })
 }
 
-// keep makes a path, and keeps it: as that of a single rule at that place; -1: by the text. If there are too many, it returns general.
+// keep makes a path, and keeps it: as that of a single rule at that place; -1: by the text. If there are too many texts, it returns general.
 func keep(k *keptPaths, single int, text string, general http.Handler, newPath func() http.Handler) http.Handler {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	before := k.paths.Load().(*pathList)
-	if len(before.several) == mostPaths {
+	if single < 0 && len(before.several) == mostPaths { // single rules have their own path whatever lists of several have come before
 		return general
 	}
 	path := newPath()

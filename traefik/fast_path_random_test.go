@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand"
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -121,5 +122,24 @@ func TestManyRulesAreListedAsOnTheGeneralPath(t *testing.T) {
 			stages[0].step(span)
 			stages[1].step(span)
 		})
+	}
+}
+
+// Requests in ever other combinations fill the paths of several rules. Single rules keep theirs, and get them.
+func TestPathsOfSeveralRulesTakeNoneFromSingleOnes(t *testing.T) {
+	general, own := http.Handler(http.NewServeMux()), http.Handler(http.NewServeMux())
+	k := &keptPaths{}
+	k.paths.Store(&pathList{single: make([]http.Handler, 2), several: make(map[string]http.Handler)})
+	newOwn := func() http.Handler { return own }
+	for i := 0; i < mostPaths; i++ {
+		if keep(k, -1, strconv.Itoa(i), general, newOwn) != own {
+			t.Fatalf("list %d has no path", i)
+		}
+	}
+	if keep(k, -1, "one more", general, newOwn) != general || len(k.paths.Load().(*pathList).several) != mostPaths {
+		t.Error("there are more lists than may be")
+	}
+	if keep(k, 1, "", general, newOwn) != own || k.paths.Load().(*pathList).single[1] != own {
+		t.Error("a single rule has no path")
 	}
 }
