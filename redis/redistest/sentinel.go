@@ -210,6 +210,9 @@ func (s *Sentinel) seen(sentinel *Server) error {
 		}
 		switch flags := states[strconv.Itoa(other.port)]; flags {
 		case "master", "slave", "sentinel":
+		case "sentinel,master_down":
+			// That is what the other sentinel last said of the master, which this one may take for alive. It forgets that after five
+			// seconds, but not while it tilts, which takes 30 seconds in Redis 6.2 and begins whenever the machine let it wait for two.
 		default:
 			return fmt.Errorf("sentinel %s has %q for %s", sentinel.Addr(), flags, other.Addr())
 		}
