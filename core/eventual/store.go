@@ -149,11 +149,14 @@ func (s *Store) Release(r *core.Rule) {
 	s.memory.Release(r)
 }
 
-// idOf returns what a rule that is open is called among instances.
+// idOf returns what a rule is called among instances. After a reload, requests that came before may ask for a rule that is no longer open.
 func (s *Store) idOf(r *core.Rule) uint64 {
 	s.mu.RLock()
-	id := s.ids[r]
+	id, is := s.ids[r]
 	s.mu.RUnlock()
+	if !is {
+		id = hashOf(r.Identity)
+	}
 	return id
 }
 
@@ -351,12 +354,14 @@ func (s *Store) hearCounts(c *usage.Counts, r *core.Rule, admitted map[uint64]he
 	slot = rate.Slot{Start: c.Slot.Start, End: c.Slot.End}
 	for n, key := range c.Keys {
 		id = c.Slot.Rule ^ key
+		s.building.Lock() // whoever builds the key has either done so, or is yet to read what was told
 		s.mu.RLock()
 		k = s.keys.Young[id]
 		if k == nil {
 			k = s.keys.Old[id]
 		}
 		s.mu.RUnlock()
+		s.building.Unlock()
 		if k == nil || k.serial >= c.Serial { // it was charged when the key was asked for
 			continue
 		}
@@ -450,8 +455,9 @@ func (s *Store) Block(r *core.Rule, key string, duration int64) error {
 		s.mark(r, key, duration)
 		return s.memory.Block(r, key, duration)
 	}
+	id := s.idOf(r) ^ s.hash(key)
 	s.mu.RLock()
-	mark, has := s.marks[s.ids[r]^s.hash(key)]
+	mark, has := s.marks[id]
 	s.mu.RUnlock()
 	if has && mark.Until > s.clock() {
 		s.mark(r, key, 0)
@@ -479,8 +485,9 @@ func (s *Store) mark(r *core.Rule, key string, duration int64) {
 
 // Carry implements core.Store. Blocks that were made here are told under the other identity, too.
 func (s *Store) Carry(from, to *core.Rule, done func()) {
+	rule := s.idOf(from)
+	other := s.idOf(to)
 	s.mu.Lock()
-	rule, other := s.ids[from], s.ids[to]
 	var carried []usage.Mark
 	for _, m := range s.marks {
 		if m.Rule == rule && m.Until > m.At {

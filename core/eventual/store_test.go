@@ -73,6 +73,20 @@ func indexes() map[string]memory.Index {
 	return map[string]memory.Index{"probing": memory.Probing, "mapped": memory.Mapped}
 }
 
+// A request that came before a reload, and is decided after it, is told to the others like any other.
+func TestWhatAReplacedRuleAdmitsIsTold(t *testing.T) {
+	now := int64(1_700_006_400_000_000)
+	list := newNodes(t, 2, &now, memory.Probing)
+	a, b := list[0], list[1]
+	reloaded, err := core.NewRule(core.RuleConfig{Name: "r", Limit: a.rule.Limit})
+	must.Succeed(t, err)
+	must.Succeed(t, a.store.Open(reloaded))
+	a.store.Release(a.rule)
+	a.decide("k", 10, false)
+	a.tell(now, b)
+	b.remain("b", "k", 90)
+}
+
 // What others tell of a key counts once, whether the key was asked for before or comes later.
 func TestWhatOthersTellCountsOnce(t *testing.T) {
 	for name, index := range indexes() {
