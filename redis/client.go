@@ -137,6 +137,8 @@ type Server struct {
 	patient  breaker       // of all others: a server may be too far away for the timeout, and well
 	latency  latency       // of the others
 	trouble  *atomic.Int64 // the breaker's
+
+	TLS bool // conn speaks TLS; whoever makes the server says so, before its first call
 }
 
 // NewServer returns a server that conn connects to. name stands for it in messages.

@@ -114,11 +114,11 @@ func (s *Store) Check(most time.Duration) error {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	name := s.client.Name()
+	name, encrypted := s.client.Name(), errors.Is(err, ErrTLS)
 	if server != nil {
-		name = server.name
+		name, encrypted = server.name, server.TLS
 	}
-	if why := mismatch(name, err); why != "" {
+	if why := mismatch(name, encrypted); why != "" {
 		return fmt.Errorf("%w: %s", err, why)
 	}
 	return err
@@ -148,9 +148,9 @@ var ErrTLS = errors.New("over TLS")
 // asked is how long mismatch waits for a server, connecting included.
 const asked = 250 * time.Millisecond
 
-// mismatch says that a server speaks TLS and its client does not, or the other way round; "": it is not so, or nobody knows. The client has failed
-// with err, which wraps ErrTLS if the client speaks TLS. A server does not say so itself: it waits for more, or hangs up.
-func mismatch(address string, err error) string {
+// mismatch says that a server speaks TLS and its client does not, or the other way round if the client is encrypted; "": it is not so, or nobody knows. A
+// server does not say so itself: it waits for more, or hangs up.
+func mismatch(address string, encrypted bool) string {
 	network := "tcp"
 	if strings.HasPrefix(address, "/") {
 		network = "unix"
@@ -163,7 +163,7 @@ func mismatch(address string, err error) string {
 	}
 	defer nc.Close()
 	_ = nc.SetDeadline(end)
-	if !errors.Is(err, ErrTLS) {
+	if !encrypted {
 		if tls.Client(nc, &tls.Config{InsecureSkipVerify: true}).Handshake() != nil { //nolint:gosec // sends nothing
 			return ""
 		}

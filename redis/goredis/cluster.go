@@ -96,6 +96,7 @@ func (k *cluster) addNode(client *goredis.Client) *node {
 	}
 	n.conn.cluster = k
 	n.server = redis.NewServer(client.Options().Addr, n.conn)
+	n.server.TLS = k.config.TLS != nil
 	k.nodes[client] = n
 	if len(k.nodes) > 1 {
 		go k.prune() // the new node may have replaced an old one

@@ -36,7 +36,9 @@ func New(c Config) (redis.Client, error) {
 		client = goredis.NewClient(o.Simple())
 	}
 	one := newConn(client, c.PoolSize, c.Timeout)
-	return &single{client: client, conn: one, server: redis.NewServer(name, one), background: c.Background}, nil
+	server := redis.NewServer(name, one)
+	server.TLS = c.TLS != nil
+	return &single{client: client, conn: one, server: server, background: c.Background}, nil
 }
 
 // single is the client of one server.

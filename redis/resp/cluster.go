@@ -134,6 +134,7 @@ func nodeAt(k *cluster, address string) *node {
 		c.close()
 	}
 	n = &node{conn: c, server: redis.NewServer(address, c)}
+	n.server.TLS = k.config.TLS != nil
 	k.nodes[address] = n
 	return n
 }

@@ -38,7 +38,9 @@ func newSingle(config Config) *single {
 		c.sentinels = newSentinels(config)
 		fast.sentinels = newSentinels(config)
 	}
-	return &single{conn: c, fast: fast, server: redis.NewPipelinedServer(name, c, fast.pipeline)}
+	server := redis.NewPipelinedServer(name, c, fast.pipeline)
+	server.TLS = config.TLS != nil
+	return &single{conn: c, fast: fast, server: server}
 }
 
 // Server implements redis.Client.
