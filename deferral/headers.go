@@ -34,7 +34,7 @@ func CheckHeaders(names []string, encrypt bool) ([]string, error) {
 	for _, name := range names {
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		switch {
-		case !isToken(name):
+		case !words.IsToken(name):
 			return nil, words.Wrong("headers", strconv.Quote(name), "is no name of a header field; write names such as Content-Type")
 		case slices.Contains(otherHeaders, canonical):
 			return nil, words.Wrong("headers", name, "cannot be stored; a deferred request has its own")
@@ -46,15 +46,6 @@ func CheckHeaders(names []string, encrypt bool) ([]string, error) {
 		list = append(list, canonical)
 	}
 	return list, nil
-}
-
-func isToken(name string) bool {
-	for _, c := range []byte(name) {
-		if c <= ' ' || c >= 0x7f || strings.IndexByte("()<>@,;:\\\"/[]?={}", c) >= 0 {
-			return false
-		}
-	}
-	return name != ""
 }
 
 // decisiveHeaders are fields without which a request would do something else: its body would be unreadable, its condition would not be checked, or it

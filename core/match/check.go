@@ -95,7 +95,7 @@ func checkPath(written, path string) error {
 
 // headerName returns the canonical name of a header field. The error says why no request has it.
 func headerName(name string) (string, error) {
-	if !isToken(name) {
+	if !words.IsToken(name) {
 		return "", words.Wrong("", strconv.Quote(name), " cannot be the name of a header field")
 	}
 	if strings.HasPrefix(strings.ToUpper(name), "HTTP_") {

@@ -75,7 +75,7 @@ func ParseSource(s string) (Source, error) {
 		}
 		name = canonical
 	case "cookie":
-		if !isToken(name) {
+		if !words.IsToken(name) {
 			return Source{}, words.Wrong("key", strconv.Quote(s), "%q cannot be the name of a cookie", name)
 		}
 	case "query":
@@ -84,11 +84,6 @@ func ParseSource(s string) (Source, error) {
 		}
 	}
 	return Source{kind: kind, name: name}, nil
-}
-
-// isToken reports whether a text is a token as RFC 9110 defines it: the form of field names.
-func isToken(s string) bool {
-	return s != "" && strings.Trim(s, words.NameBytes+"!#$%&'*+^`|~") == ""
 }
 
 // String returns the source as it is written.
@@ -222,7 +217,7 @@ func (s Source) Rewrites() bool {
 
 // SpellMethod returns a method from a configuration as CleanMethod spells it. The error says why no request has it.
 func SpellMethod(value string) (string, error) {
-	if !isToken(value) {
+	if !words.IsToken(value) {
 		return "", words.Wrong("", strconv.Quote(value), "must be a method such as POST")
 	}
 	return CleanMethod(value), nil

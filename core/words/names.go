@@ -19,6 +19,11 @@ func CheckName(name string) error {
 	return nil
 }
 
+// IsToken reports whether a text is a token as RFC 9110 defines it: the form of field names.
+func IsToken(s string) bool {
+	return s != "" && strings.Trim(s, NameBytes+"!#$%&'*+^`|~") == ""
+}
+
 // NameFor returns a valid name for a text, and keeps of readable, which is the text or a form of it, what a name may have. Equal texts
 // have equal names, and different texts have different names, but for one chance in 2³².
 func NameFor(readable, text string) string {
