@@ -314,12 +314,7 @@ type eventualRest struct {
 
 // ServeHTTP implements http.Handler.
 func (h *eventualRest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	key := ""
-	if h.config.Key != nil {
-		key = h.config.Key(r)
-	} else {
-		key = memory.AddressIn(r.RemoteAddr)
-	}
+	key := memory.KeyIn(h.config.Direct, h.config.Key, r)
 	if key == "" {
 		h.config.Rest.ServeHTTP(w, r)
 		return

@@ -29,7 +29,7 @@ func newOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 	allowed := m.Allowed
 	durations := e.durations
 	keyOf := c.Key
-	made := keyOf != nil
+	direct := c.Direct
 	rest := c.Rest
 	next := c.Next
 	shards := e.shards
@@ -78,15 +78,14 @@ func newOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 				return
 			}
 		}
-		if made {
-			key = keyOf(r)
-		} else {
+		if direct {
 			key = r.RemoteAddr
-			i = strings.IndexByte(key, ':')
-			if i < 0 {
-				i = 0
-			}
+			i = strings.IndexAny(key, ":[") // 0 for an IPv6 address
+		}
+		if i > 0 {
 			key = key[:i]
+		} else {
+			key = keyOf(r)
 		}
 		if key == "" {
 			rest.ServeHTTP(w, r)
@@ -196,7 +195,7 @@ func newLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 	allowed := m.Allowed
 	durations := e.durations
 	keyOf := c.Key
-	made := keyOf != nil
+	direct := c.Direct
 	rest := c.Rest
 	next := c.Next
 	shards := e.leaseShards
@@ -235,15 +234,14 @@ func newLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 				return
 			}
 		}
-		if made {
-			key = keyOf(r)
-		} else {
+		if direct {
 			key = r.RemoteAddr
-			i = strings.IndexByte(key, ':')
-			if i < 0 {
-				i = 0
-			}
+			i = strings.IndexAny(key, ":[") // 0 for an IPv6 address
+		}
+		if i > 0 {
 			key = key[:i]
+		} else {
+			key = keyOf(r)
 		}
 		if key == "" {
 			rest.ServeHTTP(w, r)
@@ -322,7 +320,7 @@ func newSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 	other := m.Other
 	aside := m.OwnPaths
 	keyOf := c.Key
-	made := keyOf != nil
+	direct := c.Direct
 	rest := c.Rest
 	next := c.Next
 	all := e.all
@@ -399,15 +397,14 @@ func newSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 		hashes = make([]uint64, len(list))
 		entries = make([]*cachedDecision, len(list))
 		if !apart {
-			if made {
-				key = keyOf(r)
-			} else {
+			if direct {
 				key = r.RemoteAddr
-				i = strings.IndexByte(key, ':')
-				if i < 0 {
-					i = 0
-				}
+				i = strings.IndexAny(key, ":[") // 0 for an IPv6 address
+			}
+			if i > 0 {
 				key = key[:i]
+			} else {
+				key = keyOf(r)
 			}
 			if key == "" {
 				rest.ServeHTTP(w, r)

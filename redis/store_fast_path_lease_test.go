@@ -44,7 +44,7 @@ func TestTheFastPathsOfALeaseDecideAsTheGeneralPath(t *testing.T) {
 		s, r := open()
 		v := &visit{store: s, rule: r}
 		next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.passed = true })
-		v.handler = Serve(s, r, &memory.ServeConfig{QuotaFields: answer.NewQuotaFields(r, fields), Next: next, Rest: v, Metering: m}, v)
+		v.handler = Serve(s, r, &memory.ServeConfig{QuotaFields: answer.NewQuotaFields(r, fields), Key: hostOf, Direct: true, Next: next, Rest: v, Metering: m}, v)
 		visits = append(visits, v)
 	}
 	visiting(nil)

@@ -26,7 +26,7 @@ func TestAMeteredFastPathDecidesTheSameAndCounts(t *testing.T) {
 	}
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { other.passed = true })
 	other.handler = Serve(metered.store, other.rule, &memory.ServeConfig{
-		QuotaFields: answer.NewQuotaFields(other.rule, answer.Fields{XRateLimit: true, IETF: true}), Metering: metering, Next: next, Rest: other,
+		QuotaFields: answer.NewQuotaFields(other.rule, answer.Fields{XRateLimit: true, IETF: true}), Key: hostOf, Direct: true, Metering: metering, Next: next, Rest: other,
 	}, other)
 	replies := [][]int64{allowedWith(1), allowedWith(2), allowedWith(2), denied(), {-1, 2 * second, 3 * second, 0}, {1, second, 2 * second, second}, {1, 0, -1, 0}}
 	passed := int64(0)

@@ -183,8 +183,6 @@ func checksOf(e *fastPath, group *ruleGroup, key string, r *http.Request) []core
 	for _, one := range group.rules {
 		if one.keyOf != nil {
 			key = one.keyOf(r)
-		} else if e.config.Key == nil && strings.HasPrefix(key, "[") { // the beginning of an IPv6 address is not a key
-			return none
 		}
 		if key == "" {
 			return none

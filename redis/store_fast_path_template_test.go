@@ -30,7 +30,7 @@ func templateOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 	allowed := m.Allowed
 	durations := e.durations
 	keyOf := c.Key
-	made := keyOf != nil
+	direct := c.Direct
 	rest := c.Rest
 	next := c.Next
 	shards := e.shards
@@ -70,11 +70,7 @@ func templateOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 				return
 			}
 		}
-		if made {
-			key = keyOf(r)
-		} else {
-			key = memory.AddressIn(r.RemoteAddr)
-		}
+		key = memory.KeyIn(direct, keyOf, r)
 		if key == "" {
 			rest.ServeHTTP(w, r)
 			return
@@ -199,7 +195,7 @@ func templateLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 	allowed := m.Allowed
 	durations := e.durations
 	keyOf := c.Key
-	made := keyOf != nil
+	direct := c.Direct
 	rest := c.Rest
 	next := c.Next
 	shards := e.leaseShards
@@ -229,11 +225,7 @@ func templateLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 				return
 			}
 		}
-		if made {
-			key = keyOf(r)
-		} else {
-			key = memory.AddressIn(r.RemoteAddr)
-		}
+		key = memory.KeyIn(direct, keyOf, r)
 		if key == "" {
 			rest.ServeHTTP(w, r)
 			return
@@ -320,7 +312,7 @@ func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 	other := m.Other
 	aside := m.OwnPaths
 	keyOf := c.Key
-	made := keyOf != nil
+	direct := c.Direct
 	rest := c.Rest
 	next := c.Next
 	all := e.all
@@ -391,11 +383,7 @@ func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 		hashes = make([]uint64, len(list))
 		entries = make([]*cachedDecision, len(list))
 		if !apart {
-			if made {
-				key = keyOf(r)
-			} else {
-				key = memory.AddressIn(r.RemoteAddr)
-			}
+			key = memory.KeyIn(direct, keyOf, r)
 			if key == "" {
 				rest.ServeHTTP(w, r)
 				return

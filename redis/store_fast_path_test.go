@@ -32,14 +32,17 @@ type visit struct {
 func newVisit(s *Store, r *core.Rule) *visit {
 	v := &visit{store: s, rule: r}
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.passed = true })
-	c := &memory.ServeConfig{QuotaFields: answer.NewQuotaFields(r, answer.Fields{XRateLimit: true, IETF: true}), Next: next, Rest: v}
+	c := &memory.ServeConfig{QuotaFields: answer.NewQuotaFields(r, answer.Fields{XRateLimit: true, IETF: true}), Key: hostOf, Direct: true, Next: next, Rest: v}
 	v.handler = Serve(s, r, c, v)
 	return v
 }
 
+// hostOf is the Key of a memory.ServeConfig.
+func hostOf(r *http.Request) string { return match.HostOf(r.RemoteAddr) }
+
 // ServeHTTP decides on a request that the fast path leaves.
 func (v *visit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	checks := []core.Check{check(v.rule, match.HostOf(r.RemoteAddr), 1)}
+	checks := []core.Check{check(v.rule, hostOf(r), 1)}
 	v.err = v.store.Decide(checks, false)
 	v.decision = checks[0].Decision
 }

@@ -181,17 +181,9 @@ func watch(e *engine, s *ruleSet, c *memory.ServeConfig) {
 	}
 }
 
-// byAddress returns memory's path for rules with the key of one of them: if that is the connection's address, a path for that in front of the
-// one for any key. serve is what makes a path.
-func byAddress(h *handler, of *ruleset.Rule, c *memory.ServeConfig, serve func(c *memory.ServeConfig) http.Handler) http.Handler {
-	byKey := serve(c)
-	if !ruleset.Whole(of) || !h.engine.addressing.direct() {
-		return byKey
-	}
-	direct := *c
-	direct.Key = nil
-	direct.Rest = &undirected{byKey: byKey, rest: h}
-	return serve(&direct)
+// byAddress reports whether the key of a rule is the address of the connection.
+func byAddress(h *handler, r *ruleset.Rule) bool {
+	return ruleset.Whole(r) && h.engine.addressing.direct()
 }
 
 // coversFunc returns a function that reports whether a rule covers a request; nil: it covers all.
@@ -311,7 +303,7 @@ func addressTier(e *engine, r *front.Rule) func(r *http.Request) string {
 // newChoice returns a handler that passes a request to the path of its limit: that of its key, of its tier, or else. It is a function literal, as the stores' fast paths are: a captured variable costs an interpreter less than a field.
 func newChoice(h *handler, of *front.Rule, tierOf func(r *http.Request) string, byTier, byKey map[string]http.Handler, other http.Handler, m *memory.Metering) http.Handler {
 	open := &h.engine.open
-	direct := ruleset.Whole(of.Ruled) && h.engine.addressing.direct()
+	direct := byAddress(h, of.Ruled)
 	keyOf := keyFunc(h, of)
 	keyed := len(byKey) > 0 || of.Ruled.SkipMissing || of.Ruled.RejectMissing // a limit may be none, and then nobody else looks at the key
 	rest := generalPath(h, m)
@@ -329,12 +321,10 @@ func newChoice(h *handler, of *front.Rule, tierOf func(r *http.Request) string, 
 		if keyed {
 			if direct {
 				key = r.RemoteAddr
-				i = strings.IndexByte(key, ':')
-				if i > 0 && key[0] != '[' {
-					key = key[:i]
-				} else {
-					key = keyOf(r)
-				}
+				i = strings.IndexAny(key, ":[") // as memory.KeyIn
+			}
+			if i > 0 {
+				key = key[:i]
 			} else {
 				key = keyOf(r)
 			}
@@ -373,13 +363,13 @@ func meteringOf(e *engine, s *ruleSet, r *front.Rule) *memory.Metering {
 func quickHandler(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, metering *memory.Metering) http.Handler {
 	var none http.Handler
 	e := h.engine
-	c := &memory.ServeConfig{QuotaFields: answer.NewQuotaFields(limit, e.fields), Metering: metering, Refusal: refusalOf(h, s, r, limit), Key: keyFunc(h, r), Next: h.next, Rest: h}
+	c := &memory.ServeConfig{QuotaFields: answer.NewQuotaFields(limit, e.fields), Metering: metering, Refusal: refusalOf(h, s, r, limit), Key: keyFunc(h, r), Direct: byAddress(h, r.Ruled), Next: h.next, Rest: h}
 	watch(e, s, c)
 	if r.Ruled.SkipMissing && !ruleset.NeedsAddress(r.Ruled) {
 		c.Rest = &skipping{keyOf: c.Key, next: h.next, rest: h}
 	}
 	if e.shared != nil {
-		return byAddress(h, r.Ruled, c, func(c *memory.ServeConfig) http.Handler { return redis.Serve(e.shared.store, limit, c, h) })
+		return redis.Serve(e.shared.store, limit, c, h)
 	}
 	way := memory.NewFastPath(e.memory, limit)
 	if way == nil {
@@ -388,7 +378,7 @@ func quickHandler(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, meter
 	if h.guarded != nil {
 		c.Guarding = guardingOf(h.guarded)
 	}
-	return byAddress(h, r.Ruled, c, func(c *memory.ServeConfig) http.Handler { return memory.Serve(way, c) })
+	return memory.Serve(way, c)
 }
 
 // skipping handles what a fast path leaves where requests without a key are not counted.
@@ -405,22 +395,6 @@ func (s *skipping) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	serve(s.rest, w, r)
-}
-
-// undirected handles what a fast path leaves where the key is the connection's address: requests of clients with IPv6 addresses, and rare
-// cases, such as rejections in JSON.
-type undirected struct {
-	byKey http.Handler
-	rest  *handler
-}
-
-// ServeHTTP implements http.Handler.
-func (u *undirected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if strings.IndexByte(r.RemoteAddr, ':') <= 0 || r.RemoteAddr[0] == '[' {
-		u.byKey.ServeHTTP(w, r)
-		return
-	}
-	serve(u.rest, w, r)
 }
 
 // refusalOf returns how memory's fast paths reject requests under a rule; nil: they leave that to the general path, since waits are random.

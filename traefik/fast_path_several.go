@@ -79,27 +79,22 @@ func severalPath(h *handler, s *ruleSet) http.Handler {
 		rules = append(rules, served...)
 		only = append(append(only, r.Only), r.Only.Linked()...)
 	}
-	serve := func(c *memory.ServeConfig) http.Handler {
-		if e.shared != nil {
-			return redis.ServeSeveral(e.shared.store, only, rules, c, h)
-		}
-		return memory.ServeSeveral(rules, c)
-	}
 	c := &memory.ServeConfig{Key: rules[0].Key, Metering: metering, Next: h.next, Rest: h}
 	if whole != nil { // that of the others may lack parts, with which this rule is left to the general path
 		c.Key = whole
 	}
 	watch(e, s, c)
-	var quick http.Handler
-	if !same {
-		quick = serve(c)
-	} else {
+	if same {
+		c.Direct = byAddress(h, first)
 		for _, served := range rules {
 			served.Key = nil
 		}
-		quick = byAddress(h, first, c, serve)
 	}
-	if quick == nil { // Redis has none for these rules
+	if e.shared == nil {
+		return memory.ServeSeveral(rules, c)
+	}
+	quick := redis.ServeSeveral(e.shared.store, only, rules, c, h)
+	if quick == nil { // there is none for these rules
 		return generalPath(h, metering)
 	}
 	return quick

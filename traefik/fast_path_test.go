@@ -516,7 +516,7 @@ func TestEachFastPathIsTaken(t *testing.T) {
 		stages[0].newest("m@file").limiter = nil
 		stages[0].newest("m@file").open.Store(0)
 		stages[0].newest("m@file").forwarded.Store(true) // else the general path notes that once
-		for _, client := range []string{"192.0.2.1", "203.0.113.2"} {
+		for _, client := range []string{"192.0.2.1", "203.0.113.2", "[2001:db9::1]"} {
 			for i := 0; i < 6; i++ {
 				if i > 0 && strings.HasPrefix(k.name, "leaky_bucket") || k.leaves && (i > 2 || i > 1 && strings.Contains(k.name, "candidate")) { // its queue has room, but the wait would be too long
 					break

@@ -147,6 +147,7 @@ func all() []*subject {
 		of("key=depth", func(c *traefik.Config) { c.IPStrategy = map[string]interface{}{"depth": 1} }, token).from(func(r *http.Request, i int) { r.Header.Set("X-Forwarded-For", "198.51.100.7, 203.0.113.9") }),
 		of("key=depth_ipv6", func(c *traefik.Config) { c.IPStrategy = map[string]interface{}{"depth": 1} }, token).from(func(r *http.Request, i int) { r.Header.Set("X-Forwarded-For", "198.51.100.7, 2001:db8::9") }),
 		of("key=depth_port", func(c *traefik.Config) { c.IPStrategy = map[string]interface{}{"depth": 1} }, token).from(func(r *http.Request, i int) { r.Header.Set("X-Forwarded-For", "203.0.113.9:50123") }),
+		of("key=ipv6", direct, token).from(func(r *http.Request, i int) { r.RemoteAddr = "[2001:db8::9]:1234" }),
 		of("key=address,header", direct, with(token, func(r *traefik.Rule) { r.Key = []string{"client_ip", "header:X-Key"} })),
 		of("key=header,path", direct, with(token, func(r *traefik.Rule) { r.Key = []string{"header:X-Key", "path"} })),
 		of("key=network", direct, with(token, func(r *traefik.Rule) { r.IPv4Prefix = "24" })),

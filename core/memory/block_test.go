@@ -93,9 +93,9 @@ func TestTheFastPathAllowsNoBlockedKey(t *testing.T) {
 		s.now += 60_000_000
 		passed, left := 0, 0
 		handler := Serve(e, &ServeConfig{
-			QuotaFields: allQuotaFields(r),
-			Next:        http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { passed++ }),
-			Rest:        http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { left++ }),
+			QuotaFields: allQuotaFields(r), Key: hostOf, Direct: true,
+			Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { passed++ }),
+			Rest: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { left++ }),
 		})
 		request := &http.Request{Header: http.Header{}, RemoteAddr: "192.0.2.1:80"}
 		s.block(r, "192.0.2.1", 30_000_000)

@@ -95,26 +95,29 @@ func Take(e *FastPath, key string) (remaining, reset, more int64) {
 	return remaining, reset, more
 }
 
-// AddressIn returns a client's IPv4 address, of the address of its connection. Of an IPv6 address it returns the beginning, which is a key that no
-// store knows, and "" if there is no address.
+// KeyIn returns the key of a request, as the fields Direct and Key of a ServeConfig say.
 //
 //flatten:inline
-func AddressIn(remote string) (key string) {
+func KeyIn(direct bool, keyOf func(r *http.Request) string, r *http.Request) (key string) {
 	var i int
-	key = remote
-	i = strings.IndexByte(key, ':')
-	if i < 0 {
-		i = 0
+	if direct {
+		key = r.RemoteAddr
+		i = strings.IndexAny(key, ":[") // 0 for an IPv6 address
 	}
-	key = key[:i]
+	if i > 0 {
+		key = key[:i]
+	} else {
+		key = keyOf(r)
+	}
 	return key
 }
 
 // ServeConfig says what Serve does with requests.
 type ServeConfig struct {
-	// Key returns the key of a request; "" leaves the request to Rest. If Key is nil, the key is the client's whole IPv4 address, as the
-	// connection has it, and requests of clients with IPv6 addresses are left to Rest.
-	Key func(r *http.Request) string
+	// Key returns the key of a request; "" leaves the request to Rest. If the key is Direct, it is the client's IPv4 address, as the
+	// connection has it, and Key is asked about all other clients.
+	Key    func(r *http.Request) string
+	Direct bool
 
 	QuotaFields *QuotaFields
 	Metering    *Metering // nil: the rule is not metered

@@ -39,7 +39,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 	noTicket := g.NoTicket
 	unready := g.Unticketed
 	keyOf := c.Key
-	made := keyOf != nil
+	direct := c.Direct
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -91,15 +91,14 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 					goto serve
 				}
 			}
-			if made {
-				key = keyOf(r)
-			} else {
+			if direct {
 				key = r.RemoteAddr
-				i = strings.IndexByte(key, ':')
-				if i < 0 {
-					i = 0
-				}
+				i = strings.IndexAny(key, ":[") // 0 for an IPv6 address
+			}
+			if i > 0 {
 				key = key[:i]
+			} else {
+				key = keyOf(r)
 			}
 			if key == "" {
 				to = rest
@@ -199,7 +198,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				return
 			}
 		settle:
-			i = settleTokenBucket(settling, s, i, now, hash, key, w, r)
+			i = settleTokenBucket(settling, s, i, now, hash, w, r)
 			if i >= 0 {
 				goto again
 			}
@@ -232,15 +231,14 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 					goto serve
 				}
 			}
-			if made {
-				key = keyOf(r)
-			} else {
+			if direct {
 				key = r.RemoteAddr
-				i = strings.IndexByte(key, ':')
-				if i < 0 {
-					i = 0
-				}
+				i = strings.IndexAny(key, ":[") // 0 for an IPv6 address
+			}
+			if i > 0 {
 				key = key[:i]
+			} else {
+				key = keyOf(r)
 			}
 			if key == "" {
 				to = rest
@@ -326,7 +324,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				return
 			}
 		settle:
-			i = settleLeakyBucket(settling, s, i, now, hash, key, w, r)
+			i = settleLeakyBucket(settling, s, i, now, hash, w, r)
 			if i >= 0 {
 				goto again
 			}
@@ -359,15 +357,14 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 					goto serve
 				}
 			}
-			if made {
-				key = keyOf(r)
-			} else {
+			if direct {
 				key = r.RemoteAddr
-				i = strings.IndexByte(key, ':')
-				if i < 0 {
-					i = 0
-				}
+				i = strings.IndexAny(key, ":[") // 0 for an IPv6 address
+			}
+			if i > 0 {
 				key = key[:i]
+			} else {
+				key = keyOf(r)
 			}
 			if key == "" {
 				to = rest
@@ -457,7 +454,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				return
 			}
 		settle:
-			i = settleFixedWindow(settling, s, i, now, hash, key, w, r)
+			i = settleFixedWindow(settling, s, i, now, hash, w, r)
 			if i >= 0 {
 				goto again
 			}
@@ -491,15 +488,14 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 					goto serve
 				}
 			}
-			if made {
-				key = keyOf(r)
-			} else {
+			if direct {
 				key = r.RemoteAddr
-				i = strings.IndexByte(key, ':')
-				if i < 0 {
-					i = 0
-				}
+				i = strings.IndexAny(key, ":[") // 0 for an IPv6 address
+			}
+			if i > 0 {
 				key = key[:i]
+			} else {
+				key = keyOf(r)
 			}
 			if key == "" {
 				to = rest
@@ -611,7 +607,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				return
 			}
 		settle:
-			i = settleSlidingWindowLog(settling, s, i, now, hash, key, w, r)
+			i = settleSlidingWindowLog(settling, s, i, now, hash, w, r)
 			if i >= 0 {
 				goto again
 			}
@@ -644,15 +640,14 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 					goto serve
 				}
 			}
-			if made {
-				key = keyOf(r)
-			} else {
+			if direct {
 				key = r.RemoteAddr
-				i = strings.IndexByte(key, ':')
-				if i < 0 {
-					i = 0
-				}
+				i = strings.IndexAny(key, ":[") // 0 for an IPv6 address
+			}
+			if i > 0 {
 				key = key[:i]
+			} else {
+				key = keyOf(r)
 			}
 			if key == "" {
 				to = rest
@@ -745,7 +740,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 				return
 			}
 		settle:
-			i = settleSlidingWindowCounter(settling, s, i, now, hash, key, w, r)
+			i = settleSlidingWindowCounter(settling, s, i, now, hash, w, r)
 			if i >= 0 {
 				goto again
 			}

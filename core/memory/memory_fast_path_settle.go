@@ -11,8 +11,8 @@ import (
 
 // settleTokenBucket settles a request that Serve neither allows nor rejects at once, with the lock of its shard held, which it unlocks: it leaves it to
 // the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
-// to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
-func settleTokenBucket(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+// to the present. Otherwise it returns -1. i is the slot, -1 for a new key.
+func settleTokenBucket(f *settling, s *shard, i int, now int64, hash uint64, w http.ResponseWriter, r *http.Request) int {
 	if f.tells {
 		if i < 0 {
 			s.mu.Unlock()
@@ -21,7 +21,7 @@ func settleTokenBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 		s.admitted[i]--
 	}
 	if i < 0 {
-		i = settleNew(f, s, now, hash, key, w, r)
+		i = settleNew(f, s, now, hash, w, r)
 
 		return i
 	}
@@ -34,8 +34,8 @@ rest:
 
 // settleLeakyBucket settles a request that Serve neither allows nor rejects at once, with the lock of its shard held, which it unlocks: it leaves it to
 // the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
-// to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
-func settleLeakyBucket(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+// to the present. Otherwise it returns -1. i is the slot, -1 for a new key.
+func settleLeakyBucket(f *settling, s *shard, i int, now int64, hash uint64, w http.ResponseWriter, r *http.Request) int {
 	if f.tells {
 		if i < 0 {
 			s.mu.Unlock()
@@ -44,7 +44,7 @@ func settleLeakyBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 		s.admitted[i]--
 	}
 	if i < 0 {
-		i = settleNew(f, s, now, hash, key, w, r)
+		i = settleNew(f, s, now, hash, w, r)
 
 		return i
 	}
@@ -57,8 +57,8 @@ rest:
 
 // settleFixedWindow settles a request that Serve neither allows nor rejects at once, with the lock of its shard held, which it unlocks: it leaves it to
 // the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
-// to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
-func settleFixedWindow(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+// to the present. Otherwise it returns -1. i is the slot, -1 for a new key.
+func settleFixedWindow(f *settling, s *shard, i int, now int64, hash uint64, w http.ResponseWriter, r *http.Request) int {
 	if f.tells {
 		if i < 0 {
 			s.mu.Unlock()
@@ -67,7 +67,7 @@ func settleFixedWindow(f *settling, s *shard, i int, now int64, hash uint64, key
 		s.admitted[i]--
 	}
 	if i < 0 {
-		i = settleNew(f, s, now, hash, key, w, r)
+		i = settleNew(f, s, now, hash, w, r)
 
 		return i
 	}
@@ -80,8 +80,8 @@ rest:
 
 // settleSlidingWindowLog settles a request that Serve neither allows nor rejects at once, with the lock of its shard held, which it unlocks: it leaves it to
 // the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
-// to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
-func settleSlidingWindowLog(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+// to the present. Otherwise it returns -1. i is the slot, -1 for a new key.
+func settleSlidingWindowLog(f *settling, s *shard, i int, now int64, hash uint64, w http.ResponseWriter, r *http.Request) int {
 	if f.tells {
 		if i < 0 {
 			s.mu.Unlock()
@@ -90,7 +90,7 @@ func settleSlidingWindowLog(f *settling, s *shard, i int, now int64, hash uint64
 		s.admitted[i]--
 	}
 	if i < 0 {
-		i = settleNew(f, s, now, hash, key, w, r)
+		i = settleNew(f, s, now, hash, w, r)
 
 		if i >= 0 {
 			readyIn(f, s, i, now)
@@ -114,8 +114,8 @@ rest:
 
 // settleSlidingWindowCounter settles a request that Serve neither allows nor rejects at once, with the lock of its shard held, which it unlocks: it leaves it to
 // the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
-// to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
-func settleSlidingWindowCounter(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+// to the present. Otherwise it returns -1. i is the slot, -1 for a new key.
+func settleSlidingWindowCounter(f *settling, s *shard, i int, now int64, hash uint64, w http.ResponseWriter, r *http.Request) int {
 	if f.tells {
 		if i < 0 {
 			s.mu.Unlock()
@@ -124,7 +124,7 @@ func settleSlidingWindowCounter(f *settling, s *shard, i int, now int64, hash ui
 		s.admitted[i]--
 	}
 	if i < 0 {
-		i = settleNew(f, s, now, hash, key, w, r)
+		i = settleNew(f, s, now, hash, w, r)
 
 		if i >= 0 {
 			readyIn(f, s, i, now)

@@ -38,7 +38,7 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 	noTicket := g.NoTicket
 	unready := g.Unticketed
 	keyOf := c.Key
-	made := keyOf != nil
+	direct := c.Direct
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -74,11 +74,7 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 				goto serve
 			}
 		}
-		if made {
-			key = keyOf(r)
-		} else {
-			key = AddressIn(r.RemoteAddr)
-		}
+		key = KeyIn(direct, keyOf, r)
 		if key == "" {
 			to = rest
 			goto serve
@@ -158,7 +154,7 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 			return
 		}
 	settle:
-		i = templateSettle(settling, s, i, now, hash, key, w, r)
+		i = templateSettle(settling, s, i, now, hash, w, r)
 		if i >= 0 {
 			goto again
 		}
@@ -172,8 +168,8 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 
 // templateSettle settles a request that Serve neither allows nor rejects at once, with the lock of its shard held, which it unlocks: it leaves it to
 // the rest. Or it keeps the lock, and returns the slot of the key, for Serve to try again, since it has inserted a new key, or moved an old state
-// to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
-func templateSettle(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+// to the present. Otherwise it returns -1. i is the slot, -1 for a new key.
+func templateSettle(f *settling, s *shard, i int, now int64, hash uint64, w http.ResponseWriter, r *http.Request) int {
 	if f.tells {
 		if i < 0 {
 			s.mu.Unlock()
@@ -182,7 +178,7 @@ func templateSettle(f *settling, s *shard, i int, now int64, hash uint64, key st
 		s.admitted[i]--
 	}
 	if i < 0 {
-		i = settleNew(f, s, now, hash, key, w, r)
+		i = settleNew(f, s, now, hash, w, r)
 		if f.limit.Ages {
 			if i >= 0 {
 				readyIn(f, s, i, now)
@@ -260,7 +256,7 @@ func templateSeveral(f *several, c *ServeConfig) http.Handler {
 	other := m.Other
 	aside := m.OwnPaths
 	keyOf := c.Key
-	made := keyOf != nil
+	direct := c.Direct
 	rest := c.Rest
 	next := c.Next
 	all := f.rules
@@ -329,11 +325,7 @@ func templateSeveral(f *several, c *ServeConfig) http.Handler {
 				return
 			}
 		} else {
-			if made {
-				key = keyOf(r)
-			} else {
-				key = AddressIn(r.RemoteAddr)
-			}
+			key = KeyIn(direct, keyOf, r)
 			if key == "" {
 				rest.ServeHTTP(w, r)
 				return

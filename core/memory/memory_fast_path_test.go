@@ -98,11 +98,7 @@ type generalPath struct {
 
 func (p *generalPath) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.asked++
-	key, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		key = r.RemoteAddr
-	}
-	checks := []core.Check{{Rule: p.rule, Key: key, Cost: 1}}
+	checks := []core.Check{{Rule: p.rule, Key: hostOf(r), Cost: 1}}
 	var v core.Verdict
 	limiter := core.NewLimiter(p.store)
 	must.Succeed(p.t, limiter.Decide(checks, false, &v))
@@ -117,6 +113,15 @@ func (p *generalPath) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d := &checks[0].Decision
 	SetQuotaFields(p.quotaFields, w.Header(), d.Remaining, inWhole(d.ResetAfter), inWhole(d.MoreAfter))
 	p.next.ServeHTTP(w, r)
+}
+
+// hostOf is the Key of a ServeConfig.
+func hostOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
 }
 
 // inWhole rounds microseconds up to seconds.
@@ -167,7 +172,7 @@ func servesAsDecide(t *testing.T, serve func(e *FastPath, c *ServeConfig) http.H
 			must.Succeed(t, m.Open(r))
 			paths[i] = &generalPath{t: t, store: m, rule: r, quotaFields: allQuotaFields(r), next: next}
 		}
-		handler := serve(NewFastPath(paths[0].store, paths[0].rule), &ServeConfig{QuotaFields: paths[0].quotaFields, Next: next, Rest: paths[0]})
+		handler := serve(NewFastPath(paths[0].store, paths[0].rule), &ServeConfig{QuotaFields: paths[0].quotaFields, Key: hostOf, Direct: true, Next: next, Rest: paths[0]})
 		for i := 0; i < steps; i++ {
 			now += random.Int63n(200_000)
 			if random.Intn(50) == 0 {
@@ -247,9 +252,9 @@ func newKeyPaths(t *testing.T, m *Store, requests int64) []http.Handler {
 		c := core.Check{Rule: r, Cost: 1}
 		checks = append(checks, c)
 		all = append(all, &ServedRule{FastPath: e, QuotaFields: allQuotaFields(r), Allowed: new(int64)})
-		paths = append(paths, Serve(e, &ServeConfig{QuotaFields: allQuotaFields(r), Next: next, Rest: rest(c)}))
+		paths = append(paths, Serve(e, &ServeConfig{QuotaFields: allQuotaFields(r), Key: hostOf, Direct: true, Next: next, Rest: rest(c)}))
 	}
-	return append(paths, ServeSeveral(all, &ServeConfig{Next: next, Rest: rest(checks...)}))
+	return append(paths, ServeSeveral(all, &ServeConfig{Key: hostOf, Direct: true, Next: next, Rest: rest(checks...)}))
 }
 
 func TestAMillionNewKeysStayWithinMaxKeysOnEachFastPath(t *testing.T) {

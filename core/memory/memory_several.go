@@ -4,7 +4,6 @@ import (
 	"hash/maphash"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -341,7 +340,7 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 		return -1
 	}
 	if reported < 0 {
-		if prepare(f, list, hashes, s, base, now, key, fresh) {
+		if prepare(f, list, hashes, s, base, now, fresh) {
 			return shadows
 		}
 		unlockSeveral(f, s, hashes)
@@ -438,7 +437,7 @@ var started = time.Now()
 
 // prepare readies the states of all rules for a request that they allow: it inserts new keys, of which there are so many as fresh, and moves
 // old states to the present. It returns false if that is not all: see settleNew.
-func prepare(f *several, list []*severalRule, hashes []uint64, s *shard, base uint64, now int64, key string, fresh int) bool {
+func prepare(f *several, list []*severalRule, hashes []uint64, s *shard, base uint64, now int64, fresh int) bool {
 	var (
 		hash uint64
 		i    int
@@ -446,7 +445,7 @@ func prepare(f *several, list []*severalRule, hashes []uint64, s *shard, base ui
 	)
 	m := f.memory
 	if fresh > 0 {
-		if strings.HasPrefix(key, "[") || m.keys.Load() > m.maxKeys.Load()-int64(fresh) || m.logTimes.Load() > logBudgetFloor {
+		if m.keys.Load() > m.maxKeys.Load()-int64(fresh) || m.logTimes.Load() > logBudgetFloor {
 			return false
 		}
 		for n, p := range list { // before any is inserted, which would be forgotten as unused

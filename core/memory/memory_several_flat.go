@@ -23,7 +23,7 @@ func newSeveral(f *several, c *ServeConfig) http.Handler {
 	other := m.Other
 	aside := m.OwnPaths
 	keyOf := c.Key
-	made := keyOf != nil
+	direct := c.Direct
 	rest := c.Rest
 	next := c.Next
 	all := f.rules
@@ -92,15 +92,14 @@ func newSeveral(f *several, c *ServeConfig) http.Handler {
 				return
 			}
 		} else {
-			if made {
-				key = keyOf(r)
-			} else {
+			if direct {
 				key = r.RemoteAddr
-				i = strings.IndexByte(key, ':')
-				if i < 0 {
-					i = 0
-				}
+				i = strings.IndexAny(key, ":[") // 0 for an IPv6 address
+			}
+			if i > 0 {
 				key = key[:i]
+			} else {
+				key = keyOf(r)
 			}
 			if key == "" {
 				rest.ServeHTTP(w, r)

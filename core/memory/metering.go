@@ -35,12 +35,7 @@ type timedFastPath struct {
 func (e *timedFastPath) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := e.config
 	begun := time.Now()
-	key := ""
-	if c.Key != nil {
-		key = c.Key(r)
-	} else {
-		key = AddressIn(r.RemoteAddr)
-	}
+	key := KeyIn(c.Direct, c.Key, r)
 	remaining, reset, more := int64(-1), int64(0), int64(0)
 	if key != "" {
 		remaining, reset, more = Take(e.fastPath, key)

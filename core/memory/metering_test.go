@@ -37,7 +37,7 @@ func TestAMeteredFastPathCountsWhatItAllows(t *testing.T) {
 				_ = m.Decide([]core.Check{{Rule: r, Key: address, Cost: 1}}, false)
 			}
 		})
-		h := Serve(NewFastPath(m, r), &ServeConfig{QuotaFields: allQuotaFields(r), Metering: metering, Next: next, Rest: rest})
+		h := Serve(NewFastPath(m, r), &ServeConfig{QuotaFields: allQuotaFields(r), Key: hostOf, Direct: true, Metering: metering, Next: next, Rest: rest})
 		ask := func(path string, client int) {
 			request := httptest.NewRequest("GET", path, nil)
 			request.RemoteAddr = fmt.Sprintf("192.0.2.%d:1234", client)

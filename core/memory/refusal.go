@@ -275,11 +275,10 @@ func rejectPenalized(f *settling, s *shard, i int, now int64, key string, w http
 func noticedIn(f *settling) bool { return f.noticed.Load() }
 
 // settleNew inserts a new key with an unused state, and returns its slot. If that is not all that there is to do, it unlocks the shard, leaves
-// the request to the rest, and returns -1: if there would be more keys than there may be, if the key may be the beginning of an IPv6 address, or
-// if the request must be noticed.
-func settleNew(f *settling, s *shard, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+// the request to the rest, and returns -1: if there would be more keys than there may be, or if the request must be noticed.
+func settleNew(f *settling, s *shard, now int64, hash uint64, w http.ResponseWriter, r *http.Request) int {
 	m := f.memory
-	if hash == 0 || key[0] == '[' || m.keys.Load() >= m.maxKeys.Load() || m.logTimes.Load() > logBudgetFloor || r.Header[f.watched] != nil && !noticedIn(f) {
+	if hash == 0 || m.keys.Load() >= m.maxKeys.Load() || m.logTimes.Load() > logBudgetFloor || r.Header[f.watched] != nil && !noticedIn(f) {
 		s.mu.Unlock()
 		f.rest.ServeHTTP(w, r)
 		return -1

@@ -115,6 +115,7 @@ func TestTheFastPathRejectsABlockedKey(t *testing.T) {
 	rest := &concluded{}
 	handler := redis.Serve(h.nodes[0], h.rules[0], &memory.ServeConfig{
 		QuotaFields: answer.NewQuotaFields(h.rules[0], answer.Fields{}),
+		Direct:      true,
 		Next:        http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }),
 		Rest:        rest,
 	}, rest)
