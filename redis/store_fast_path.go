@@ -51,6 +51,7 @@ type fastRule struct {
 	policy     string
 	allowed    *int64
 	keyOf      func(r *http.Request) string // nil unless they have different keys
+	noKey      string                       // what keyOf returns if there is none
 	covers     func(r *http.Request) bool   // nil: it covers all requests
 	refuser    *memory.Refuser              // nil: its rejections are left to the general path
 	shadow     bool                         // it never rejects, and sets no fields
@@ -185,7 +186,7 @@ func newFastRule(served *memory.ServedRule, r *core.Rule) *fastRule {
 	one := &fastRule{
 		overflow: o.further != nil, usual: "0", refused: served.Refused, passed: served.Passed,
 		rule: r, open: o, salt: o.salt, quota: r.Limit.Quota, stateText: ", " + t.State, limitField: t.Limit, policy: t.Policy[0],
-		allowed: served.Allowed, keyOf: served.Key, covers: served.Covers, shadow: r.Shadow,
+		allowed: served.Allowed, keyOf: served.Key, noKey: served.NoKey, covers: served.Covers, shadow: r.Shadow,
 	}
 	if r.Limit.InFlight {
 		one.usual = strconv.Itoa(isReserved)
@@ -315,9 +316,5 @@ type eventualRest struct {
 // ServeHTTP implements http.Handler.
 func (h *eventualRest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key := memory.KeyIn(h.config.Direct, h.config.Key, r)
-	if key == "" {
-		h.config.Rest.ServeHTTP(w, r)
-		return
-	}
 	decideUnheld(h.fastPath, w, r, key)
 }

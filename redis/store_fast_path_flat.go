@@ -29,8 +29,9 @@ func newOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 	allowed := m.Allowed
 	durations := e.durations
 	keyOf := c.Key
+	noKey := c.NoKey
 	direct := c.Direct
-	rest := c.Rest
+	keyless := c.Keyless
 	next := c.Next
 	shards := e.shards
 	seed := e.seed
@@ -87,8 +88,8 @@ func newOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 		} else {
 			key = keyOf(r)
 		}
-		if key == "" {
-			rest.ServeHTTP(w, r)
+		if key == noKey {
+			keyless.ServeHTTP(w, r)
 			return
 		}
 		hash = maphash.String(seed, key) ^ salt
@@ -195,8 +196,9 @@ func newLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 	allowed := m.Allowed
 	durations := e.durations
 	keyOf := c.Key
+	noKey := c.NoKey
 	direct := c.Direct
-	rest := c.Rest
+	keyless := c.Keyless
 	next := c.Next
 	shards := e.leaseShards
 	seed := e.seed
@@ -243,8 +245,8 @@ func newLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 		} else {
 			key = keyOf(r)
 		}
-		if key == "" {
-			rest.ServeHTTP(w, r)
+		if key == noKey {
+			keyless.ServeHTTP(w, r)
 			return
 		}
 		hash = maphash.String(seed, key) ^ salt
@@ -320,7 +322,9 @@ func newSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 	other := m.Other
 	aside := m.OwnPaths
 	keyOf := c.Key
+	noKey := c.NoKey
 	direct := c.Direct
+	keyless := c.Keyless
 	rest := c.Rest
 	next := c.Next
 	all := e.all
@@ -406,15 +410,15 @@ func newSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 			} else {
 				key = keyOf(r)
 			}
-			if key == "" {
-				rest.ServeHTTP(w, r)
+			if key == noKey {
+				keyless.ServeHTTP(w, r)
 				return
 			}
 		}
 		for n, one := range list {
 			if apart {
 				key = one.keyOf(r)
-				if key == "" {
+				if key == one.noKey {
 					rest.ServeHTTP(w, r)
 					return
 				}

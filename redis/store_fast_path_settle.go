@@ -122,10 +122,10 @@ func watched(e *fastPath, r *http.Request) bool {
 }
 
 // decideUnheld takes the general path for a key of a leased rule, since its unit is not held, or more units are to be asked for; or for one of a rule
-// that is eventual, since the memory does not simply allow the request. Without a key it leaves the request to the rest.
+// that is eventual, since the memory does not simply allow the request.
 func decideUnheld(e *fastPath, w http.ResponseWriter, r *http.Request, key string) {
 	checks := checksOf(e, e.all, key, r)
-	if checks == nil || watched(e, r) {
+	if watched(e, r) {
 		e.config.Rest.ServeHTTP(w, r)
 		return
 	}
@@ -177,15 +177,15 @@ func decideSeldom(e *fastPath, w http.ResponseWriter, r *http.Request, group *ru
 	e.conclude.Conclude(w, r, checks, err)
 }
 
-// checksOf returns the checks of a request; nil if it has no key that a store knows.
+// checksOf returns the checks of a request; nil if it lacks the key of one of several rules.
 func checksOf(e *fastPath, group *ruleGroup, key string, r *http.Request) []core.Check {
 	var checks, none []core.Check
 	for _, one := range group.rules {
 		if one.keyOf != nil {
 			key = one.keyOf(r)
-		}
-		if key == "" {
-			return none
+			if key == one.noKey {
+				return none
+			}
 		}
 		if one.linked {
 			checks = append(checks, core.PartOf(one.rule, key))

@@ -30,8 +30,9 @@ func templateOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 	allowed := m.Allowed
 	durations := e.durations
 	keyOf := c.Key
+	noKey := c.NoKey
 	direct := c.Direct
-	rest := c.Rest
+	keyless := c.Keyless
 	next := c.Next
 	shards := e.shards
 	seed := e.seed
@@ -71,8 +72,8 @@ func templateOne(e *fastPath, c *memory.ServeConfig) http.Handler {
 			}
 		}
 		key = memory.KeyIn(direct, keyOf, r)
-		if key == "" {
-			rest.ServeHTTP(w, r)
+		if key == noKey {
+			keyless.ServeHTTP(w, r)
 			return
 		}
 		hash = maphash.String(seed, key) ^ salt
@@ -195,8 +196,9 @@ func templateLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 	allowed := m.Allowed
 	durations := e.durations
 	keyOf := c.Key
+	noKey := c.NoKey
 	direct := c.Direct
-	rest := c.Rest
+	keyless := c.Keyless
 	next := c.Next
 	shards := e.leaseShards
 	seed := e.seed
@@ -226,8 +228,8 @@ func templateLeased(e *fastPath, c *memory.ServeConfig) http.Handler {
 			}
 		}
 		key = memory.KeyIn(direct, keyOf, r)
-		if key == "" {
-			rest.ServeHTTP(w, r)
+		if key == noKey {
+			keyless.ServeHTTP(w, r)
 			return
 		}
 		hash = maphash.String(seed, key) ^ salt
@@ -312,7 +314,9 @@ func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 	other := m.Other
 	aside := m.OwnPaths
 	keyOf := c.Key
+	noKey := c.NoKey
 	direct := c.Direct
+	keyless := c.Keyless
 	rest := c.Rest
 	next := c.Next
 	all := e.all
@@ -384,15 +388,15 @@ func templateSeveral(e *fastPath, c *memory.ServeConfig) http.Handler {
 		entries = make([]*cachedDecision, len(list))
 		if !apart {
 			key = memory.KeyIn(direct, keyOf, r)
-			if key == "" {
-				rest.ServeHTTP(w, r)
+			if key == noKey {
+				keyless.ServeHTTP(w, r)
 				return
 			}
 		}
 		for n, one := range list {
 			if apart {
 				key = one.keyOf(r)
-				if key == "" {
+				if key == one.noKey {
 					rest.ServeHTTP(w, r)
 					return
 				}

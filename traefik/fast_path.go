@@ -305,8 +305,10 @@ func newChoice(h *handler, of *front.Rule, tierOf func(r *http.Request) string, 
 	open := &h.engine.open
 	direct := byAddress(h, of.Ruled)
 	keyOf := keyFunc(h, of)
+	noKey := ruleset.NoKey(of.Ruled)
 	keyed := len(byKey) > 0 || of.Ruled.SkipMissing || of.Ruled.RejectMissing // a limit may be none, and then nobody else looks at the key
 	rest := generalPath(h, m)
+	keyless := keylessPath(of, withOwnPaths(h.next, m), rest)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
 			key  string
@@ -328,8 +330,8 @@ func newChoice(h *handler, of *front.Rule, tierOf func(r *http.Request) string, 
 			} else {
 				key = keyOf(r)
 			}
-			if key == "" {
-				rest.ServeHTTP(w, r)
+			if key == noKey {
+				keyless.ServeHTTP(w, r)
 				return
 			}
 			next, ok = byKey[key]
@@ -363,11 +365,8 @@ func meteringOf(e *engine, s *ruleSet, r *front.Rule) *memory.Metering {
 func quickHandler(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, metering *memory.Metering) http.Handler {
 	var none http.Handler
 	e := h.engine
-	c := &memory.ServeConfig{QuotaFields: answer.NewQuotaFields(limit, e.fields), Metering: metering, Refusal: refusalOf(h, s, r, limit), Key: keyFunc(h, r), Direct: byAddress(h, r.Ruled), Next: h.next, Rest: h}
+	c := &memory.ServeConfig{QuotaFields: answer.NewQuotaFields(limit, e.fields), Metering: metering, Refusal: refusalOf(h, s, r, limit), Key: keyFunc(h, r), NoKey: ruleset.NoKey(r.Ruled), Direct: byAddress(h, r.Ruled), Keyless: keylessPath(r, h.next, h), Next: h.next, Rest: h}
 	watch(e, s, c)
-	if r.Ruled.SkipMissing && !ruleset.NeedsAddress(r.Ruled) {
-		c.Rest = &skipping{keyOf: c.Key, next: h.next, rest: h}
-	}
 	if e.shared != nil {
 		return redis.Serve(e.shared.store, limit, c, h)
 	}
@@ -381,20 +380,12 @@ func quickHandler(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, meter
 	return memory.Serve(way, c)
 }
 
-// skipping handles what a fast path leaves where requests without a key are not counted.
-type skipping struct {
-	keyOf func(r *http.Request) string
-	next  http.Handler
-	rest  *handler
-}
-
-// ServeHTTP implements http.Handler.
-func (s *skipping) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if s.keyOf(r) == "" {
-		s.next.ServeHTTP(w, r)
-		return
+// keylessPath returns which of two handlers serves requests without a key under a rule: next if they are not counted, or rest, which is the general path.
+func keylessPath(r *front.Rule, next, rest http.Handler) http.Handler {
+	if r.Ruled.SkipMissing && !ruleset.NeedsAddress(r.Ruled) {
+		return next
 	}
-	serve(s.rest, w, r)
+	return rest
 }
 
 // refusalOf returns how memory's fast paths reject requests under a rule; nil: they leave that to the general path, since waits are random.

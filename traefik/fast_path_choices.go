@@ -61,7 +61,7 @@ func choicesPath(h *handler, s *ruleSet, metering *memory.Metering) http.Handler
 }
 
 // choiceFunc returns a function that chooses the limit of a rule for a request: its place in Rules, as text with a blank behind it, and "-1 " if it has no
-// limit; "": it has no key, and that matters.
+// limit; "": it has no key, and the general path is to see to that.
 func choiceFunc(h *handler, of *front.Rule) func(r *http.Request) string {
 	limits := of.Ruled.Limits
 	textOf := func(limit *core.Rule) string {
@@ -83,6 +83,11 @@ func choiceFunc(h *handler, of *front.Rule) func(r *http.Request) string {
 	}
 	own := textOf(limits.Own())
 	keyOf := keyFunc(h, of)
+	noKey := ruleset.NoKey(of.Ruled)
+	keyless := ""
+	if of.Ruled.SkipMissing && !ruleset.NeedsAddress(of.Ruled) {
+		keyless = "-1 "
+	}
 	keyed := len(byKey) > 0 || of.Ruled.SkipMissing || of.Ruled.RejectMissing // a limit may be none, and then nobody else looks at the key
 	tierOf := tierFunc(h.engine, of)
 	return func(r *http.Request) string {
@@ -92,8 +97,8 @@ func choiceFunc(h *handler, of *front.Rule) func(r *http.Request) string {
 		)
 		if keyed {
 			key = keyOf(r)
-			if key == "" {
-				return key
+			if key == noKey {
+				return keyless
 			}
 			text, ok = byKey[key]
 		}

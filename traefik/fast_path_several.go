@@ -66,22 +66,24 @@ func severalPath(h *handler, s *ruleSet) http.Handler {
 	same := true
 	var rules []*memory.ServedRule
 	var only []*core.Rule
-	var whole func(r *http.Request) string // the key of a rule for which no part may be missing; nil: there is none
+	var keyed *memory.ServedRule // that whose key all have, if they have the same: one for which no part may be missing, or any
+	skip := true                 // they do not count requests without a key
 	for _, r := range s.rules {
 		served := servedRule(h, s, r)
 		if served == nil || len(rules)+len(served) > mostServed {
 			return generalPath(h, metering)
 		}
 		same = same && ruleset.SameKey(first, r.Ruled)
-		if r.Ruled.SkipMissing || r.Ruled.RejectMissing {
-			whole = served[0].Key
+		if keyed == nil || r.Ruled.SkipMissing || r.Ruled.RejectMissing { // what the others count without some parts is then left to the general path
+			keyed = served[0]
 		}
+		skip = skip && r.Ruled.SkipMissing && !ruleset.NeedsAddress(r.Ruled)
 		rules = append(rules, served...)
 		only = append(append(only, r.Only), r.Only.Linked()...)
 	}
-	c := &memory.ServeConfig{Key: rules[0].Key, Metering: metering, Next: h.next, Rest: h}
-	if whole != nil { // that of the others may lack parts, with which this rule is left to the general path
-		c.Key = whole
+	c := &memory.ServeConfig{Key: keyed.Key, NoKey: keyed.NoKey, Keyless: h, Metering: metering, Next: h.next, Rest: h}
+	if skip {
+		c.Keyless = h.next
 	}
 	watch(e, s, c)
 	if same {
@@ -108,7 +110,7 @@ func servedRule(h *handler, s *ruleSet, r *front.Rule) []*memory.ServedRule {
 		return none
 	}
 	for i, limit := range append([]*core.Rule{r.Only}, r.Only.Linked()...) {
-		served := &memory.ServedRule{QuotaFields: answer.NewQuotaFields(limit, e.fields), Linked: i > 0, Key: keyFunc(h, r), Covers: coversFunc(e, r)}
+		served := &memory.ServedRule{QuotaFields: answer.NewQuotaFields(limit, e.fields), Linked: i > 0, Key: keyFunc(h, r), NoKey: ruleset.NoKey(r.Ruled), Covers: coversFunc(e, r)}
 		switch {
 		case e.shared != nil:
 		case i == 0 && !limit.Limit.InFlight:

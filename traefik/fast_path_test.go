@@ -217,6 +217,20 @@ var settings = map[string]func(c *Config){
 	},
 	"keys of three parts": func(c *Config) { c.Rules[0].Key = []string{"host", "client_ip", "cookie:session"} },
 	"keys or none":        func(c *Config) { c.Rules[0].Key, c.Rules[0].OnMissingKey = []string{"header:X-Key"}, "skip" },
+	"keys or one for all": func(c *Config) { c.Rules[0].Key = []string{"header:X-Key"} },
+	"overrides, keys or one for all": func(c *Config) {
+		c.Rules[0].Key, c.Rules[0].Overrides = []string{"header:X-Key"}, []object{{"key": "b", "limit": "6/2s"}}
+	},
+	"keys or one for all, beside none": func(c *Config) {
+		c.Rules = append(c.Rules, Rule{Name: "b", Limit: "9/2s", Key: []string{"header:X-Key"}, OnMissingKey: "skip"})
+		c.Rules[0].Key = []string{"header:X-Key"}
+	},
+	"two, keys or none": func(c *Config) {
+		c.Rules = append(c.Rules, Rule{Name: "b", Limit: "9/2s"})
+		for i := range c.Rules {
+			c.Rules[i].Key, c.Rules[i].OnMissingKey = []string{"header:X-Key"}, "skip"
+		}
+	},
 	"exempt clients": func(c *Config) {
 		c.Rules[0].Match = object{"exceptIPs": []string{"192.0.2.2", "2001:db8::/32", "198.51.100.0/25"}}
 	},
@@ -526,6 +540,27 @@ func TestEachFastPathIsTaken(t *testing.T) {
 					t.Errorf("%s: request %d of %s: status %d", k.name, i, client, code)
 				}
 			}
+		}
+	}
+}
+
+// Requests without a key, too, are decided where the general path cannot, if none needs an address.
+func TestRequestsWithoutAKeyTakeTheFastPath(t *testing.T) {
+	for _, setting := range []string{"keys or none", "keys or one for all", "overrides, keys or one for all", "two, keys or none", "tiers, key or not"} {
+		c := Config{Rules: []Rule{{Name: "r", Limit: "4/2s"}}, IPStrategy: object{}}
+		settings[setting](&c)
+		s := newStage(t)
+		h := pathOn(s, c, false)
+		s.newest("m@file").limiter = nil
+		s.newest("m@file").open.Store(0)
+		for i := 0; i < 6; i++ {
+			want := http.StatusOK
+			if c.Rules[0].OnMissingKey == "" && i >= 4 {
+				want = http.StatusTooManyRequests
+			}
+			r := plainRequest("192.0.2.1")
+			r.Header.Del("X-Key")
+			must.Equal(t, panicking(h, r), want, "%s: request %d", setting, i)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestAGuardedFastPathTakesTickets(t *testing.T) {
 			g := &Guarding{Word: word, Take: wordTake, Leave: -guard.Place, NoTicket: guard.NoTicket, Ticketed: to("ticketed"), Unticketed: to("unticketed")}
 			way := NewFastPath(m, r)
 			noKey := func(r *http.Request) string { return "" }
-			c := &ServeConfig{QuotaFields: allQuotaFields(r), Key: noKey, Direct: true, Guarding: g, Next: to("next"), Rest: to("rest")}
+			c := &ServeConfig{QuotaFields: allQuotaFields(r), Key: noKey, Direct: true, Keyless: to("keyless"), Guarding: g, Next: to("next"), Rest: to("rest")}
 			if metered {
 				c.Metering = &Metering{Allowed: new(int64), Durations: rate.NewDurations(), Path: NoPath, Other: NoPath, OwnPaths: to("aside")}
 			}
@@ -71,7 +71,7 @@ func TestAGuardedFastPathTakesTickets(t *testing.T) {
 			ask("one with a body of unknown length", "unticketed", begin, func(r *http.Request) { r.ContentLength = -1 })
 			ask("an upgrade", "unticketed", begin, func(r *http.Request) { r.Header.Set("Upgrade", "websocket") })
 			ask("a new key", "ticketed", begin-wordTicket, func(r *http.Request) { r.RemoteAddr = "192.0.2.2:1234" })
-			ask("one without a key", "rest", begin, func(r *http.Request) { r.RemoteAddr = "[2001:db8::1]:1234" })
+			ask("one without a key", "keyless", begin, func(r *http.Request) { r.RemoteAddr = "[2001:db8::1]:1234" })
 			begin = 0
 			ask("one that finds no ticket", "unticketed", wordTake, plain)
 			begin = 2*wordTicket + (1<<23-1)<<24

@@ -114,10 +114,12 @@ func KeyIn(direct bool, keyOf func(r *http.Request) string, r *http.Request) (ke
 
 // ServeConfig says what Serve does with requests.
 type ServeConfig struct {
-	// Key returns the key of a request; "" leaves the request to Rest. If the key is Direct, it is the client's IPv4 address, as the
+	// Key returns the key of a request; NoKey leaves the request to Keyless. If the key is Direct, it is the client's IPv4 address, as the
 	// connection has it, and Key is asked about all other clients.
-	Key    func(r *http.Request) string
-	Direct bool
+	Key     func(r *http.Request) string
+	NoKey   string // a text that is hardly ever a key, if "" is one
+	Direct  bool
+	Keyless http.Handler
 
 	QuotaFields *QuotaFields
 	Metering    *Metering // nil: the rule is not metered

@@ -39,7 +39,9 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 	noTicket := g.NoTicket
 	unready := g.Unticketed
 	keyOf := c.Key
+	noKey := c.NoKey
 	direct := c.Direct
+	keyless := c.Keyless
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -100,8 +102,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			} else {
 				key = keyOf(r)
 			}
-			if key == "" {
-				to = rest
+			if key == noKey {
+				to = keyless
 				goto serve
 			}
 			hash = maphash.String(seed, key)&^kindBit ^ salt
@@ -240,8 +242,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			} else {
 				key = keyOf(r)
 			}
-			if key == "" {
-				to = rest
+			if key == noKey {
+				to = keyless
 				goto serve
 			}
 			hash = maphash.String(seed, key)&^kindBit ^ salt
@@ -366,8 +368,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			} else {
 				key = keyOf(r)
 			}
-			if key == "" {
-				to = rest
+			if key == noKey {
+				to = keyless
 				goto serve
 			}
 			hash = maphash.String(seed, key)&^kindBit ^ salt
@@ -497,8 +499,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			} else {
 				key = keyOf(r)
 			}
-			if key == "" {
-				to = rest
+			if key == noKey {
+				to = keyless
 				goto serve
 			}
 			hash = maphash.String(seed, key)&^kindBit ^ salt
@@ -649,8 +651,8 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			} else {
 				key = keyOf(r)
 			}
-			if key == "" {
-				to = rest
+			if key == noKey {
+				to = keyless
 				goto serve
 			}
 			hash = maphash.String(seed, key)&^kindBit ^ salt

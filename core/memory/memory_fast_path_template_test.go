@@ -38,7 +38,9 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 	noTicket := g.NoTicket
 	unready := g.Unticketed
 	keyOf := c.Key
+	noKey := c.NoKey
 	direct := c.Direct
+	keyless := c.Keyless
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -75,8 +77,8 @@ func templateServe(e *FastPath, c *ServeConfig) http.Handler {
 			}
 		}
 		key = KeyIn(direct, keyOf, r)
-		if key == "" {
-			to = rest
+		if key == noKey {
+			to = keyless
 			goto serve
 		}
 		hash = maphash.String(seed, key)&^kindBit ^ salt
@@ -256,7 +258,9 @@ func templateSeveral(f *several, c *ServeConfig) http.Handler {
 	other := m.Other
 	aside := m.OwnPaths
 	keyOf := c.Key
+	noKey := c.NoKey
 	direct := c.Direct
+	keyless := c.Keyless
 	rest := c.Rest
 	next := c.Next
 	all := f.rules
@@ -326,8 +330,8 @@ func templateSeveral(f *several, c *ServeConfig) http.Handler {
 			}
 		} else {
 			key = KeyIn(direct, keyOf, r)
-			if key == "" {
-				rest.ServeHTTP(w, r)
+			if key == noKey {
+				keyless.ServeHTTP(w, r)
 				return
 			}
 			base = maphash.String(seed, key) &^ kindBit

@@ -172,7 +172,7 @@ func servesAsDecide(t *testing.T, serve func(e *FastPath, c *ServeConfig) http.H
 			must.Succeed(t, m.Open(r))
 			paths[i] = &generalPath{t: t, store: m, rule: r, quotaFields: allQuotaFields(r), next: next}
 		}
-		handler := serve(NewFastPath(paths[0].store, paths[0].rule), &ServeConfig{QuotaFields: paths[0].quotaFields, Key: hostOf, Direct: true, Next: next, Rest: paths[0]})
+		handler := serve(NewFastPath(paths[0].store, paths[0].rule), &ServeConfig{QuotaFields: paths[0].quotaFields, Key: hostOf, Direct: true, Keyless: paths[0], Next: next, Rest: paths[0]})
 		for i := 0; i < steps; i++ {
 			now += random.Int63n(200_000)
 			if random.Intn(50) == 0 {

@@ -19,6 +19,7 @@ type ServedRule struct {
 	Refusal     *Refusal                     // nil: requests that the rule rejects are left to Rest
 	Allowed     *int64                       // as Metering.Allowed; not nil if there is a Metering
 	Key         func(r *http.Request) string // as ServeConfig.Key, if rules have different keys; nil: all have that of the ServeConfig
+	NoKey       string                       // with Key; requests without one are left to Rest
 	Covers      func(r *http.Request) bool   // whether the rule covers a request; nil: it covers all
 
 	Linked bool // it is decided together with the rule before it, for the same requests and keys
@@ -69,8 +70,9 @@ type severalRule struct {
 	policy          string
 	allowed         *int64
 	keyOf           func(r *http.Request) string // nil unless apart
-	covers          func(r *http.Request) bool   // nil: covers all
-	refuser         *Refuser                     // nil: it has no Refusal
+	noKey           string
+	covers          func(r *http.Request) bool // nil: covers all
+	refuser         *Refuser                   // nil: it has no Refusal
 }
 
 // ServeSeveral is Serve for several rules of one namespace in one Memory, each of which is charged if all that cover a request allow it.
@@ -111,7 +113,7 @@ func newSeveralRule(rule *ServedRule) *severalRule {
 	t := rule.QuotaFields
 	p := &severalRule{
 		limit: e.limit, isLog: e.limit.IsLog, rule: e.rule, linked: rule.Linked, accounts: e.accounts, inFlight: e.limit.InFlight, shadow: e.rule.Shadow, countRejected: e.countRejected, refused: rule.Refused, passed: rule.Passed, space: e.space, salt: e.salt, quota: e.limit.Quota,
-		state: ", " + t.State, limitField: t.Limit, policy: t.Policy[0], allowed: rule.Allowed, keyOf: rule.Key, covers: rule.Covers,
+		state: ", " + t.State, limitField: t.Limit, policy: t.Policy[0], allowed: rule.Allowed, keyOf: rule.Key, noKey: rule.NoKey, covers: rule.Covers,
 	}
 	if rule.Refusal != nil {
 		p.refuser = NewRefuser(t, rule.Refusal)
@@ -181,8 +183,8 @@ func setLong(h http.Header, p *severalRule, remaining, reset int64) {
 	h[HeaderReset] = []string{strconv.FormatInt(reset, 10)}
 }
 
-// lockApart returns the hashes of rules' keys, and locks their shards in ascending order, as lockAll does. If the request lacks a key, or
-// has one that no store knows, it returns nil, and locks nothing.
+// lockApart returns the hashes of rules' keys, and locks their shards in ascending order, as lockAll does. If the request lacks a key, it
+// returns nil, and locks nothing.
 func lockApart(f *several, list []*severalRule, r *http.Request) []uint64 {
 	var none []uint64
 	hashes := make([]uint64, 0, len(list))
@@ -190,9 +192,9 @@ func lockApart(f *several, list []*severalRule, r *http.Request) []uint64 {
 	for _, p := range list {
 		if !p.linked {
 			key = p.keyOf(r)
-		}
-		if key == "" {
-			return none
+			if key == p.noKey {
+				return none
+			}
 		}
 		hashes = append(hashes, (maphash.String(f.seed, key)&^kindBit)^p.salt)
 	}

@@ -23,7 +23,9 @@ func newSeveral(f *several, c *ServeConfig) http.Handler {
 	other := m.Other
 	aside := m.OwnPaths
 	keyOf := c.Key
+	noKey := c.NoKey
 	direct := c.Direct
+	keyless := c.Keyless
 	rest := c.Rest
 	next := c.Next
 	all := f.rules
@@ -101,8 +103,8 @@ func newSeveral(f *several, c *ServeConfig) http.Handler {
 			} else {
 				key = keyOf(r)
 			}
-			if key == "" {
-				rest.ServeHTTP(w, r)
+			if key == noKey {
+				keyless.ServeHTTP(w, r)
 				return
 			}
 			base = maphash.String(seed, key) &^ kindBit

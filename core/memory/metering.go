@@ -36,10 +36,7 @@ func (e *timedFastPath) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := e.config
 	begun := time.Now()
 	key := KeyIn(c.Direct, c.Key, r)
-	remaining, reset, more := int64(-1), int64(0), int64(0)
-	if key != "" {
-		remaining, reset, more = Take(e.fastPath, key)
-	}
+	remaining, reset, more := Take(e.fastPath, key)
 	if remaining < 0 {
 		c.Rest.ServeHTTP(w, r)
 		return

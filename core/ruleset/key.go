@@ -253,6 +253,15 @@ func KeyFunc(rule *Rule, address func(dressed func(value string) string) func(r 
 	}
 }
 
+// NoKey returns what a function of KeyFunc returns of a request without a key. If such requests share the counter of the key "", then that is a text
+// which is hardly ever a key.
+func NoKey(rule *Rule) string {
+	if len(rule.Parts) == 1 && !rule.Parts[0].Address && !rule.SkipMissing && !rule.RejectMissing {
+		return "\x00"
+	}
+	return ""
+}
+
 // pairFunc is KeyFunc for a key of two parts.
 func pairFunc(first, second func(r *http.Request) string, needsFirst, needsSecond bool) func(r *http.Request) string {
 	return func(r *http.Request) string {
