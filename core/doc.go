@@ -7,6 +7,7 @@
 //	rate        limits, the algorithms, and what nodes lease or tell each other of a limit: pure functions
 //	core        whether a request is within its limits: a Limiter asks a Store about each Check, and makes a Verdict
 //	transition  which limits of a rule are active, and how others take their place while requests come
+//	meter       what a request has cost, read from its response while that is sent
 //	memory      a Store in memory, with its fast paths
 //	recent      remembers what belongs to the keys that were used last
 //	usage       what instances tell each other of what they admit
@@ -26,7 +27,7 @@
 // The algorithms are pure functions of limit, state, time and cost. A store owns state, locks and clock. The limiter owns policy.
 // Time is in microseconds since the Unix epoch, and always an argument.
 //
-// Traefik loads all of these packages but blobstore, caddy, replay and the example. They import only the standard library, and keep to the Go that the
+// Traefik loads all of these packages but blobstore, caddy, meter, replay and the example. They import only the standard library, and keep to the Go that the
 // interpreter Yaegi can run. The code on the path of a request is therefore flat: functions and not methods, results written
 // through pointers, no closures.
 package core

@@ -1,0 +1,123 @@
+package meter
+
+import "bytes"
+
+// lines is where a body of lines is.
+type lines struct {
+	at      int  // in field; or inValue, inOther
+	afterCR bool // the last line ended with CR, and an LF is still its end
+	hasData bool // the event has a line of data
+}
+
+// field is the name of the field that is read, after the byte order mark that may begin a stream.
+const field = "\ufeffdata"
+
+const (
+	afterMark  = len("\ufeff") // where a line begins that is not the first
+	afterColon = len(field) + 1
+	inValue    = len(field) + 2
+	inOther    = len(field) + 3
+)
+
+// readEvents reads a part of a stream of server-sent events, as the HTML standard defines it. Each line of data is a part of the event's document, and
+// line breaks are white space there. An event counts if it is a whole document with a value at the path.
+func readEvents(m *Meter, p []byte) {
+	l := &m.lines
+	for len(p) > 0 {
+		if l.afterCR {
+			l.afterCR = false
+			if p[0] == '\n' {
+				p = p[1:]
+				continue
+			}
+		}
+		end := bytes.IndexAny(p, "\r\n")
+		if end < 0 {
+			readPart(m, p)
+			return
+		}
+		readPart(m, p[:end])
+		endLine(m)
+		l.afterCR = p[end] == '\r'
+		p = p[end+1:]
+	}
+}
+
+// readPart reads a part of a line.
+func readPart(m *Meter, p []byte) {
+	l := &m.lines
+	if l.at == 0 && len(p) > 0 && p[0] != field[0] {
+		l.at = afterMark
+	}
+	for len(p) > 0 {
+		switch l.at {
+		case inOther:
+			return
+		case inValue:
+			scan(m.scanner, p)
+			return
+		case afterColon:
+			l.at = inValue
+			if p[0] == ' ' {
+				p = p[1:]
+			}
+		case len(field):
+			l.at = inOther
+			if p[0] == ':' {
+				l.at = afterColon
+				beginData(m)
+				p = p[1:]
+			}
+		default:
+			if p[0] != field[l.at] {
+				l.at = inOther
+				return
+			}
+			l.at++
+			p = p[1:]
+		}
+	}
+}
+
+// beginData begins a line of data.
+func beginData(m *Meter) {
+	if m.lines.hasData {
+		scan(m.scanner, []byte{'\n'})
+	}
+	m.lines.hasData = true
+}
+
+// endLine ends a line; an empty one ends the event.
+func endLine(m *Meter) {
+	l := &m.lines
+	switch l.at {
+	case 0, afterMark:
+		l.hasData = false
+		endDocument(m)
+	case len(field):
+		beginData(m)
+	}
+	l.at = afterMark
+}
+
+// readLines reads a part of a body of lines, each of which is a document.
+func readLines(m *Meter, p []byte) {
+	for {
+		end := bytes.IndexByte(p, '\n')
+		if end < 0 {
+			scan(m.scanner, p)
+			return
+		}
+		scan(m.scanner, p[:end])
+		endDocument(m)
+		p = p[end+1:]
+	}
+}
+
+// endDocument takes what a document says, if it is whole, and begins the next.
+func endDocument(m *Meter) {
+	if isWhole(m.scanner) {
+		take(m)
+	}
+	reset(m.scanner)
+}
