@@ -468,6 +468,9 @@ func TestAFailoverByHand(t *testing.T) {
 		t.Run(fmt.Sprintf("paused=%t", paused), func(t *testing.T) {
 			t.Parallel()
 			s := redistest.StartSentinel(t)
+			for _, sentinel := range s.Sentinels() { // no failover of their own accord, only because a busy machine keeps the master for a second
+				sentinel.MustDo(t, "SENTINEL", "SET", redistest.MasterName, "down-after-milliseconds", "60000")
+			}
 			g := way{Config: goredis.Config{Addresses: s.Addrs(), MasterName: redistest.MasterName, Timeout: time.Second}}
 			fleet := newFleet(t, 4, g, rule(t, "everybody", rate.FixedWindow, units))
 			var admitted, rejected, failed atomic.Int64
@@ -501,10 +504,7 @@ func TestAFailoverByHand(t *testing.T) {
 				until(t, "the replicas have everything", func() bool { return inSync(t, old) })
 			}
 			if paused {
-				until(t, "Sentinel names another master", func() bool {
-					_, _ = s.Sentinels()[0].Do("SENTINEL", "FAILOVER", redistest.MasterName) // an error while one is under way
-					return s.Master() != old
-				})
+				until(t, "Sentinel names another master", func() bool { return s.Replace(old) == nil })
 				_, port, _ := net.SplitHostPort(s.Master().Addr())
 				old.MustDo(t, "REPLICAOF", "127.0.0.1", port)
 				old.MustDo(t, "CLIENT", "UNPAUSE")

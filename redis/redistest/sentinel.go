@@ -104,16 +104,31 @@ func (s *Sentinel) Failover() *Server {
 	s.t.Helper()
 	old := s.Master()
 	await(s.t, "the master is replaced", func() error {
-		if s.Master() == old {
-			// Again and again: on a busy machine a sentinel may give a failover up. While one is under way, this does nothing.
-			if _, err := s.sentinels[0].Do("SENTINEL", "FAILOVER", MasterName); err != nil {
-				return err
-			}
-			return fmt.Errorf("the master is %s as before", old.Addr())
+		if err := s.Replace(old); err != nil {
+			return err
 		}
 		return s.settled()
 	})
 	return s.Master()
+}
+
+// Replace has a sentinel replace a master, and returns an error until it names another. It must be called again and again, since on a busy machine a sentinel may
+// give a failover up. It never begins a second one: that would lose what the new master has not yet passed on.
+func (s *Sentinel) Replace(old *Server) error {
+	reply, err := s.sentinels[0].Do("SENTINEL", "MASTER", MasterName)
+	if err != nil {
+		return err
+	}
+	master := reply.Strings()
+	if property(master, "port") == strconv.Itoa(old.port) && !strings.Contains(property(master, "flags"), "failover_in_progress") {
+		if _, err = s.sentinels[0].Do("SENTINEL", "FAILOVER", MasterName); err != nil {
+			return err
+		}
+	}
+	if s.Master() == old {
+		return fmt.Errorf("the master is %s as before", old.Addr())
+	}
+	return nil
 }
 
 // KillMaster kills the master, waits as Settle does, and returns the new master.
