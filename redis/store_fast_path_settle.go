@@ -43,7 +43,7 @@ func settleKnown(e *fastPath, w http.ResponseWriter, r *http.Request, key string
 
 // settleKnownSeveral is settleKnown for several rules.
 func settleKnownSeveral(e *fastPath, w http.ResponseWriter, r *http.Request, group *ruleGroup, key string) {
-	if e.refuses && !watched(e, r) && memory.TakesText(r) && refuseKnown(e, w, r, group, key) {
+	if e.refuses && !watched(e, r) && refuseKnown(e, w, r, group, key) {
 		return
 	}
 	decideSeldom(e, w, r, group, key)
@@ -112,7 +112,7 @@ func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *rul
 	if e.apart {
 		key = group.rules[0].keyOf(r)
 	}
-	memory.RefuseSeveral(refusers, group.policies, reported, left, waits, (whole+999_999)/1_000_000, key, w)
+	memory.RefuseSeveral(refusers, group.policies, reported, left, waits, longest, whole, key, w, r)
 	return true
 }
 

@@ -36,7 +36,7 @@ func openSeveral(s *scene, apart bool, limit int64) *visitOfSeveral {
 	var served []*memory.ServedRule
 	for i, l := range []rate.LimitConfig{{}, {Algorithm: rate.TokenBucket, Requests: limit}, {Requests: 3}} {
 		r := s.open(core.RuleConfig{Name: []string{"a", "b", "c"}[i]}, l)
-		refusal := answer.NewRefusal("")
+		refusal := answer.NewRefusal("", r.Name())
 		refusal.Rejected = &v.rejected[i]
 		one := &memory.ServedRule{QuotaFields: answer.NewQuotaFields(r, answer.Fields{XRateLimit: true, IETF: true}), Refusal: refusal, Allowed: new(int64)}
 		if apart {

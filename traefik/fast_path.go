@@ -388,18 +388,17 @@ func keylessPath(r *front.Rule, next, rest http.Handler) http.Handler {
 	return rest
 }
 
-// refusalOf returns how memory's fast paths reject requests under a rule; nil: they leave that to the general path, since waits are random.
+// refusalOf returns how fast paths reject requests under a rule.
 func refusalOf(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule) *memory.Refusal {
-	var none *memory.Refusal
 	e := h.engine
-	if e.jitter != 0 {
-		return none
-	}
 	message := limit.Message
 	if message == "" {
 		message = e.message
 	}
-	refusal := answer.NewRefusal(message)
+	refusal := answer.NewRefusal(message, r.Ruled.Name)
+	if e.jitter != 0 {
+		refusal.Jittered = func(wait int64) int64 { return front.Jittered(wait, e.jitter) }
+	}
 	if limit.Shadow {
 		refusal.Shadowed = &s.tallies[r.Ruled.Name].Requests[front.ShadowRejected]
 		if e.counts {

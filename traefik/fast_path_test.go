@@ -565,6 +565,37 @@ func TestRequestsWithoutAKeyTakeTheFastPath(t *testing.T) {
 	}
 }
 
+// Rejections in each form, and with jitter, are answered where the general path cannot.
+func TestRejectionsInEachFormTakeTheFastPath(t *testing.T) {
+	one, two := []Rule{{Name: "a", Limit: "1/100s", Algorithm: "token_bucket"}}, []Rule{{Name: "a", Limit: "1/100s", Algorithm: "token_bucket"}, {Name: "b", Limit: "9/1s"}}
+	for _, c := range []Config{{Rules: one, IPStrategy: object{}}, {Rules: two, IPStrategy: object{}}, {Rules: one, IPStrategy: object{}, Jitter: "0.5"}, {Rules: two, IPStrategy: object{}, Jitter: "0.5"}} {
+		s := newStage(t)
+		h := pathOn(s, c, false)
+		s.newest("m@file").limiter = nil
+		must.Equal(t, panicking(h, plainRequest("192.0.2.1")), http.StatusOK)
+		waits := make(map[string]bool)
+		for i := 0; i < 30; i++ {
+			w := answeredTo(h, plainRequest("192.0.2.1"), nil)
+			wait := w.Header().Get("Retry-After")
+			waits[wait] = true
+			must.Equal(t, wait >= "100" && wait <= "150" && (c.Jitter != "" || wait == "100"), true, "the wait", wait)
+			must.Equal(t, w.Header().Get("X-RateLimit-Retry-After"), wait)
+			must.Contain(t, w.Header().Get("RateLimit"), `"a";r=0;t=`+wait)
+			must.Contain(t, w.Body.String(), " in "+wait+" seconds")
+		}
+		must.Equal(t, len(waits) > 1, c.Jitter != "", "the waits differ")
+		r := plainRequest("192.0.2.1")
+		r.Header.Set("Accept", "application/json")
+		must.Contain(t, answeredTo(h, r, nil).Body.String(), `"violated-policies":["a"]`)
+		r = httptest.NewRequest("POST", "/", nil)
+		r.RemoteAddr = "192.0.2.1:1234"
+		r.ProtoMajor = 2
+		r.Header.Set("Content-Type", "application/grpc")
+		w := answeredTo(h, r, nil)
+		must.Equal(t, fmt.Sprintf("%d %s %d", w.Code, w.Header().Get("Grpc-Status"), w.Body.Len()), "200 8 0")
+	}
+}
+
 // plainRequest returns a request of which everything says that it is of that client.
 func plainRequest(client string) *http.Request {
 	r := httptest.NewRequest("GET", "http://example.com/", nil)

@@ -209,6 +209,15 @@ func all() []*subject {
 		of("rules=40", nil, ofPaths(40)...),
 		of("rejected", nil, spent),
 		of("rejected,rules=2", nil, counter, spent),
+		of("rejected,json", nil, spent).from(accepting),
+		of("rejected,json,rules=2", nil, counter, spent).from(accepting),
+		of("rejected,grpc", nil, spent).from(func(r *http.Request, i int) {
+			r.Method, r.ProtoMajor, r.Header["Content-Type"] = "POST", 2, []string{"application/grpc"}
+		}),
+		of("rejected,browser", nil, spent).from(func(r *http.Request, i int) {
+			r.ProtoMajor, r.Header["Accept"] = 2, []string{"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"}
+		}),
+		of("rejected,jitter", func(c *traefik.Config) { c.Jitter = "0.5" }, spent),
 		of("metrics,token_bucket", metered, token),
 		of("metrics,sliding_window_counter", metered, counter),
 		of("metrics,key=header", metered, keyed("header:X-Key")),
@@ -278,6 +287,9 @@ func direct(c *traefik.Config) { c.IPStrategy = map[string]interface{}{} }
 
 // depth says that the client's address is the last of X-Forwarded-For.
 func depth(c *traefik.Config) { c.IPStrategy = map[string]interface{}{"depth": 1} }
+
+// accepting accepts problem details.
+func accepting(r *http.Request, i int) { r.Header["Accept"] = []string{"application/json"} }
 
 // forwarded has the client's address in X-Forwarded-For.
 func forwarded(r *http.Request, i int) { r.Header.Set("X-Forwarded-For", "198.51.100.7, 203.0.113.9") }

@@ -21,10 +21,11 @@ const (
 	againSecond  = " Try again in 1 second."
 )
 
-// The media types of a rejection's body unless that is a problem.
+// The media types of a rejection's body.
 const (
-	textType = "text/plain; charset=utf-8"
-	pageType = "text/html; charset=utf-8"
+	textType    = "text/plain; charset=utf-8"
+	pageType    = "text/html; charset=utf-8"
+	problemType = "application/problem+json"
 )
 
 // IsPage reports whether a message is a page in HTML: it begins with a <, after white space.
@@ -38,13 +39,45 @@ func typeOf(message string) string {
 	return textType
 }
 
-// NewRefusal prepares the plain rejections of a rule for memory.Serve, which makes them as WriteHeaders and Body do. message is the text of the
+// NewRefusal prepares the rejections of a rule for memory.Serve, which makes them as WriteHeaders, Body and GRPC do. message is the text of the
 // body; "": the default text.
-func NewRefusal(message string) *memory.Refusal {
-	if message != "" {
-		return &memory.Refusal{ContentType: typeOf(message), Text: message + "\n"}
+func NewRefusal(message, rule string) *memory.Refusal {
+	name, _ := json.Marshal(rule)
+	asProblem := func(detail string) string { return problemOf(detail, []string{rule}) }
+	refusal := &memory.Refusal{Violated: string(name), Form: formOf}
+	refusal.Plain = refusalBody(typeOf(message), message, func(detail string) string { return detail + "\n" })
+	if IsPage(message) {
+		message = ""
 	}
-	return &memory.Refusal{ContentType: textType, Text: DefaultMessage + againSecond + "\n", Before: DefaultMessage + againIn, After: againSeconds + "\n"}
+	refusal.Problem = refusalBody(problemType, message, asProblem)
+	return refusal
+}
+
+// refusalBody prepares the bodies of rejections with a message. write returns the body with that text.
+func refusalBody(contentType, message string, write func(detail string) string) memory.RefusalBody {
+	const seconds = "@" // is in no body in front of the seconds
+	body := memory.RefusalBody{ContentType: contentType}
+	if message != "" {
+		body.Text = write(message)
+		return body
+	}
+	body.Text = write(DefaultMessage + againSecond)
+	before, after, _ := strings.Cut(write(DefaultMessage+againIn+seconds+againSeconds), seconds)
+	body.Before = before
+	body.After = after
+	return body
+}
+
+// formOf returns the form that a request wants of its rejection: see memory.Refusal.
+func formOf(h http.Header, r *http.Request) memory.Form {
+	if IsGRPC(r) {
+		setGRPC(h, GRPCResourceExhausted, GRPCLimited)
+		return memory.CallForm
+	}
+	if WantsProblem(r.Header) {
+		return memory.ProblemForm
+	}
+	return memory.PlainForm
 }
 
 // QuotaExceeded is the problem type of a rejection, from the IANA registry of HTTP problem types.
@@ -72,7 +105,11 @@ type problem struct {
 // rejection's body is problem details.
 func WantsProblem(h http.Header) bool {
 	for _, accept := range h["Accept"] {
-		for _, part := range strings.Split(strings.ToLower(accept), ",") {
+		accept = strings.ToLower(accept)
+		if !strings.Contains(accept, "json") { // as in most
+			continue
+		}
+		for _, part := range strings.Split(accept, ",") {
 			media, parameters, _ := strings.Cut(part, ";")
 			if strings.Contains(media, "json") && !refuses(parameters) {
 				return true
@@ -109,25 +146,29 @@ func Body(asProblem bool, message string, checks []core.Check, v *core.Verdict) 
 	if !asProblem {
 		return typeOf(message), []byte(message + "\n")
 	}
-	p := problem{
-		Type:   QuotaExceeded,
-		Title:  "Request cannot be satisfied as assigned quota has been exceeded",
-		Status: http.StatusTooManyRequests,
-		Detail: message,
-	}
+	var violated []string
 	for i := range checks {
 		for c := &checks[i]; c != nil; c = c.InFlight {
 			if !c.Decision.Allowed && c.Rule.Shown {
-				p.Violated = append(p.Violated, c.Rule.Name())
+				violated = append(violated, c.Rule.Name())
 			}
 		}
 	}
-	body, err := json.Marshal(p)
-	if err != nil { // not reached: strings and numbers always marshal
-		return textType, []byte(message + "\n")
+	body = []byte(problemOf(message, violated))
+	return problemType, body
+}
+
+// problemOf returns the problem details of a rejection.
+func problemOf(detail string, violated []string) string {
+	p := problem{
+		Type:     QuotaExceeded,
+		Title:    "Request cannot be satisfied as assigned quota has been exceeded",
+		Status:   http.StatusTooManyRequests,
+		Detail:   detail,
+		Violated: violated,
 	}
-	body = append(body, '\n') // apart: Yaegi panics on a built-in function's value as a second result
-	return "application/problem+json", body
+	body, _ := json.Marshal(p) // strings and numbers always marshal
+	return string(body) + "\n"
 }
 
 // The codes of gRPC that clients are answered with.
@@ -135,6 +176,9 @@ const (
 	GRPCResourceExhausted = "8"
 	GRPCUnavailable       = "14"
 )
+
+// GRPCLimited is the message of a rejection.
+const GRPCLimited = "rate limit exceeded"
 
 // IsGRPC reports whether a request is a gRPC call, as gRPC's protocol over HTTP/2 defines one.
 func IsGRPC(r *http.Request) bool {
@@ -152,7 +196,12 @@ func IsGRPC(r *http.Request) bool {
 func GRPC(w http.ResponseWriter, code, message string) {
 	header := w.Header()
 	header["Content-Type"] = []string{"application/grpc"}
+	setGRPC(header, code, message)
+	w.WriteHeader(http.StatusOK)
+}
+
+// setGRPC sets the fields of a gRPC response's status.
+func setGRPC(header http.Header, code, message string) {
 	header["Grpc-Status"] = []string{code}
 	header["Grpc-Message"] = []string{message}
-	w.WriteHeader(http.StatusOK)
 }

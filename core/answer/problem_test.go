@@ -91,7 +91,7 @@ func TestAMessageThatIsAPageIsSentAsOne(t *testing.T) {
 		if contentType, body := Body(c.asProblem, c.message, nil, v); contentType != c.contentType || string(body) != c.body {
 			t.Errorf("%q: %s, %q", c.message, contentType, body)
 		}
-		if got := NewRefusal(c.message); got.ContentType != c.contentType || got.Text != c.body {
+		if got := NewRefusal(c.message, "r").Plain; got.ContentType != c.contentType || got.Text != c.body {
 			t.Errorf("%q: %+v", c.message, got)
 		}
 	}

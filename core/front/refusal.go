@@ -24,7 +24,7 @@ func Jittered(wait int64, jitter float64) int64 {
 // has none; "": the default text. fill replaces placeholders in it; nil: there are none.
 func Reject(w http.ResponseWriter, r *http.Request, q *Evaluation, message string, fill func(text string) string) {
 	if answer.IsGRPC(r) {
-		answer.GRPC(w, answer.GRPCResourceExhausted, "rate limit exceeded")
+		answer.GRPC(w, answer.GRPCResourceExhausted, answer.GRPCLimited)
 		return
 	}
 	v := &q.Verdict

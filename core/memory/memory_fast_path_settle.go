@@ -192,10 +192,8 @@ func rejectTokenBucket(f *settling, s *shard, i int, now int64, key string, w ht
 		goto general
 	}
 	takes = r.Header["Accept"]
-	if r.ProtoMajor > 1 || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
-		if !TakesText(r) {
-			goto general
-		}
+	if r.ProtoMajor > g.plainMajor || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
+		g, retry = formOf(g, retry, w, r)
 	}
 	retry = (retry + 999_999) / 1_000_000
 	reset = (reset + 999_999) / 1_000_000
@@ -225,8 +223,10 @@ func rejectTokenBucket(f *settling, s *shard, i int, now int64, key string, w ht
 	if retry > 1 && g.before != "" {
 		text = g.before + afterField[0] + g.after
 	}
-	w.WriteHeader(http.StatusTooManyRequests)
-	_, _ = io.WriteString(w, text)
+	w.WriteHeader(g.status)
+	if text != "" {
+		_, _ = io.WriteString(w, text)
+	}
 	refused = true
 	_ = refused // which nothing else reads where this is written flat
 	return true
@@ -287,10 +287,8 @@ func rejectLeakyBucket(f *settling, s *shard, i int, now int64, key string, w ht
 		goto general
 	}
 	takes = r.Header["Accept"]
-	if r.ProtoMajor > 1 || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
-		if !TakesText(r) {
-			goto general
-		}
+	if r.ProtoMajor > g.plainMajor || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
+		g, retry = formOf(g, retry, w, r)
 	}
 	retry = (retry + 999_999) / 1_000_000
 	reset = (reset + 999_999) / 1_000_000
@@ -320,8 +318,10 @@ func rejectLeakyBucket(f *settling, s *shard, i int, now int64, key string, w ht
 	if retry > 1 && g.before != "" {
 		text = g.before + afterField[0] + g.after
 	}
-	w.WriteHeader(http.StatusTooManyRequests)
-	_, _ = io.WriteString(w, text)
+	w.WriteHeader(g.status)
+	if text != "" {
+		_, _ = io.WriteString(w, text)
+	}
 	refused = true
 	_ = refused // which nothing else reads where this is written flat
 	return true
@@ -372,10 +372,8 @@ func rejectFixedWindow(f *settling, s *shard, i int, now int64, key string, w ht
 		goto general
 	}
 	takes = r.Header["Accept"]
-	if r.ProtoMajor > 1 || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
-		if !TakesText(r) {
-			goto general
-		}
+	if r.ProtoMajor > g.plainMajor || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
+		g, retry = formOf(g, retry, w, r)
 	}
 	retry = (retry + 999_999) / 1_000_000
 	reset = (reset + 999_999) / 1_000_000
@@ -405,8 +403,10 @@ func rejectFixedWindow(f *settling, s *shard, i int, now int64, key string, w ht
 	if retry > 1 && g.before != "" {
 		text = g.before + afterField[0] + g.after
 	}
-	w.WriteHeader(http.StatusTooManyRequests)
-	_, _ = io.WriteString(w, text)
+	w.WriteHeader(g.status)
+	if text != "" {
+		_, _ = io.WriteString(w, text)
+	}
 	refused = true
 	_ = refused // which nothing else reads where this is written flat
 	return true
@@ -467,10 +467,8 @@ func rejectSlidingWindowLog(f *settling, s *shard, i int, now int64, key string,
 		goto general
 	}
 	takes = r.Header["Accept"]
-	if r.ProtoMajor > 1 || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
-		if !TakesText(r) {
-			goto general
-		}
+	if r.ProtoMajor > g.plainMajor || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
+		g, retry = formOf(g, retry, w, r)
 	}
 	retry = (retry + 999_999) / 1_000_000
 	reset = (reset + 999_999) / 1_000_000
@@ -500,8 +498,10 @@ func rejectSlidingWindowLog(f *settling, s *shard, i int, now int64, key string,
 	if retry > 1 && g.before != "" {
 		text = g.before + afterField[0] + g.after
 	}
-	w.WriteHeader(http.StatusTooManyRequests)
-	_, _ = io.WriteString(w, text)
+	w.WriteHeader(g.status)
+	if text != "" {
+		_, _ = io.WriteString(w, text)
+	}
 	refused = true
 	_ = refused // which nothing else reads where this is written flat
 	return true
@@ -567,10 +567,8 @@ func rejectSlidingWindowCounter(f *settling, s *shard, i int, now int64, key str
 		goto general
 	}
 	takes = r.Header["Accept"]
-	if r.ProtoMajor > 1 || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
-		if !TakesText(r) {
-			goto general
-		}
+	if r.ProtoMajor > g.plainMajor || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
+		g, retry = formOf(g, retry, w, r)
 	}
 	retry = (retry + 999_999) / 1_000_000
 	reset = (reset + 999_999) / 1_000_000
@@ -600,8 +598,10 @@ func rejectSlidingWindowCounter(f *settling, s *shard, i int, now int64, key str
 	if retry > 1 && g.before != "" {
 		text = g.before + afterField[0] + g.after
 	}
-	w.WriteHeader(http.StatusTooManyRequests)
-	_, _ = io.WriteString(w, text)
+	w.WriteHeader(g.status)
+	if text != "" {
+		_, _ = io.WriteString(w, text)
+	}
 	refused = true
 	_ = refused // which nothing else reads where this is written flat
 	return true

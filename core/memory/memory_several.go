@@ -360,17 +360,13 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 		}
 	}
 	unlockSeveral(f, s, hashes)
-	if !TakesText(r) {
-		f.rest.ServeHTTP(w, r)
-		return -1
-	}
 	if begun != 0 {
 		rate.Observe(f.durations, time.Since(started)-time.Duration(begun))
 	}
 	if f.apart {
 		key = list[0].keyOf(r)
 	}
-	RefuseSeveral(refusers, policies, reported, left, waits, (whole+999_999)/1_000_000, key, w)
+	RefuseSeveral(refusers, policies, reported, left, waits, longest, whole, key, w, r)
 	return -1
 }
 

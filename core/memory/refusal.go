@@ -17,19 +17,40 @@ const (
 	HeaderXRetryAfter  = "X-Ratelimit-Retry-After"
 )
 
-// Refusal says how a fast path rejects a request. It does so if the answer is text, and no earlier handler has set header fields. All
-// other rejections are left to the rest. Responses share values: nobody may change one in place.
+// Refusal says how a fast path rejects a request. It does so if no earlier handler has set header fields. All other rejections are left to the rest.
+// Responses share values: nobody may change one in place.
 type Refusal struct {
-	ContentType string
+	Plain, Problem RefusalBody
 
-	// The body is Before, the seconds after which the request may come again, and After. For one second it is Text, and so it is for any
-	// number if Before is "".
-	Before, After, Text string
+	// Form returns the form of a request's answer. With CallForm it sets the header fields of the answer, but for Content-Type. It is not asked about
+	// requests that surely want PlainForm.
+	Form func(h http.Header, r *http.Request) Form
+
+	Violated string                 // the rule as Problem ends with it
+	Jittered func(wait int64) int64 // returns a wait with a random part added; nil: there is none
 
 	Rejected *int64           // counts rejections; use functions of sync/atomic; nil: nobody counts
 	Shadowed *int64           // counts them, too, and they pass all the same, without fields; nil: they do not pass
 	Tracked  func(key string) // is called with the key of a rejection; nil: nobody wants to know
 }
+
+// Form is one of the forms of a rejection's answer.
+type Form int
+
+// The forms.
+const (
+	_           Form = iota
+	PlainForm        // Refusal.Plain
+	ProblemForm      // Refusal.Problem
+	CallForm         // that of gRPC, with status 200 and no body
+)
+
+// RefusalBody is the body of a rejection: Before, the seconds after which the request may come again, and After. For one second it is Text, and so it is for
+// any number if Before is "".
+type RefusalBody struct{ ContentType, Before, After, Text string }
+
+// endOfProblem is what comes behind the rules in the body of a problem.
+const endOfProblem = "]}\n"
 
 // Refuser has what a fast path needs to reject requests. NewRefuser makes it. It is read only afterwards, and safe for concurrent use.
 type Refuser struct {
@@ -38,8 +59,14 @@ type Refuser struct {
 	stateText           string   // RateLimit, up to the seconds
 	member              string   // the beginning of its member of RateLimit, behind another member
 	noStore             []string
-	contentType         []string // of the Refusal, as what follows
+	status              int
+	contentType         []string // of the Refusal's body, as what follows
 	before, after, text string
+	problem, call       *Refuser // what answers in the other forms
+	form                func(h http.Header, r *http.Request) Form
+	violated            string
+	jittered            func(wait int64) int64
+	plainMajor          int  // requests of a higher version of HTTP may want another form, or have a jittered wait
 	notes               bool // any of the following is set
 	rejected, shadowed  *int64
 	next                http.Handler // of a shadow: gets what it would reject
@@ -49,11 +76,42 @@ type Refuser struct {
 // NewRefuser returns what rejects requests as a Refusal says, with these quota fields.
 func NewRefuser(t *QuotaFields, refusal *Refusal) *Refuser {
 	tables.Do(makeTables)
-	return &Refuser{
+	g := &Refuser{
 		xRateLimit: t.XRateLimit, ietf: t.IETF, limit: t.Limit, policy: t.Policy, stateText: t.State + "0" + MoreText, member: ", " + t.State, noStore: []string{"no-store"},
-		contentType: []string{refusal.ContentType}, before: refusal.Before, after: refusal.After, text: refusal.Text,
+		status: http.StatusTooManyRequests, form: refusal.Form, violated: refusal.Violated, jittered: refusal.Jittered, plainMajor: 1,
 		notes: refusal.Rejected != nil || refusal.Tracked != nil, rejected: refusal.Rejected, told: refusal.Tracked,
 	}
+	if g.jittered != nil {
+		g.plainMajor = -1
+	}
+	g.problem = withBody(g, &refusal.Problem)
+	g.call = withBody(g, &RefusalBody{ContentType: "application/grpc"})
+	g.call.status = http.StatusOK
+	return withBody(g, &refusal.Plain)
+}
+
+// withBody returns a Refuser with another body.
+func withBody(g *Refuser, body *RefusalBody) *Refuser {
+	other := *g
+	other.contentType = []string{body.ContentType}
+	other.before = body.Before
+	other.after = body.After
+	other.text = body.Text
+	return &other
+}
+
+// formOf returns what answers a request, in the form that it wants, and its wait, jittered.
+func formOf(g *Refuser, retry int64, w http.ResponseWriter, r *http.Request) (*Refuser, int64) {
+	if g.jittered != nil {
+		retry = g.jittered(retry)
+	}
+	switch g.form(w.Header(), r) {
+	case ProblemForm:
+		g = g.problem
+	case CallForm:
+		g = g.call
+	}
+	return g, retry
 }
 
 // Refuse answers a request of that key which is rejected, and of whose quota nothing remains. retry and reset are the microseconds until such a
@@ -72,10 +130,8 @@ func Refuse(g *Refuser, retry, reset int64, key string, w http.ResponseWriter, r
 		return false
 	}
 	takes = r.Header["Accept"]
-	if r.ProtoMajor > 1 || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
-		if !TakesText(r) {
-			return false
-		}
+	if r.ProtoMajor > g.plainMajor || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
+		g, retry = formOf(g, retry, w, r)
 	}
 	retry = (retry + 999_999) / 1_000_000
 	reset = (reset + 999_999) / 1_000_000
@@ -105,25 +161,32 @@ func Refuse(g *Refuser, retry, reset int64, key string, w http.ResponseWriter, r
 	if retry > 1 && g.before != "" {
 		text = g.before + afterField[0] + g.after
 	}
-	w.WriteHeader(http.StatusTooManyRequests)
-	_, _ = io.WriteString(w, text)
+	w.WriteHeader(g.status)
+	if text != "" {
+		_, _ = io.WriteString(w, text)
+	}
 	return true
 }
 
-// RefuseSeveral answers a request that any of several rules reject, whose Refusers these are. The one at reported is reported, with the seconds
-// until its quota is whole. left is what each rule has left without this request, or -1 if it rejects it. waits are the seconds until it allows
-// the request, or until more is left, or 0. policies is the value of RateLimit-Policy, and key the key of the first rule. Requests for which
-// TakesText is false, or with quota fields of an earlier handler, have another answer.
-func RefuseSeveral(list []*Refuser, policies []string, reported int, left, waits []int64, whole int64, key string, w http.ResponseWriter) {
+// RefuseSeveral answers a request that any of several rules reject, whose Refusers these are. The one at reported is reported, with the microseconds until it
+// allows the request, and until its quota is whole. left is what each rule has left without this request, or -1 if it rejects it. waits are the seconds until
+// it allows the request, or until more is left, or 0. policies is the value of RateLimit-Policy, and key the key of the first rule. Requests
+// with quota fields of an earlier handler have another answer.
+func RefuseSeveral(list []*Refuser, policies []string, reported int, left, waits []int64, retry, whole int64, key string, w http.ResponseWriter, r *http.Request) {
 	var (
-		g                         *Refuser
-		h                         http.Header
-		retry, rest               int64
-		seconds, texts, end, body string
-		value                     []string
+		g                                   *Refuser
+		h                                   http.Header
+		rest                                int64
+		seconds, texts, end, body, violated string
+		takes, value                        []string
 	)
 	g = list[reported]
-	retry = waits[reported]
+	takes = r.Header["Accept"]
+	if r.ProtoMajor > g.plainMajor || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
+		g, retry = formOf(g, retry, w, r)
+	}
+	retry = (retry + 999_999) / 1_000_000
+	waits[reported] = retry
 	seconds = strconv.FormatInt(retry, 10)
 	value = []string{seconds}
 	h = w.Header()
@@ -133,13 +196,14 @@ func RefuseSeveral(list []*Refuser, policies []string, reported int, left, waits
 		h[HeaderXRetryAfter] = value
 		h[HeaderLimit] = g.limit
 		h[HeaderRemaining] = numberValues[0]
-		h[HeaderReset] = []string{strconv.FormatInt(whole, 10)}
+		h[HeaderReset] = []string{strconv.FormatInt((whole+999_999)/1_000_000, 10)}
 	}
 	h["Content-Type"] = g.contentType
 	for n, other := range list {
 		rest = left[n]
 		if rest < 0 {
 			rest = 0
+			violated += "," + other.violated
 			if other.rejected != nil {
 				atomic.AddInt64(other.rejected, 1)
 			}
@@ -164,8 +228,13 @@ func RefuseSeveral(list []*Refuser, policies []string, reported int, left, waits
 	if retry > 1 && g.before != "" {
 		body = g.before + seconds + g.after
 	}
-	w.WriteHeader(http.StatusTooManyRequests)
-	_, _ = io.WriteString(w, body)
+	if g == list[reported].problem {
+		body = strings.TrimSuffix(body, g.violated+endOfProblem) + violated[1:] + endOfProblem
+	}
+	w.WriteHeader(g.status)
+	if body != "" {
+		_, _ = io.WriteString(w, body)
+	}
 }
 
 // longValue returns a number as the value of a field.
@@ -284,16 +353,4 @@ func settleNew(f *settling, s *shard, now int64, hash uint64, w http.ResponseWri
 		return -1
 	}
 	return insertMapped(m, s, f.space, hash, now)
-}
-
-// TakesText reports whether the body of a request's rejection is surely text: see answer.IsGRPC and answer.WantsProblem.
-func TakesText(r *http.Request) bool {
-	if list := r.Header["Accept"]; len(list) > 0 && strings.Contains(strings.ToLower(strings.Join(list, ",")), "json") {
-		return false
-	}
-	if r.ProtoMajor < 2 {
-		return true
-	}
-	list := r.Header["Content-Type"]
-	return len(list) == 0 || !strings.Contains(strings.ToLower(list[0]), "grpc")
 }
