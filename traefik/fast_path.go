@@ -365,7 +365,7 @@ func meteringOf(e *engine, s *ruleSet, r *front.Rule) *memory.Metering {
 func quickHandler(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, metering *memory.Metering) http.Handler {
 	var none http.Handler
 	e := h.engine
-	c := &memory.ServeConfig{QuotaFields: answer.NewQuotaFields(limit, e.fields), Metering: metering, Refusal: refusalOf(h, s, r, limit), Key: keyFunc(h, r), NoKey: ruleset.NoKey(r.Ruled), Direct: byAddress(h, r.Ruled), Keyless: keylessPath(r, h.next, h), Next: h.next, Rest: h}
+	c := &memory.ServeConfig{QuotaFields: answer.NewQuotaFields(limit, e.fields), Metering: metering, Refusal: refusalOf(h, s, r, limit, ""), Key: keyFunc(h, r), NoKey: ruleset.NoKey(r.Ruled), Direct: byAddress(h, r.Ruled), Keyless: keylessPath(r, h.next, h), Next: h.next, Rest: h}
 	watch(e, s, c)
 	if e.shared != nil {
 		return redis.Serve(e.shared.store, limit, c, h)
@@ -373,6 +373,14 @@ func quickHandler(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, meter
 	way := memory.NewFastPath(e.memory, limit)
 	if way == nil {
 		return none
+	}
+	if r.Ruled.RejectMissing && !ruleset.NeedsAddress(r.Ruled) && limit.Overflow == nil && !limit.CountRejected && !limit.Shadow && !answer.IsPage(limit.Message+e.message) {
+		refused := *c
+		refused.Refusal = refusalOf(h, s, r, limit, front.LacksKey)
+		c.Keyless = memory.RefuseKeyless(way, &refused, func(request *http.Request) string {
+			key, _ := ruleset.KeyOf(r.Ruled, request, "", nil)
+			return key
+		})
 	}
 	if h.guarded != nil {
 		c.Guarding = guardingOf(h.guarded)
@@ -388,12 +396,15 @@ func keylessPath(r *front.Rule, next, rest http.Handler) http.Handler {
 	return rest
 }
 
-// refusalOf returns how fast paths reject requests under a rule.
-func refusalOf(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule) *memory.Refusal {
+// refusalOf returns how fast paths reject requests under a rule. text is that of the body if none is configured; "": the default text.
+func refusalOf(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, text string) *memory.Refusal {
 	e := h.engine
 	message := limit.Message
 	if message == "" {
 		message = e.message
+	}
+	if message == "" {
+		message = text
 	}
 	refusal := answer.NewRefusal(message, r.Ruled.Name)
 	if e.jitter != 0 {

@@ -122,7 +122,7 @@ func servedRule(h *handler, s *ruleSet, r *front.Rule) []*memory.ServedRule {
 			return none
 		}
 		if i == 0 {
-			served.Refusal = refusalOf(h, s, r, limit)
+			served.Refusal = refusalOf(h, s, r, limit, "")
 			served.Allowed = limit.Allowed
 			if served.Allowed == nil { // there are no metrics
 				served.Allowed = new(int64)

@@ -217,6 +217,10 @@ var settings = map[string]func(c *Config){
 	},
 	"keys of three parts": func(c *Config) { c.Rules[0].Key = []string{"host", "client_ip", "cookie:session"} },
 	"keys or none":        func(c *Config) { c.Rules[0].Key, c.Rules[0].OnMissingKey = []string{"header:X-Key"}, "skip" },
+	"keys or a rejection": func(c *Config) { c.Rules[0].Key, c.Rules[0].OnMissingKey = []string{"header:X-Key"}, "reject" },
+	"two parts or a rejection": func(c *Config) {
+		c.Rules[0].Key, c.Rules[0].OnMissingKey, c.Message, c.Guard = []string{"header:X-Key", "cookie:session"}, "reject", "Who?", object{"max": 512, "min": 512}
+	},
 	"keys or one for all": func(c *Config) { c.Rules[0].Key = []string{"header:X-Key"} },
 	"overrides, keys or one for all": func(c *Config) {
 		c.Rules[0].Key, c.Rules[0].Overrides = []string{"header:X-Key"}, []object{{"key": "b", "limit": "6/2s"}}
@@ -546,7 +550,7 @@ func TestEachFastPathIsTaken(t *testing.T) {
 
 // Requests without a key, too, are decided where the general path cannot, if none needs an address.
 func TestRequestsWithoutAKeyTakeTheFastPath(t *testing.T) {
-	for _, setting := range []string{"keys or none", "keys or one for all", "overrides, keys or one for all", "two, keys or none", "tiers, key or not"} {
+	for _, setting := range []string{"keys or none", "keys or a rejection", "keys or one for all", "overrides, keys or one for all", "two, keys or none", "tiers, key or not"} {
 		c := Config{Rules: []Rule{{Name: "r", Limit: "4/2s"}}, IPStrategy: object{}}
 		settings[setting](&c)
 		s := newStage(t)
@@ -555,7 +559,7 @@ func TestRequestsWithoutAKeyTakeTheFastPath(t *testing.T) {
 		s.newest("m@file").open.Store(0)
 		for i := 0; i < 6; i++ {
 			want := http.StatusOK
-			if c.Rules[0].OnMissingKey == "" && i >= 4 {
+			if c.Rules[0].OnMissingKey == "" && i >= 4 || c.Rules[0].OnMissingKey == "reject" {
 				want = http.StatusTooManyRequests
 			}
 			r := plainRequest("192.0.2.1")

@@ -20,6 +20,9 @@ func Jittered(wait int64, jitter float64) int64 {
 	return wait + int64(rand.Float64()*jitter*float64(wait)) //nolint:gosec // spreads clients, keeps no secret
 }
 
+// LacksKey is the text of a rejection's body if the request has no key, and no text is configured.
+const LacksKey = "This request lacks what its limit tells clients apart by."
+
 // Reject answers a request that is over a limit, after answer.WriteHeaders. message is the configuration's text for the body if the reported rule
 // has none; "": the default text. fill replaces placeholders in it; nil: there are none.
 func Reject(w http.ResponseWriter, r *http.Request, q *Evaluation, message string, fill func(text string) string) {
@@ -37,7 +40,7 @@ func Reject(w http.ResponseWriter, r *http.Request, q *Evaluation, message strin
 		message = fill(message)
 	}
 	if message == "" && q.Lacking && v.RetryAfter == rate.Never {
-		message = "This request lacks what its limit tells clients apart by."
+		message = LacksKey
 	}
 	contentType, body := answer.Body(answer.WantsProblem(r.Header), message, q.Checks, v)
 	w.Header()["Content-Type"] = []string{contentType}

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"hash/maphash"
 	"io"
 	"net/http"
 	"strconv"
@@ -235,6 +236,56 @@ func RefuseSeveral(list []*Refuser, policies []string, reported int, left, waits
 	if body != "" {
 		_, _ = io.WriteString(w, body)
 	}
+}
+
+// RefuseKeyless returns a handler that rejects requests without a key, whatever remains, under the rule of e, in which c has them refused. keyOf returns the key
+// that they have all the same. Those with a key that the store holds, or with fields of an earlier handler, are left to c.Rest.
+func RefuseKeyless(e *FastPath, c *ServeConfig, keyOf func(r *http.Request) string) http.Handler {
+	plain := NewRefuser(c.QuotaFields, c.Refusal)
+	state := []string{c.QuotaFields.State + plain.limit[0]} // all of the quota is left
+	rest := c.Rest
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			g   *Refuser
+			h   http.Header
+			key string
+		)
+		h = w.Header()
+		key = keyOf(r)
+		if len(h) > 1 || holds(e, key) {
+			rest.ServeHTTP(w, r)
+			return
+		}
+		g, _ = formOf(plain, 0, w, r)
+		h[HeaderCacheControl] = g.noStore
+		if g.xRateLimit {
+			h[HeaderLimit] = g.limit
+			h[HeaderRemaining] = g.limit
+			h[HeaderReset] = numberValues[0]
+		}
+		if g.ietf {
+			h[HeaderRateLimit] = state
+			h[HeaderPolicy] = g.policy
+		}
+		h["Content-Type"] = g.contentType
+		if g.notes {
+			noteRefusal(g, key)
+		}
+		w.WriteHeader(g.status)
+		if g.text != "" {
+			_, _ = io.WriteString(w, g.text)
+		}
+	})
+}
+
+// holds reports whether the store has a state of a key.
+func holds(e *FastPath, key string) bool {
+	hash := maphash.String(e.seed, key)&^kindBit ^ e.salt
+	s := e.shards[hash&e.mask]
+	s.mu.Lock()
+	_, ok := s.index[hash]
+	s.mu.Unlock()
+	return ok
 }
 
 // longValue returns a number as the value of a field.
