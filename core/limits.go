@@ -153,9 +153,15 @@ func (l *Limits) Rejecting(r *Rule) *Rule {
 	return r
 }
 
-// Choices returns the limits of tiers and of keys, each by its value; a nil Rule means no limit. They must not be changed.
-func (l *Limits) Choices() (tiers, overrides map[string]*Rule) {
-	return l.choices(l.tiers), l.choices(l.overrides)
+// Choices returns the limits of tiers and of keys, each by its value, and that of all others: as places in Rules, from 1; 0 is no limit. The maps must
+// not be changed.
+func (l *Limits) Choices() (tiers, overrides map[string]int, others int) {
+	for i, r := range l.rules {
+		if r == l.own {
+			others = i + 1
+		}
+	}
+	return l.tiers, l.overrides, others
 }
 
 // Own returns the rule for all requests without an override or a tier's limit; nil: they have no limit.

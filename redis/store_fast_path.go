@@ -100,7 +100,7 @@ func Serve(s *Store, r *core.Rule, c *memory.ServeConfig, conclude Concluder) ht
 			served.Refused = append(served.Refused, c.Refusal.Rejected)
 		}
 	}
-	one := newFastRule(served, r)
+	one := newFastRule(served, r, c)
 	if one == nil {
 		return none
 	}
@@ -138,7 +138,7 @@ func ServeSeveral(s *Store, rules []*core.Rule, served []*memory.ServedRule, c *
 	var list []*fastRule
 	linked := make(map[*core.Rule]bool)
 	for i, r := range rules {
-		one := newFastRule(served[i], r)
+		one := newFastRule(served[i], r, c)
 		if one == nil {
 			return none
 		}
@@ -167,7 +167,6 @@ func ServeSeveral(s *Store, rules []*core.Rule, served []*memory.ServedRule, c *
 		e.ietf = e.ietf || served[i].QuotaFields.IETF
 		e.refuses = e.refuses && one.refuser != nil
 		e.matched = e.matched || one.covers != nil
-		e.apart = e.apart || one.keyOf != nil
 	}
 	if e.overflow {
 		e.refuses = false
@@ -176,7 +175,7 @@ func ServeSeveral(s *Store, rules []*core.Rule, served []*memory.ServedRule, c *
 }
 
 // newFastRule prepares a rule. It returns nil if the rule is not open, or counts by status.
-func newFastRule(served *memory.ServedRule, r *core.Rule) *fastRule {
+func newFastRule(served *memory.ServedRule, r *core.Rule, c *memory.ServeConfig) *fastRule {
 	var none *fastRule
 	o := opened(r)
 	if t, _ := r.Terms(); o == nil || t.Counts {
@@ -186,7 +185,10 @@ func newFastRule(served *memory.ServedRule, r *core.Rule) *fastRule {
 	one := &fastRule{
 		overflow: o.further != nil, usual: "0", refused: served.Refused, passed: served.Passed,
 		rule: r, open: o, salt: o.salt, quota: r.Limit.Quota, stateText: ", " + t.State, limitField: t.Limit, policy: t.Policy[0],
-		allowed: served.Allowed, keyOf: served.Key, noKey: served.NoKey, covers: served.Covers, shadow: r.Shadow,
+		allowed: served.Allowed, noKey: served.NoKey, covers: served.Covers, shadow: r.Shadow,
+	}
+	if c.Apart {
+		one.keyOf = served.Key
 	}
 	if r.Limit.InFlight {
 		one.usual = strconv.Itoa(isReserved)
@@ -199,7 +201,7 @@ func newFastRule(served *memory.ServedRule, r *core.Rule) *fastRule {
 
 // NewFastPath returns what all fast paths need.
 func newFastPath(s *Store, rules []*fastRule, c *memory.ServeConfig, conclude Concluder) *fastPath {
-	e := &fastPath{store: s, clock: s.ownClock, seed: s.seed, config: c, conclude: conclude, rules: rules, general: new(int64)}
+	e := &fastPath{store: s, clock: s.ownClock, seed: s.seed, config: c, apart: c.Apart, conclude: conclude, rules: rules, general: new(int64)}
 	if c.Metering != nil {
 		e.durations = c.Metering.Durations
 	}

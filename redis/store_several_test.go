@@ -50,7 +50,7 @@ func openSeveral(s *scene, apart bool, limit int64) *visitOfSeveral {
 		served = append(served, one)
 	}
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.passed = true })
-	v.handler = ServeSeveral(s.store, v.rules, served, &memory.ServeConfig{Key: hostOf, Direct: true, Next: next, Rest: v}, v)
+	v.handler = ServeSeveral(s.store, v.rules, served, &memory.ServeConfig{Key: hostOf, Direct: true, Apart: apart, Next: next, Rest: v}, v)
 	return v
 }
 

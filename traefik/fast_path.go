@@ -3,6 +3,7 @@ package traefik
 import (
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/proxyweir/weir/core"
@@ -254,32 +255,59 @@ func pathOfRule(h *handler, s *ruleSet, r *front.Rule, limits *core.Limits) http
 // chosenPath returns the path of a rule with tiers or overrides, in front of one for each of its limits; nil: it has none.
 func chosenPath(h *handler, s *ruleSet, r *front.Rule, limits *core.Limits, metering *memory.Metering) http.Handler {
 	var none http.Handler
-	tier := tierFunc(h.engine, r)
-	paths := make(map[*core.Rule]http.Handler)
-	for _, limit := range limits.Rules() {
+	paths := make([]http.Handler, 1+len(limits.Rules()))
+	paths[0] = withOwnPaths(h.next, metering) // of requests without a limit
+	for i, limit := range limits.Rules() {
+		if i >= fewRules {
+			paths[i+1] = newLaterPath(h, s, r, limit, metering)
+			continue
+		}
 		path := quickHandler(h, s, r, limit, metering)
 		if path == nil {
 			return none
 		}
-		paths[limit] = path
+		paths[i+1] = path
 	}
-	unlimited := withOwnPaths(h.next, metering)
-	pathOf := func(limit *core.Rule) http.Handler {
-		if limit == nil { // unlimited
-			return unlimited
+	return newChoice(h, r, limits, paths, metering)
+}
+
+// laterPath is the path of one of a rule's many limits, which is made when the first request needs it.
+type laterPath struct {
+	newPath func() http.Handler
+	mu      sync.Mutex
+	path    atomic.Value // *madePath
+}
+
+func newLaterPath(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, metering *memory.Metering) *laterPath {
+	l := &laterPath{newPath: func() http.Handler {
+		path := quickHandler(h, s, r, limit, metering)
+		if path == nil {
+			path = generalPath(h, metering)
 		}
-		return paths[limit]
+		return path
+	}}
+	l.path.Store(&madePath{})
+	return l
+}
+
+// ServeHTTP implements http.Handler.
+func (l *laterPath) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := l.path.Load().(*madePath).path
+	if path == nil {
+		path = l.made()
 	}
-	byTier := make(map[string]http.Handler)
-	byKey := make(map[string]http.Handler)
-	tiers, overrides := limits.Choices()
-	for value, limit := range tiers {
-		byTier[value] = pathOf(limit)
+	path.ServeHTTP(w, r)
+}
+
+func (l *laterPath) made() http.Handler {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	made := l.path.Load().(*madePath)
+	if made.path == nil {
+		made = &madePath{path: l.newPath()}
+		l.path.Store(made)
 	}
-	for value, limit := range overrides {
-		byKey[value] = pathOf(limit)
-	}
-	return newChoice(h, r, tier, byTier, byKey, pathOf(limits.Own()), metering)
+	return made.path
 }
 
 // addressTier returns a function that returns the tier of a request under a rule whose tiers are read from the client's address.
@@ -300,8 +328,10 @@ func addressTier(e *engine, r *front.Rule) func(r *http.Request) string {
 	}
 }
 
-// newChoice returns a handler that passes a request to the path of its limit: that of its key, of its tier, or else. It is a function literal, as the stores' fast paths are: a captured variable costs an interpreter less than a field.
-func newChoice(h *handler, of *front.Rule, tierOf func(r *http.Request) string, byTier, byKey map[string]http.Handler, other http.Handler, m *memory.Metering) http.Handler {
+// newChoice returns a handler that passes a request to the path of its limit, of those in the places of Choices: that of its key, of its tier, or else. It is a function literal, as the stores' fast paths are: a captured variable costs an interpreter less than a field.
+func newChoice(h *handler, of *front.Rule, limits *core.Limits, paths []http.Handler, m *memory.Metering) http.Handler {
+	byTier, byKey, others := limits.Choices()
+	tierOf := tierFunc(h.engine, of)
 	open := &h.engine.open
 	direct := byAddress(h, of.Ruled)
 	keyOf := keyFunc(h, of)
@@ -311,10 +341,9 @@ func newChoice(h *handler, of *front.Rule, tierOf func(r *http.Request) string, 
 	keyless := keylessPath(of, withOwnPaths(h.next, m), rest)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
-			key  string
-			i    int
-			next http.Handler
-			ok   bool
+			key      string
+			i, place int
+			ok       bool
 		)
 		if tierOf != nil && open.Load() > 0 { // whether requests have a tier is still looked at
 			rest.ServeHTTP(w, r)
@@ -334,15 +363,15 @@ func newChoice(h *handler, of *front.Rule, tierOf func(r *http.Request) string, 
 				keyless.ServeHTTP(w, r)
 				return
 			}
-			next, ok = byKey[key]
+			place, ok = byKey[key]
 		}
 		if !ok && tierOf != nil {
-			next, ok = byTier[tierOf(r)]
+			place, ok = byTier[tierOf(r)]
 		}
 		if !ok {
-			next = other
+			place = others
 		}
-		next.ServeHTTP(w, r)
+		paths[place].ServeHTTP(w, r)
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/ruleset"
@@ -60,55 +59,38 @@ func choicesPath(h *handler, s *ruleSet, metering *memory.Metering) http.Handler
 	})
 }
 
-// choiceFunc returns a function that chooses the limit of a rule for a request: its place in Rules, as text with a blank behind it, and "-1 " if it has no
-// limit; "": it has no key, and the general path is to see to that.
+// choiceFunc returns a function that chooses the limit of a rule for a request: its place, as Choices has it, as text with a blank behind it;
+// "": it has no key, and the general path is to see to that.
 func choiceFunc(h *handler, of *front.Rule) func(r *http.Request) string {
-	limits := of.Ruled.Limits
-	textOf := func(limit *core.Rule) string {
-		for i, one := range limits.Rules() {
-			if one == limit {
-				return strconv.Itoa(i) + " "
-			}
-		}
-		return "-1 "
-	}
-	byTier := make(map[string]string)
-	byKey := make(map[string]string)
-	tiers, overrides := limits.Choices()
-	for value, limit := range tiers {
-		byTier[value] = textOf(limit)
-	}
-	for value, limit := range overrides {
-		byKey[value] = textOf(limit)
-	}
-	own := textOf(limits.Own())
+	byTier, byKey, others := of.Ruled.Limits.Choices()
 	keyOf := keyFunc(h, of)
 	noKey := ruleset.NoKey(of.Ruled)
 	keyless := ""
 	if of.Ruled.SkipMissing && !ruleset.NeedsAddress(of.Ruled) {
-		keyless = "-1 "
+		keyless = "0 "
 	}
 	keyed := len(byKey) > 0 || of.Ruled.SkipMissing || of.Ruled.RejectMissing // a limit may be none, and then nobody else looks at the key
 	tierOf := tierFunc(h.engine, of)
 	return func(r *http.Request) string {
 		var (
-			key, text string
-			ok        bool
+			key   string
+			place int
+			ok    bool
 		)
 		if keyed {
 			key = keyOf(r)
 			if key == noKey {
 				return keyless
 			}
-			text, ok = byKey[key]
+			place, ok = byKey[key]
 		}
 		if !ok && tierOf != nil {
-			text, ok = byTier[tierOf(r)]
+			place, ok = byTier[tierOf(r)]
 		}
 		if !ok {
-			text = own
+			place = others
 		}
-		return text
+		return strconv.Itoa(place) + " "
 	}
 }
 
@@ -133,9 +115,9 @@ func pathOfChosen(h *handler, s *ruleSet, text string, none http.Handler) http.H
 		}
 		place, _ := strconv.Atoi(places[0])
 		places = places[1:]
-		if place >= 0 {
+		if place > 0 {
 			chosen := *r
-			chosen.Only = r.Ruled.Limits.Rules()[place]
+			chosen.Only = r.Ruled.Limits.Rules()[place-1]
 			one := &chosen
 			part.rules = append(part.rules, one)
 		}

@@ -43,7 +43,7 @@ type pathList struct {
 func indexedPath(h *handler, s *ruleSet, metering *memory.Metering) http.Handler {
 	f := &indexed{handler: h, set: s, general: generalPath(h, metering), none: withOwnPaths(h.next, metering), kept: &keptPaths{}}
 	f.kept.paths.Store(&pathList{single: make([]http.Handler, len(s.rules)), several: make(map[string]http.Handler)})
-	placesOf := placesFunc(s)
+	placesOf := keptPlaces(s)
 	kept := f.kept
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (
@@ -59,6 +59,17 @@ func indexedPath(h *handler, s *ruleSet, metering *memory.Metering) http.Handler
 		}
 		path.ServeHTTP(w, r)
 	})
+}
+
+// keptPlaces returns what placesFunc returns, which all routers share.
+func keptPlaces(s *ruleSet) func(r *http.Request) []int {
+	kept := s.shared.(*sharedParts)
+	kept.mu.Lock()
+	defer kept.mu.Unlock()
+	if kept.places == nil {
+		kept.places = placesFunc(s)
+	}
+	return kept.places
 }
 
 // placesFunc returns a function that returns the places of the rules that may cover a request, in ascending order.

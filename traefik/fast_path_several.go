@@ -69,7 +69,7 @@ func severalPath(h *handler, s *ruleSet) http.Handler {
 	var keyed *memory.ServedRule // that whose key all have, if they have the same: one for which no part may be missing, or any
 	skip := true                 // they do not count requests without a key
 	for _, r := range s.rules {
-		served := servedRule(h, s, r)
+		served := keptRule(h, s, r)
 		if served == nil || len(rules)+len(served) > mostServed {
 			return generalPath(h, metering)
 		}
@@ -81,16 +81,13 @@ func severalPath(h *handler, s *ruleSet) http.Handler {
 		rules = append(rules, served...)
 		only = append(append(only, r.Only), r.Only.Linked()...)
 	}
-	c := &memory.ServeConfig{Key: keyed.Key, NoKey: keyed.NoKey, Keyless: h, Metering: metering, Next: h.next, Rest: h}
+	c := &memory.ServeConfig{Key: keyed.Key, NoKey: keyed.NoKey, Keyless: h, Apart: !same, Metering: metering, Next: h.next, Rest: h}
 	if skip {
 		c.Keyless = h.next
 	}
 	watch(e, s, c)
 	if same {
 		c.Direct = byAddress(h, first)
-		for _, served := range rules {
-			served.Key = nil
-		}
 	}
 	if e.shared == nil {
 		return memory.ServeSeveral(rules, c)
@@ -100,6 +97,22 @@ func severalPath(h *handler, s *ruleSet) http.Handler {
 		return generalPath(h, metering)
 	}
 	return quick
+}
+
+// keptRule is servedRule, whose result all routers share: there may be thousands of them. Only those of a guard have each their own.
+func keptRule(h *handler, s *ruleSet, r *front.Rule) []*memory.ServedRule {
+	if h.guarded != nil || r.Only == nil {
+		return servedRule(h, s, r)
+	}
+	kept := s.shared.(*sharedParts)
+	kept.mu.Lock()
+	defer kept.mu.Unlock()
+	list, ok := kept.served[r.Only]
+	if !ok {
+		list = servedRule(h, s, r)
+		kept.served[r.Only] = list
+	}
+	return list
 }
 
 // servedRule returns a rule as the path of several rules has it, with those that are decided together with it behind it; nil: it has no such path.

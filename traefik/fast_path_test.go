@@ -162,7 +162,14 @@ var settings = map[string]func(c *Config){
 		withOverrides(c)
 		c.Rules[0].Key, c.Rules[0].Overrides = []string{"header:X-Key"}, []object{{"key": "b", "limit": "6/2s"}}
 	},
-	"tiers, a match":             func(c *Config) { withTiers(c); c.Rules[0].Match = object{"methods": []string{"GET"}} },
+	"tiers, a match": func(c *Config) { withTiers(c); c.Rules[0].Match = object{"methods": []string{"GET"}} },
+	"tiers of many limits": func(c *Config) {
+		limits := object{"a": "9/2s", "b": "unlimited"}
+		for i := 1; i < fewRules; i++ {
+			limits[fmt.Sprint("A", i)] = fmt.Sprint(20+i, "/2s") // which come before
+		}
+		c.Rules[0].Tiers = object{"source": "cookie:session", "limits": limits}
+	},
 	"guarded tiers":              func(c *Config) { withTiers(c); c.Guard = object{"max": 512, "min": 512} },
 	"a concurrency":              func(c *Config) { c.Rules[0].Concurrency = "2" },
 	"no more than a concurrency": func(c *Config) { c.Rules[0] = Rule{Name: "r", Concurrency: "2"} },

@@ -21,6 +21,8 @@ type ruleSet struct {
 	digest string          // of the files; "": there are none
 	domain *ruleset.Domain // nil: requests have no descriptors
 
+	shared interface{} // *sharedParts
+
 	asked *front.Set // all of these, as front checks requests by them
 
 	needsAddress   bool // any rule needs the client's address

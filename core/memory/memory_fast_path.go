@@ -121,6 +121,9 @@ type ServeConfig struct {
 	Direct  bool
 	Keyless http.Handler
 
+	// Of several rules, each has a key of its own: Key is not asked.
+	Apart bool
+
 	QuotaFields *QuotaFields
 	Metering    *Metering // nil: the rule is not metered
 	Guarding    *Guarding // nil: there is no guard

@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +19,7 @@ type ServedRule struct {
 	QuotaFields *QuotaFields
 	Refusal     *Refusal                     // nil: requests that the rule rejects are left to Rest
 	Allowed     *int64                       // as Metering.Allowed; not nil if there is a Metering
-	Key         func(r *http.Request) string // as ServeConfig.Key, if rules have different keys; nil: all have that of the ServeConfig
+	Key         func(r *http.Request) string // as ServeConfig.Key, if that is Apart; otherwise it is not asked
 	NoKey       string                       // with Key; requests without one are left to Rest
 	Covers      func(r *http.Request) bool   // whether the rule covers a request; nil: it covers all
 
@@ -26,6 +27,9 @@ type ServedRule struct {
 
 	// Of a shadow, or of a candidate. Requests that it would have rejected are counted in Refused, and the others of a candidate in Passed.
 	Refused, Passed []*int64
+
+	once     sync.Once
+	prepared *severalRule // for all handlers that have the rule
 }
 
 // several has what the path of several rules needs.
@@ -69,24 +73,25 @@ type severalRule struct {
 	limitField      []string // of its QuotaFields, as policy
 	policy          string
 	allowed         *int64
-	keyOf           func(r *http.Request) string // nil unless apart
+	keyOf           func(r *http.Request) string // of the ServedRule
 	noKey           string
 	covers          func(r *http.Request) bool // nil: covers all
 	refuser         *Refuser                   // nil: it has no Refusal
 }
 
-// ServeSeveral is Serve for several rules of one namespace in one Memory, each of which is charged if all that cover a request allow it.
+// ServeSeveral is Serve for several rules of one namespace in one Memory, each of which is charged if all that cover a request allow it. Any number of
+// handlers may have the same rules.
 // A Guarding is not supported: Next must be guarded. Requests that an earlier handler has set quota fields for are left to Rest.
 func ServeSeveral(rules []*ServedRule, c *ServeConfig) http.Handler {
 	tables.Do(makeTables)
 	e := rules[0].FastPath
 	f := &several{
 		memory: e.memory, shards: e.shards, mask: e.mask, place: e.salt & e.mask, seed: e.seed, clock: e.clock, rest: c.Rest,
-		watched: c.Watched, noticed: c.Noticed,
+		watched: c.Watched, noticed: c.Noticed, apart: c.Apart,
 	}
 	policies := ""
 	for _, rule := range rules {
-		p := newSeveralRule(rule)
+		p := preparedRule(rule)
 		f.rules = append(f.rules, p)
 		f.xRateLimit = f.xRateLimit || rule.QuotaFields.XRateLimit // shadows have none
 		f.ietf = f.ietf || rule.QuotaFields.IETF
@@ -94,7 +99,6 @@ func ServeSeveral(rules []*ServedRule, c *ServeConfig) http.Handler {
 		f.inFlight = f.inFlight || p.inFlight
 		f.tallied = f.tallied || len(p.refused) > 0
 		f.matched = f.matched || rule.Covers != nil
-		f.apart = f.apart || rule.Key != nil
 		if !p.shadow {
 			policies += ", " + p.policy
 		}
@@ -106,6 +110,12 @@ func ServeSeveral(rules []*ServedRule, c *ServeConfig) http.Handler {
 		f.durations = c.Metering.Durations
 	}
 	return newSeveral(f, c)
+}
+
+// preparedRule returns what newSeveralRule has made of a rule.
+func preparedRule(rule *ServedRule) *severalRule {
+	rule.once.Do(func() { rule.prepared = newSeveralRule(rule) })
+	return rule.prepared
 }
 
 func newSeveralRule(rule *ServedRule) *severalRule {

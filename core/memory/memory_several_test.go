@@ -35,7 +35,7 @@ func TestSeveralRulesAreChargedTogetherOrNotAtAll(t *testing.T) {
 		}
 		var passed, left atomic.Int64
 		h := ServeSeveral(rules, &ServeConfig{
-			Key: hostOf, Direct: true,
+			Key: hostOf, Direct: true, Apart: apart,
 			Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { passed.Add(1) }),
 			Rest: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { left.Add(1) }),
 		})
