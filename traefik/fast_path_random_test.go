@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand"
 	"net/http"
+	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -13,6 +14,21 @@ import (
 )
 
 // These combine the settings of rules, of which kinds has each by itself. What makes requests wait lets them pass at once.
+
+// asMany returns how many requests or configurations a test compares: usual, or, if WEIR_COMPARED says so, that number divided by share.
+func asMany(usual, share int) int {
+	n, err := strconv.Atoi(os.Getenv("WEIR_COMPARED"))
+	if err != nil {
+		return usual
+	}
+	return n / share
+}
+
+// seedOf returns the seed of a configuration's random requests, which WEIR_COMPARED_SEED changes.
+func seedOf(number int) int64 {
+	seed, _ := strconv.ParseInt(os.Getenv("WEIR_COMPARED_SEED"), 10, 32)
+	return seed<<20 + int64(number)
+}
 
 func pick(random *rand.Rand, list ...string) string { return list[random.Intn(len(list))] }
 
@@ -81,12 +97,13 @@ func makeRandom(c *Config, random *rand.Rand) {
 
 func TestCombinationsOfSettingsAreAnsweredAsOnTheGeneralPath(t *testing.T) {
 	underrace.OneGoroutine(t)
-	configs, steps := 1000, 80
+	configs, steps := asMany(1000, 2), 80
 	if interpreted {
 		configs, steps = 100, 20
 	}
 	for number := 0; number < configs; number++ {
-		random := rand.New(rand.NewSource(int64(number)))
+		seed := seedOf(number)
+		random := rand.New(rand.NewSource(seed))
 		c := Config{}
 		makeRandom(&c, random)
 		if _, err := newStage(t).newHandler(context.Background(), http.NotFoundHandler(), &c, "m@file"); err != nil {
@@ -100,7 +117,7 @@ func TestCombinationsOfSettingsAreAnsweredAsOnTheGeneralPath(t *testing.T) {
 				return over, letGo
 			}
 		}
-		compareAnswers(t, fmt.Sprintf("concurrency in configuration %d, %+v", number, c.Rules), stages, handlers, int64(number), steps, func(span time.Duration) {
+		compareAnswers(t, fmt.Sprintf("concurrency in configuration %d, %+v", number, c.Rules), stages, handlers, seed, steps, func(span time.Duration) {
 			span += time.Duration(random.Intn(40)) * time.Microsecond // so that some decisions are timed
 			stages[0].step(span)
 			stages[1].step(span)

@@ -167,13 +167,13 @@ func closeStores(stages [2]*stage) {
 func TestEachFastPathInRedisAnswersAsTheGeneralPath(t *testing.T) {
 	underrace.OneGoroutine(t)
 	servers := startServers(t)
-	steps := 200
+	steps := asMany(200, 20)
 	if interpreted {
 		steps = 20
 	}
 	for number, k := range kindsInRedis() {
 		stages, handlers, step := onServers(t, servers, k.config)
-		compareAnswers(t, k.name, stages, handlers, int64(number), steps, step)
+		compareAnswers(t, k.name, stages, handlers, seedOf(number), steps, step)
 		closeStores(stages)
 	}
 }

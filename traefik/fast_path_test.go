@@ -380,13 +380,13 @@ func answeredTo(h http.Handler, r *http.Request, earlier http.Header) *httptest.
 
 func TestEachFastPathAnswersAsTheGeneralPath(t *testing.T) {
 	underrace.OneGoroutine(t)
-	steps := 600
+	steps := asMany(600, 1)
 	if interpreted {
 		steps = 15
 	}
 	for number, k := range kinds() {
 		stages, handlers := onBothPaths(t, k.config)
-		compareAnswers(t, k.name, stages, handlers, int64(number), steps, func(span time.Duration) {
+		compareAnswers(t, k.name, stages, handlers, seedOf(number), steps, func(span time.Duration) {
 			stages[0].step(span)
 			stages[1].step(span)
 		})
