@@ -58,7 +58,7 @@ func (p *replaced) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // replace makes the path of another set.
 func (p *replaced) replace(s *ruleSet) *madePath {
-	h := &handler{next: p.handler.next, engine: p.handler.engine, guarded: p.handler.guarded}
+	h := &handler{next: p.handler.next, engine: p.handler.engine, guarded: p.handler.guarded, of: s.asked}
 	if h.guarded != nil { // the guard tells clients apart by the set's rules
 		h.guarded = guardOfSet(h.guarded.engine, h.guarded.next, s)
 		h.next = h.guarded

@@ -8,10 +8,12 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
@@ -229,6 +231,20 @@ func TestEachFastPathInRedisIsTaken(t *testing.T) {
 			until(t, taken) // again, after rejections
 		}
 		closeStores(stages)
+	}
+}
+
+// TestRulesOfFilesAreServedOverRedis is about a defect: what a fast path left to be concluded, such as the first request of a key, panicked.
+func TestRulesOfFilesAreServedOverRedis(t *testing.T) {
+	server := startServers(t)[0]
+	for _, text := range []string{`{"rules":[{"name":"a","limit":"2/1h"}]}`, `{"rules":[{"name":"a","limit":"2/1h"},{"name":"b","limit":"3/1h"}]}`} {
+		server.flush(t)
+		s := newStage(t)
+		file := writeFile(t, filepath.Join(t.TempDir(), "rules.json"), text)
+		c := &Config{RulesFile: []string{file}, Metrics: object{"path": "/metrics"}, Store: object{"redis": patient(object{"address": server.addr})}}
+		must.Equal(t, statuses(s.handler(context.Background(), c, "m@file"), "192.0.2.1", 3), "200 200 429")
+		must.Equal(t, s.newest("m@file").inForce().meters["a"].Requests[front.Rejected], 1, "rejections of the rule")
+		must.Succeed(t, s.newest("m@file").shared.store.CloseNow())
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 type handler struct {
 	next    http.Handler // guarded, if there is a guard
 	engine  *engine
-	guarded *guarded // nil: there is no guard
+	guarded *guarded   // nil: there is no guard
+	of      *front.Set // what fast paths conclude is of its rules; nil: the rules never change
 }
 
 // newHandler returns the general handler of a router.
@@ -68,6 +69,7 @@ func serve(h *handler, w http.ResponseWriter, r *http.Request) {
 // Conclude goes on with a request on which a fast path of package redis has decided.
 func (h *handler) Conclude(w http.ResponseWriter, r *http.Request, checks []core.Check, err error) {
 	q := front.Evaluations.Get().(*front.Evaluation)
+	q.Set = h.of
 	q.Checks, err = h.engine.limiter.Conclude(q.Checks, checks, err, &q.Verdict)
 	carryOut(h, w, r, q, err)
 }
