@@ -63,7 +63,7 @@ var parts = []func(r *Rule, random *rand.Rand){
 	},
 	func(r *Rule, random *rand.Rand) {
 		r.Message = "Slowly."
-		r.IPv4Prefix = pick(random, "", "24")
+		r.IPv4Prefix, r.IPv6Prefix = pick(random, "", "24"), pick(random, "", "48", "128")
 	},
 }
 
@@ -88,6 +88,9 @@ func makeRandom(c *Config, random *rand.Rand) {
 	}
 	if random.Intn(2) == 0 {
 		c.Metrics = nil
+	}
+	if random.Intn(3) == 0 {
+		c.StatusPath = "/a"
 	}
 	if random.Intn(4) == 0 {
 		c.IPStrategy = nil

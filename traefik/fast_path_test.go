@@ -348,9 +348,12 @@ func pathOn(s *stage, c Config, general bool) http.Handler {
 // randomRequest returns a request of one of few clients, in one of many forms.
 func randomRequest(random *rand.Rand) *http.Request {
 	r := httptest.NewRequest([]string{"GET", "POST"}[random.Intn(2)], "http://example.com/", nil)
-	r.RemoteAddr = []string{"192.0.2.1:80", "192.0.2.1:81", "192.0.2.2:82", "[2001:db8::1]:80", "@"}[random.Intn(5)]
+	r.RemoteAddr = []string{"192.0.2.1:80", "192.0.2.1:81", "192.0.2.2:82", "[2001:db8::1]:80", "@", "[2001:DB8::2]:81", "[2001:db8:0:1::1]:80", "[::ffff:192.0.2.1]:80", "[fe80::1%eth0]:80"}[random.Intn(9)]
 	if random.Intn(10) == 0 {
 		r.RemoteAddr = fmt.Sprintf("198.51.100.%d:80", random.Intn(100))
+	}
+	if random.Intn(10) == 0 {
+		r.URL.Path = "/a"
 	}
 	r.ProtoMajor = 1 + random.Intn(2)
 	set := func(field string, values ...string) {
