@@ -58,7 +58,7 @@ func addPath(s *scanner, source int, keys []string) {
 			s.window = 6*len(key) + 1
 		}
 		n, err := strconv.Atoi(key)
-		if err != nil || n < 0 || strconv.Itoa(n) != key {
+		if err != nil || strconv.Itoa(n) != key {
 			n = -1
 		}
 		indices[i] = n
@@ -74,7 +74,6 @@ func reset(s *scanner) {
 	s.escaped = false
 	for i := range s.paths {
 		p := &s.paths[i]
-		p.open = 0
 		p.meets = true
 		p.said = false
 	}
@@ -332,15 +331,12 @@ func readScalar(s *scanner) {
 		return
 	}
 	switch s.text[0] {
-	case 'n': // null is no value, as for a field that is not set
-	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 't', 'f':
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 't', 'f': // but null is no value, as for a field that is not set, nor is [DONE]
 		c := cost{}
 		if !s.tooLong {
 			c = parse(string(s.text))
 		}
 		say(s, c)
-	default: // [DONE]
-		s.state = broken
 	}
 }
 

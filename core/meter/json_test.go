@@ -41,7 +41,7 @@ func TestPathsLeadToNumbers(t *testing.T) {
 		{"a.1", `{"a":[5 , 6]}`, 6},
 		{"a.2", `{"a":[5,6]}`, unknown},
 		{"a.1", `{"a":{"1":5}}`, 5},
-		{"a.01", `{"a":[9,9],"a":{"01":5}}`, 5},
+		{"a.01", `{"a":{"01":5},"a":[9,9]}`, 5},
 		{"a.1.b", `{"a":[{"b":9},{"b":5},{"b":9},[]]}`, 5},
 		{"1.1", `[[9,9],[9,5]]`, 5},
 		{"0", `[]`, unknown},
@@ -56,18 +56,19 @@ func TestPathsLeadToNumbers(t *testing.T) {
 		{"a", `{"x":"\"a\":9}","a":5,"y":"\\"}`, 5},
 		{"a", `{"` + strings.Repeat("a", 1000) + `":9,"a":5}`, 5},
 		{"a", `{"` + strings.Repeat("a", 1000) + `":9}`, unknown},
-		{"a", `{"x":` + strings.Repeat("[", 10000) + strings.Repeat("]", 10000) + `,"a":5}`, 5},
+		{"a", `{"x":` + strings.Repeat("[", 500) + strings.Repeat("]", 500) + `,"a":5}`, 5},
 		{"a", `{"a":5,"b":`, 5},    // the client has left
 		{"a.b", `{"a":{"b":5}`, 5}, // here, too
 		{"a", `{"a":5`, unknown},   // it may go on
 		{"a", `{"a":5}{"a":9}`, 5}, // is more than a document
 		{"a", `{"b":1]"a":9}`, unknown},
+		{"a.b", `{"a":{"c":1],"a":{"b":9}}`, unknown},
 		{"a", `{"a" 9}`, unknown},
 		{"a", `{9:1,"a":9}`, unknown},
 		{"a", `{"b":,"a":9}`, unknown},
 		{"a", `{"b":1 "a":9}`, unknown},
 	} {
-		for split := 0; split <= len(c.document); split += 1 + len(c.document)/50 {
+		for split := 0; split <= len(c.document); split += 1 + len(c.document)/1200 {
 			got := read(meterOf(t, "json "+c.path), "application/json", c.document[:split], c.document[split:])[0]
 			if got != c.want {
 				t.Errorf("json %s of %.200s, split at %d: %d, want %d", c.path, c.document, split, got, c.want)

@@ -6,21 +6,19 @@ import "bytes"
 type lines struct {
 	at      int  // in field; or inValue, inOther
 	afterCR bool // the last line ended with CR, and an LF is still its end
-	hasData bool // the event has a line of data
 }
 
 // field is the name of the field that is read, after the byte order mark that may begin a stream.
 const field = "\ufeffdata"
 
 const (
-	afterMark  = len("\ufeff") // where a line begins that is not the first
-	afterColon = len(field) + 1
-	inValue    = len(field) + 2
-	inOther    = len(field) + 3
+	afterMark = len("\ufeff") // where a line begins that is not the first
+	inValue   = len(field) + 1
+	inOther   = len(field) + 2
 )
 
 // readEvents reads a part of a stream of server-sent events, as the HTML standard defines it. Each line of data is a part of the event's document, and
-// line breaks are white space there. An event counts if it is a whole document with a value at the path.
+// a line break or a space before it is white space there. An event counts if it is a whole document with a value at the path.
 func readEvents(m *Meter, p []byte) {
 	l := &m.lines
 	for len(p) > 0 {
@@ -56,16 +54,11 @@ func readPart(m *Meter, p []byte) {
 		case inValue:
 			scan(m.scanner, p)
 			return
-		case afterColon:
-			l.at = inValue
-			if p[0] == ' ' {
-				p = p[1:]
-			}
 		case len(field):
 			l.at = inOther
 			if p[0] == ':' {
-				l.at = afterColon
-				beginData(m)
+				l.at = inValue
+				scan(m.scanner, []byte{'\n'}) // joins it to the line before
 				p = p[1:]
 			}
 		default:
@@ -79,25 +72,12 @@ func readPart(m *Meter, p []byte) {
 	}
 }
 
-// beginData begins a line of data.
-func beginData(m *Meter) {
-	if m.lines.hasData {
-		scan(m.scanner, []byte{'\n'})
-	}
-	m.lines.hasData = true
-}
-
 // endLine ends a line; an empty one ends the event.
 func endLine(m *Meter) {
-	l := &m.lines
-	switch l.at {
-	case 0, afterMark:
-		l.hasData = false
+	if m.lines.at == afterMark {
 		endDocument(m)
-	case len(field):
-		beginData(m)
 	}
-	l.at = afterMark
+	m.lines.at = afterMark
 }
 
 // readLines reads a part of a body of lines, each of which is a document.

@@ -27,7 +27,11 @@ func TestTheLastEventWithThePathCounts(t *testing.T) {
 		{"data: {\"a\":5}\n", 5}, // whole, though the stream breaks off
 		{"data: {\"a\":5}\n\ndata: {\"a\":9", 5},
 		{"data: {\"a\":5}\n\ndata: {\"a\":\"\\\n\ndata: {\"b\":\"\\", 5},
-		{"data: {\"a\":[DONE]}\n\n", unknown},
+		{"data: {\"a\":5}\n\ndata: {\"a\":9,\n\ndata: {\"b\":1}\n\n", 5},
+		{"data: {\"b\":[[\n\ndata: {\"b\":\"\",\"a\":5}\n\n", 5},
+		{"data: {\"b\":\"\\\n\ndata: {\"\":1,\"a\":5}\n\n", 5},
+		{"data: {\"a\":5}\n\ndata: {\"a\":9\ndata:9}\n\n", 5},
+		{"data: {\"a\":5}\n\ndata: {\"a\":DONE}\n\n", 5},
 		{"", unknown},
 	} {
 		for split := 0; split <= len(c.stream); split++ {
