@@ -28,14 +28,13 @@ import (
 // site is a server of net/http whose responses are metered.
 type site struct {
 	*httptest.Server
-	metered chan *Meter // of the responses that have ended
+	metered chan *Meter // when the response has ended
 }
 
-// serve starts a site. The handler must end before the test does.
+// serve starts a site for one request. The handler must end before the test does.
 func serve(t *testing.T, http2 bool, source string, handler http.HandlerFunc) *site {
-	s := &site{metered: make(chan *Meter, 1)}
+	s, m := &site{metered: make(chan *Meter, 1)}, meterOf(t, source)
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		m := meterOf(t, source)
 		if r.Method == http.MethodHead {
 			m.AnswersHead()
 		}
@@ -81,7 +80,7 @@ func TestAStreamArrivesWhileItIsWritten(t *testing.T) {
 			<-arrived
 			for i := 0; i < 3; i++ {
 				io.WriteString(w, chunk("a"))
-				must.Succeed(t, http.NewResponseController(w).Flush())
+				must.Equal(t, http.NewResponseController(w).Flush(), nil, "an error")
 				<-arrived
 			}
 			io.WriteString(w, usage)
@@ -214,7 +213,7 @@ func TestAClientThatLeavesPaysForWhatWasSent(t *testing.T) {
 func TestAHandlerMayTakeTheConnectionOver(t *testing.T) {
 	s := serve(t, false, "bytes", func(w http.ResponseWriter, _ *http.Request) {
 		conn, buffered, err := w.(http.Hijacker).Hijack()
-		must.Succeed(t, err)
+		must.Equal(t, err, nil, "an error")
 		defer conn.Close()
 		buffered.WriteString("HTTP/1.1 101 Switching Protocols\r\n\r\n")
 		buffered.Flush()
