@@ -18,9 +18,10 @@ import (
 )
 
 // delayingSite is a site with a zone whose requests wait, between two probes: "decided" receives the requests that were decided, "served" those whose
-// reservations are due.
+// reservations are due. What comes for /up passes none of them.
 func delayingSite(zone string) string {
-	return strings.Replace(httpApp(`[{"handler":"weir_test_probe","name":"decided","decided":true},
+	return strings.Replace(httpApp(`[{"handler":"subroute","routes":[{"match":[{"path":["/up"]}],"handle":[{"handler":"static_response"}]}]},
+		{"handler":"weir_test_probe","name":"decided","decided":true},
 		{"handler":"rate_limit","rate_limits":{"queue":{"key":"everyone","on_limit":"delay",`+zone+`}}},
 		{"handler":"weir_test_probe","name":"served"},
 		{"handler":"static_response","body":"ok"}]`), `"listen"`, `"protocols": ["h1", "h2c"], "listen"`, 1)
@@ -161,19 +162,21 @@ func keepWaiting(t *testing.T, n int) {
 	protocols.SetUnencryptedHTTP2(true)
 	var used []*http.Client
 	// As many streams as a client opens on a connection before the server says how many it takes. For more the client dials again, many times
-	// at once, and a server closes a new connection, with the requests on it, whose first frame it has not seen within two seconds.
+	// at once, and a server closes a new connection, with the requests on it, if the machine keeps it from its first frame for two seconds.
 	const streams = 100
 	for range n / streams {
 		client := s.newClient(protocols)
 		client.Timeout = 0
 		used = append(used, client)
-		clients.Go(func() { s.abandon(ctx, client, "/") })
-		awaitOne(t, "a decision", decided) // so that there is one connection, on which the others open streams
-		for range streams - 1 {
+		eventually(t, "there is one connection, on which all open streams", func() bool {
+			r, err := s.once(client, "/up")
+			return err == nil && r.status == http.StatusOK
+		})
+		for range streams {
 			clients.Go(func() { s.abandon(ctx, client, "/") })
 		}
 	}
-	for range n - n/streams {
+	for range n {
 		awaitOne(t, "a decision", decided)
 	}
 	// All depart within fifty minutes, so some may be served already.
