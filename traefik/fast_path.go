@@ -82,7 +82,7 @@ func pathOfSet(h *handler, s *ruleSet) http.Handler {
 
 // pathOfFew is pathOfSet for rules that are looked at one by one.
 func pathOfFew(h *handler, s *ruleSet) http.Handler {
-	if len(s.rules) != 1 || s.domain != nil || !plain(s.rules[0]) || hasLinked(s.rules[0]) {
+	if len(s.rules) != 1 || s.domain != nil || !plain(h.engine, s.rules[0]) || hasLinked(s.rules[0]) {
 		return pathOfSeveral(h, s)
 	}
 	r := s.rules[0]
@@ -96,10 +96,10 @@ func pathOfFew(h *handler, s *ruleSet) http.Handler {
 	return t
 }
 
-// plain reports whether the requests under a rule cost 1, and are only rejected or allowed, by one limit each: whatever else the rule does with some of
-// them is left to the general path.
-func plain(r *front.Rule) bool {
-	if r.Ruled.Cost != 1 || r.Ruled.CostFrom != nil {
+// plain reports whether the requests under a rule all have one cost, which a fast path charges, and are only rejected or allowed, by one limit each: whatever
+// else the rule does with some of them is left to the general path.
+func plain(e *engine, r *front.Rule) bool {
+	if r.Ruled.CostFrom != nil || r.Ruled.Cost != 1 && (e.shared != nil || hasLinked(r)) {
 		return false
 	}
 	for _, limit := range r.Ruled.Limits.Rules() {
@@ -399,7 +399,7 @@ func quickHandler(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, meter
 	if e.shared != nil {
 		return redis.Serve(e.shared.store, limit, c, h)
 	}
-	way := memory.NewFastPath(e.memory, limit)
+	way := fastPathOf(e, r, limit)
 	if way == nil {
 		return none
 	}
@@ -415,6 +415,15 @@ func quickHandler(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, meter
 		c.Guarding = guardingOf(h.guarded)
 	}
 	return memory.Serve(way, c)
+}
+
+// fastPathOf returns the memory's fast path for a limit of a rule; nil: there is none.
+func fastPathOf(e *engine, r *front.Rule, limit *core.Rule) *memory.FastPath {
+	way := memory.NewFastPath(e.memory, limit)
+	if way != nil && r.Ruled.Cost != 1 {
+		way = memory.Costing(way, r.Ruled.Cost)
+	}
+	return way
 }
 
 // keylessPath returns which of two handlers serves requests without a key under a rule: next if they are not counted, or rest, which is the general path.

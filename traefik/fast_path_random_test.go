@@ -51,6 +51,7 @@ var parts = []func(r *Rule, random *rand.Rand){
 		r.MaxDelay = pick(random, "1ms", "1s")
 	},
 	func(r *Rule, random *rand.Rand) { r.Match = object{"methods": "GET"} },
+	func(r *Rule, random *rand.Rand) { r.Cost = pick(random, "2", "3") },
 	func(r *Rule, random *rand.Rand) { r.Match = object{"exceptIPs": "192.0.2.2"} },
 	func(r *Rule, random *rand.Rand) { r.OnMissingKey = pick(random, "skip", "reject", "share") },
 	func(r *Rule, random *rand.Rand) {

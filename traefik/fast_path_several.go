@@ -119,7 +119,7 @@ func keptRule(h *handler, s *ruleSet, r *front.Rule) []*memory.ServedRule {
 func servedRule(h *handler, s *ruleSet, r *front.Rule) []*memory.ServedRule {
 	var none, list []*memory.ServedRule
 	e := h.engine
-	if !plain(r) || r.Only == nil || r.Ruled.Shadow && hasCandidate(r.Only) || e.adaptation != nil && r.Ruled.Adapt != nil {
+	if !plain(e, r) || r.Only == nil || r.Ruled.Shadow && hasCandidate(r.Only) || e.adaptation != nil && r.Ruled.Adapt != nil {
 		return none
 	}
 	for i, limit := range append([]*core.Rule{r.Only}, r.Only.Linked()...) {
@@ -127,7 +127,7 @@ func servedRule(h *handler, s *ruleSet, r *front.Rule) []*memory.ServedRule {
 		switch {
 		case e.shared != nil:
 		case i == 0 && !limit.Limit.InFlight:
-			served.FastPath = memory.NewFastPath(e.memory, limit)
+			served.FastPath = fastPathOf(e, r, limit)
 		default:
 			served.FastPath = memory.NewLinkedPath(e.memory, limit)
 		}

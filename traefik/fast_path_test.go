@@ -130,14 +130,14 @@ func kindsOfSettings() []kind {
 				if metered {
 					c.Metrics = object{"path": "/metrics"}
 				}
-				if strings.HasPrefix(setting, "soft") && algorithm == "leaky_bucket" || setting == "delay" && algorithm == "sliding_window_counter" { // which refuse it
+				if strings.HasPrefix(setting, "soft") && algorithm == "leaky_bucket" || strings.HasPrefix(setting, "delay") && algorithm == "sliding_window_counter" { // which refuse it
 					continue
 				}
 				change(&c)
 				r := &c.Rules[0]
 				list = append(list, kind{
 					name: fmt.Sprintf("%s with %s, metered %v", algorithm, setting, metered), config: c,
-					leaves: strings.HasPrefix(r.Enforcement, "soft") || len(r.Penalty) > 0 || r.OnLimit != "" || r.CountRejected != "" || r.Concurrency != "" || r.Candidate != nil || len(c.Rules) > 1,
+					leaves: strings.HasPrefix(r.Enforcement, "soft") || len(r.Penalty) > 0 || r.OnLimit != "" || r.CountRejected != "" || r.Concurrency != "" || r.Cost != "" || r.Candidate != nil || len(c.Rules) > 1,
 					passes: r.Enforcement == "shadow",
 				})
 			}
@@ -224,6 +224,20 @@ var settings = map[string]func(c *Config){
 	},
 	"keys of three parts": func(c *Config) { c.Rules[0].Key = []string{"host", "client_ip", "cookie:session"} },
 	"keys or none":        func(c *Config) { c.Rules[0].Key, c.Rules[0].OnMissingKey = []string{"header:X-Key"}, "skip" },
+	"a cost":              withCost,
+	"soft, a cost":        func(c *Config) { withCost(c); c.Rules[0].Enforcement = "soft 50% 3s" },
+	"a cost, penalties":   func(c *Config) { withCost(c); c.Rules[0].Penalty = []string{"1s", "3s"} },
+	"delay, a cost":       func(c *Config) { withCost(c); c.Rules[0].OnLimit, c.Rules[0].MaxDelay = "delay", "1ms" },
+	"a cost, a shadow":    func(c *Config) { withCost(c); c.Rules[0].Enforcement = "shadow" },
+	"a cost, guarded tiers": func(c *Config) {
+		withCost(c)
+		withTiers(c)
+		c.Guard = object{"max": 512, "min": 512}
+	},
+	"a cost beside others": func(c *Config) {
+		withCost(c)
+		c.Rules = append(c.Rules, Rule{Name: "b", Limit: "9/2s", Cost: "3"}, Rule{Name: "c", Limit: "20/1s", Key: []string{"header:X-Key"}, Enforcement: "shadow", Cost: "4"})
+	},
 	"keys or a rejection": func(c *Config) { c.Rules[0].Key, c.Rules[0].OnMissingKey = []string{"header:X-Key"}, "reject" },
 	"two parts or a rejection": func(c *Config) {
 		c.Rules[0].Key, c.Rules[0].OnMissingKey, c.Message, c.Guard = []string{"header:X-Key", "cookie:session"}, "reject", "Who?", object{"max": 512, "min": 512}
@@ -295,6 +309,8 @@ func withMany(c *Config) {
 func withAddressTiers(c *Config) {
 	c.Rules[0].Tiers = object{"source": "client_ip", "limits": object{"192.0.2.2": "9/2s", "192.0.2.9": "unlimited", "2001:DB8::1": "7/2s"}}
 }
+
+func withCost(c *Config) { c.Rules[0].Limit, c.Rules[0].Cost = "5/9s", "2" }
 
 func withTiers(c *Config) {
 	c.Rules[0].Tiers = object{"source": "cookie:session", "limits": object{"a": "9/2s", "b": "unlimited"}}
@@ -537,7 +553,7 @@ func TestSeveralRulesTakeTheFastPathAfterATransition(t *testing.T) {
 // TestEachFastPathIsTaken sends plain requests where the general path cannot decide: with new keys and known ones, allowed and rejected.
 func TestEachFastPathIsTaken(t *testing.T) {
 	for _, k := range kinds() {
-		if k.name == "large numbers" || strings.Contains(k.name, "a shadow's candidate") { // whose limit it does not reach, or that has none
+		if k.name == "large numbers" || strings.Contains(k.name, "a shadow's candidate") || strings.Contains(k.name, "a cost") && (strings.HasPrefix(k.name, "leaky_bucket") || strings.HasPrefix(k.name, "sliding_window_log")) { // whose limit it does not reach, or that has none
 			continue
 		}
 		stages, handlers := onBothPaths(t, k.config)
@@ -546,7 +562,7 @@ func TestEachFastPathIsTaken(t *testing.T) {
 		stages[0].newest("m@file").forwarded.Store(true) // else the general path notes that once
 		for _, client := range []string{"192.0.2.1", "203.0.113.2", "[2001:db9::1]"} {
 			for i := 0; i < 6; i++ {
-				if i > 0 && strings.HasPrefix(k.name, "leaky_bucket") || k.leaves && (i > 2 || i > 1 && strings.Contains(k.name, "candidate")) { // its queue has room, but the wait would be too long
+				if i > 0 && strings.HasPrefix(k.name, "leaky_bucket") || k.leaves && (i > 2 || i > 1 && (strings.Contains(k.name, "candidate") || strings.Contains(k.name, "a cost"))) { // its queue has room, but the wait would be too long
 					break
 				}
 				code := panicking(handlers[0], plainRequest(client))
@@ -576,6 +592,18 @@ func TestRequestsWithoutAKeyTakeTheFastPath(t *testing.T) {
 			r.Header.Del("X-Key")
 			must.Equal(t, panicking(h, r), want, "%s: request %d", setting, i)
 		}
+	}
+}
+
+// A rule that has let requests without a key share a counter says what is left of that when it rejects them.
+func TestRejectionsWithoutAKeyReportTheCounterThatTheyHad(t *testing.T) {
+	s := newStage(t)
+	c := Config{Rules: []Rule{{Name: "r", Limit: "4/2s", Key: []string{"header:X-Key"}}}, IPStrategy: object{}}
+	for i, want := range []string{"200 3", "429 3"} {
+		w := answeredTo(pathOn(s, c, false), httptest.NewRequest("GET", "/", nil), nil)
+		must.Equal(t, fmt.Sprint(w.Code, " ", w.Header().Get("X-RateLimit-Remaining")), want, "request %d", i)
+		c.Rules = []Rule{c.Rules[0]}
+		c.Rules[0].OnMissingKey = "reject"
 	}
 }
 

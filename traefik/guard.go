@@ -50,7 +50,7 @@ func guardOfSet(e *engine, next http.Handler, s *ruleSet) *guarded {
 	if s != nil && len(s.rules) > 0 {
 		g.set = s
 		for _, r := range s.rules {
-			if !plain(r) {
+			if !plain(e, r) {
 				g.set = nil
 			}
 		}

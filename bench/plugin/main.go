@@ -200,6 +200,7 @@ func all() []*subject {
 		of("soft", nil, with(token, func(r *traefik.Rule) { r.Enforcement = "soft 20% 30s" })),
 		of("penalty", nil, with(token, func(r *traefik.Rule) { r.Penalty = []string{"10s", "1m"} })),
 		of("penalty,rejected", nil, with(spent, func(r *traefik.Rule) { r.Penalty = []string{"1h"} })),
+		of("cost", nil, with(token, func(r *traefik.Rule) { r.Cost = "2" })),
 		of("concurrency", nil, with(token, func(r *traefik.Rule) { r.Concurrency = "100" })),
 		of("delay", nil, with(token, func(r *traefik.Rule) { r.OnLimit, r.MaxDelay = "delay", "10s" })),
 		of("candidate", nil, with(token, func(r *traefik.Rule) { r.Candidate = map[string]interface{}{"limit": "2000/1ms"} })),

@@ -40,6 +40,18 @@ func NewFastPath(m *Store, r *core.Rule) *FastPath {
 	return newFastPath(m, r)
 }
 
+// Costing returns the fast path for requests whose cost is not 1, of which it leaves those that are not allowed to the rest; nil: there is none.
+func Costing(e *FastPath, cost int64) *FastPath {
+	var none *FastPath
+	limit := e.limit.Costing(cost)
+	if limit == nil {
+		return none
+	}
+	other := *e
+	other.limit = limit
+	return &other
+}
+
 // NewLinkedPath returns what ServeSeveral needs of a rule that is decided together with another: a candidate, or a limit of requests in flight. It
 // returns nil if m is not Mapped.
 func NewLinkedPath(m *Store, r *core.Rule) *FastPath {

@@ -59,12 +59,14 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 	limitFull := limit.Full
 	limitEmptied := limit.Emptied
 	limitRequests := limit.Requests
+	limitStep := limit.Step
 	limitPeriod := limit.Period
 	tReady := t.Ready
 	tLimit := t.Limit
 	tState := t.State
 	tPolicy := t.Policy
 	limitQuota := limit.Quota
+	limitCost := limit.Cost
 	limitCalendar := limit.Calendar
 	limitQuantum := limit.Quantum
 	limitWindow := limit.Window
@@ -151,7 +153,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 					level = 0
 				}
 			}
-			level += limitPeriod
+			level += limitStep
 			if level > limitFull {
 				goto rare
 			}
@@ -405,7 +407,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 		again:
 			state = &s.slots[i].state
 			start = now - now%limitPeriod
-			count = 1
+			count = limitCost
 			if state.A == start {
 				count += state.B
 			}
@@ -691,7 +693,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			if state.A != now+left-limitPeriod || state.B < 0 || state.B>>32 > limitWeighable {
 				goto rare
 			}
-			current = state.B&(1<<32-1) + 1
+			current = state.B&(1<<32-1) + limitCost
 			weight = (state.B >> 32) * left
 			remaining = limitRequests - current - weight/limitPeriod
 			if remaining < 0 {
@@ -701,7 +703,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			if weight >= limitPeriod {
 				more = weight%limitPeriod/(state.B>>32) + 1
 			}
-			state.B++
+			state.B += limitCost
 			reset = left + limitPeriod + 1 - (limitPeriod+current-1)/current // reset and more are as leftBehind has them
 			s.mu.Unlock()
 			if metered {

@@ -7,7 +7,7 @@ import (
 
 // refusesIn reports whether a shadow surely would reject a request by the key in slot i, and marks the key as one of such.
 func refusesIn(s *shard, p *severalRule, i int, now int64) bool {
-	if !p.shadow || p.inFlight || p.countRejected || p.limit.Delays {
+	if !p.shadow || p.inFlight || p.countRejected || p.limit.Delays || p.limit.Cost != 1 {
 		return false
 	}
 	retry, _ := rejectIn(s, p.limit, &s.slots[i].state, now)

@@ -95,7 +95,7 @@ func ServeSeveral(rules []*ServedRule, c *ServeConfig) http.Handler {
 		f.rules = append(f.rules, p)
 		f.xRateLimit = f.xRateLimit || rule.QuotaFields.XRateLimit // shadows have none
 		f.ietf = f.ietf || rule.QuotaFields.IETF
-		f.leaves = f.leaves || rule.Refusal == nil || p.countRejected || p.accounts || p.inFlight || p.shadow
+		f.leaves = f.leaves || rule.Refusal == nil || p.countRejected || p.accounts || p.inFlight || p.shadow || p.limit.Cost != 1
 		f.inFlight = f.inFlight || p.inFlight
 		f.tallied = f.tallied || len(p.refused) > 0
 		f.matched = f.matched || rule.Covers != nil

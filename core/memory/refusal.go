@@ -326,7 +326,7 @@ type settling struct {
 // newSettling prepares what a fast path does with requests that it does not allow at once.
 func newSettling(e *FastPath, c *ServeConfig) *settling {
 	f := &settling{memory: e.memory, space: e.space, limit: e.limit, rest: c.Rest, watched: c.Watched, noticed: c.Noticed, tells: e.ahead != nil}
-	if c.Refusal == nil || e.countRejected {
+	if c.Refusal == nil || e.countRejected || e.limit.Cost != 1 {
 		return f
 	}
 	policy := e.rule.Overflow

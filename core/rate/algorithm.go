@@ -62,7 +62,7 @@ type algorithmRow struct {
 	// of it is zero.
 	decide func(l *Limit, s *State, now, cost int64, next *State, d *Decision)
 
-	// take is the shortcut for a request that costs 1, as most do. If the request is allowed, and neither limit nor state is unusual, it charges
+	// take is the shortcut for a request that costs 1, as most do, or what the limit's Cost says. If the request is allowed, and neither limit nor state is unusual, it charges
 	// the state, and returns how much remains, and in how many microseconds the quota is whole again and more is left. Else remaining is -1, and
 	// nothing has changed.
 	take func(l *Limit, s *State, now int64) (remaining, reset, more int64)

@@ -57,7 +57,7 @@ func decideFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Deci
 //flatten:inline
 func TakeFromFixedWindow(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	start := now - now%l.Period
-	count := int64(1)
+	count := l.Cost
 	if s.A == start {
 		count += s.B
 	}

@@ -87,6 +87,9 @@ type Limit struct {
 	Quantum  int64 // the unit of a log's times, in microseconds; how long a segment lasts
 	Window   int64 // a log's window in quanta, rounded up; how many segments there are
 
+	Cost int64 // of the requests that take decides on: 1, or what Costing says
+	Step int64 // the cost times the period
+
 	// For take, which handles only narrow limits. The values of other limits keep take from applying.
 	Full      int64 // the level of a full bucket that refills continuously: capacity·period; else -1
 	Emptied   int64 // how long that level takes to drain, in microseconds, rounded up
@@ -301,8 +304,19 @@ func newLimit(a Algorithm, requests, period int64) *Limit {
 	row := a.Row()
 	return &Limit{
 		Algorithm: a, IsBucket: row.isBucket, IsLog: row.IsLog, InFlight: row.inFlight, Queues: row.queues, Lends: row.lends, Ages: row.ages, FastPath: row.fastPath, windows: row.windows,
-		Requests: requests, Period: period,
+		Requests: requests, Period: period, Cost: 1, Step: period,
 	}
+}
+
+// Costing returns the limit for requests whose cost is not 1, which only Take may be asked about; nil: there is no such shortcut.
+func (l *Limit) Costing(cost int64) *Limit {
+	if l.Queues || l.IsLog || !l.Narrow || cost > l.Capacity {
+		return nil
+	}
+	other := *l
+	other.Cost = cost
+	other.Step = cost * l.Period
+	return &other
 }
 
 // drainsTooLong reports whether a full bucket takes longer to drain than MaxDrain.

@@ -89,7 +89,7 @@ func TakeFromSlidingWindowCounter(l *Limit, s *State, now int64) (remaining, res
 	if s.A != now+left-l.Period || s.B < 0 || s.B>>32 > l.Weighable {
 		return -1, 0, 0
 	}
-	current := s.B&(1<<32-1) + 1
+	current := s.B&(1<<32-1) + l.Cost
 	weight := (s.B >> 32) * left
 	remaining = l.Requests - current - weight/l.Period
 	if remaining < 0 {
@@ -99,7 +99,7 @@ func TakeFromSlidingWindowCounter(l *Limit, s *State, now int64) (remaining, res
 	if weight >= l.Period {
 		more = weight%l.Period/(s.B>>32) + 1
 	}
-	s.B++
+	s.B += l.Cost
 	reset = left + l.Period + 1 - (l.Period+current-1)/current // reset and more are as leftBehind has them
 	return remaining, reset, more
 }
@@ -144,7 +144,7 @@ func rollSlidingWindowCounter(l *Limit, s *State, now int64) bool {
 	if s.A == start-l.Period {
 		previous = s.B & (1<<32 - 1)
 	}
-	if previous > l.Weighable || previous*left/l.Period >= l.Requests {
+	if previous > l.Weighable || previous*left/l.Period > l.Requests-l.Cost {
 		return false
 	}
 	s.A = start

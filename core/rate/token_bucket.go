@@ -70,7 +70,7 @@ func TakeFromTokenBucket(l *Limit, s *State, now int64) (remaining, reset, more 
 			level = 0
 		}
 	}
-	level += l.Period
+	level += l.Step
 	if level > l.Full {
 		return -1, 0, 0
 	}
