@@ -121,6 +121,9 @@ func (d *API) Ask(r *http.Request, key string, who ...string) (*Deferrable, erro
 	var err error
 	asked := time.Now()
 	a.Look, err = d.Queue.Look(r.Context(), a.key, a.once, d.Doubt/2) // before that nobody was promised anything
+	if err != nil && r.Context().Err() == nil {
+		d.Known.away()
+	}
 	switch {
 	case err != nil && d.Known.held(a.key):
 		err = fmt.Errorf("%w: %w", ErrHeld, err)

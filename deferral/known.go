@@ -52,6 +52,13 @@ func (k *Known) doubtful(key string, jobs []string, asked time.Time, patience ti
 	return held
 }
 
+// away notes that Redis does not answer: no node can put a job into the line meanwhile, so the time that doubtful gives it begins again.
+func (k *Known) away() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.orphans = nil
+}
+
 // doubt adds to the unconfirmed jobs of a key.
 func (k *Known) doubt(key string, n int) {
 	k.mu.Lock()

@@ -171,3 +171,27 @@ func TestAnUnconfirmedJobIsNotOvertakenAtAnotherNode(t *testing.T) {
 	}
 	b.check()
 }
+
+// A node may have had no chance to put a job into the line while Redis was away, for a defect: that time counted, so two outages after each other let requests overtake
+// the job.
+func TestTheTimeOfADoubtfulJobBeginsAgainAfterAnOutage(t *testing.T) {
+	b := newBench(t, nil)
+	d := newAPI(b.Queue)
+	begin := time.Now()
+	doubtful := func(after time.Duration) bool {
+		return d.Known.doubtful("k", []string{"job"}, begin.Add(after), time.Minute)
+	}
+	if !doubtful(0) {
+		t.Error("a job is not doubtful when it is seen first")
+	}
+	b.server.Kill()
+	if _, err := d.Ask(asking("POST", "x"), "k"); err == nil {
+		t.Fatal("Redis is dead, and there is no error")
+	}
+	if !doubtful(time.Hour) {
+		t.Error("the time in which Redis was away counts")
+	}
+	if doubtful(time.Hour + time.Minute) {
+		t.Error("the job's node has had its time, and it is still doubtful")
+	}
+}
