@@ -134,6 +134,7 @@ type Handler struct {
 	rules       []*front.Rule // those of the zones
 	asked       *front.Set    // the zones, if there are no rule files
 	expected    *expectations
+	encoded     atomic.Bool             // it was told that responses are compressed, which say what requests cost
 	doubled     atomic.Bool             // it was told that the service sends quota fields, too
 	files       atomic.Pointer[inForce] // nil: the handler uses no rule files
 	descriptors [][]*syntax.Template    // the values of Descriptors

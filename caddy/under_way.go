@@ -9,10 +9,13 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
 
 	"github.com/proxyweir/weir/caddy/protect"
+	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/meter"
 )
 
 // serveUnderWay serves a request that was admitted and has reserved something: a place in the queue, where it waits, a place among
@@ -41,15 +44,63 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 		return h.guarded.Admit(w, r, next, of)
 	}
 	status := http.StatusInternalServerError // for a handler that panics
-	defer func() { h.limiter.Settle(reservations, status) }()
-	if !core.ByStatus(reservations) {
+	costs := meterOf(reservations, r)
+	defer func() {
+		if costs != nil {
+			costs.End(w.Header())
+			h.measure(costs, reservations)
+		}
+		h.limiter.Settle(reservations, status)
+	}()
+	if !core.ByResponse(reservations) {
 		return h.guarded.Admit(w, r, next, of)
 	}
 	first := 0                                        // the first final status; 0: the client has got none yet
 	defer func() { status = cmp.Or(first, status) }() // a status may come before a panic, or before an error
-	err := h.guarded.Admit(protect.NewWriter(w, func(status int) { first = cmp.Or(first, status) }), r, next, of)
+	var told http.ResponseWriter = protect.NewWriter(w, func(status int) { first = cmp.Or(first, status) })
+	if costs != nil {
+		told = meter.NewWriter(told, costs)
+	}
+	err := h.guarded.Admit(told, r, next, of)
 	status = protect.StatusOf(err)
 	return err
+}
+
+// meterOf returns a meter of the response to a request, for the reservations whose rules measure, in their order; nil: there are none.
+func meterOf(reservations []core.Reservation, r *http.Request) *meter.Meter {
+	var sources []*core.ResponseCost
+	for i := range reservations {
+		if reservations[i].Rule.Measures() {
+			sources = append(sources, reservations[i].Rule.Overflow.Response)
+		}
+	}
+	if len(sources) == 0 {
+		return nil
+	}
+	m := meter.New(sources)
+	if r.Method == http.MethodHead {
+		m.AnswersHead()
+	}
+	return m
+}
+
+// measure notes what the response says that the request has cost.
+func (h *Handler) measure(costs *meter.Meter, reservations []core.Reservation) {
+	source := 0
+	for i := range reservations {
+		r := &reservations[i]
+		if !r.Rule.Measures() {
+			continue
+		}
+		units, known := costs.Cost(source)
+		source++
+		report.Measure(r, units, known)
+		if !known && costs.Encoded() && h.encoded.CompareAndSwap(false, true) {
+			h.logger.Warn("a response that says what its request has cost came compressed, and was charged the rule's cost instead: write encode in front of rate_limit, in a route block; "+
+				"if the service itself compresses, write header_up Accept-Encoding identity into reverse_proxy",
+				zap.String("at", h.At), zap.String("cost_response", r.Rule.Overflow.Response.String()))
+		}
+	}
 }
 
 // wait waits until a request's reservation is due, and reports whether it is. If not, wait has answered the request, or returns the

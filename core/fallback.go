@@ -83,7 +83,7 @@ func (l *Limiter) startFrom(c *Check, used, whole int64) {
 			_ = l.local.Decide(one, false) // it does not fail; if it did, the request's own decision would report it
 			if one[0].Ticket != 0 {        // a rule that counts by status: these requests stay charged
 				reservations := AppendReservations(nil, one)
-				reservations[0].Keep = true
+				reservations[0].Keep(true)
 				_ = l.local.Settle(reservations)
 			}
 		}

@@ -175,7 +175,7 @@ func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 		c.Uncounted = false
 		c.Ticket = 0
 		c.waits = false
-		if c.Cost < 1 {
+		if c.Cost < 1 && (c.Cost < 0 || !c.Rule.Measures()) {
 			c.Cost = 1
 		} else if c.Cost > rate.Unaffordable {
 			c.Cost = rate.Unaffordable
@@ -424,7 +424,7 @@ func (l *Limiter) Leave(reservations []Reservation) error {
 	kept := reservations[:0]
 	for i := range reservations {
 		r := reservations[i]
-		r.Keep = false
+		r.Units = 0
 		if r.Ticket != 0 { // else it waited in a leaky bucket, which gives nothing back
 			kept = append(kept, r)
 		}
@@ -432,8 +432,8 @@ func (l *Limiter) Leave(reservations []Reservation) error {
 	return l.settle(kept)
 }
 
-// Finish ends the reservations of a request that was served. Rules that count by status charge it or not, by that status. Finish
-// must be called for each request with reservations, however it ended. The error is the store's.
+// Finish ends the reservations of a request that was served. Rules that count by status charge it or not, by that status. Rules that
+// measure charge what Reservation.Measure was told, and else what the request has reserved. Finish must be called for each request with reservations, however it ended. The error is the store's.
 func (l *Limiter) Finish(reservations []Reservation, status int) error {
 	kept := reservations[:0]
 	for i := range reservations {
@@ -442,7 +442,11 @@ func (l *Limiter) Finish(reservations []Reservation, status int) error {
 			continue
 		}
 		count := r.Rule.Overflow.Count
-		r.Keep = count != nil && count.Has(status)
+		if !r.Rule.Measures() {
+			r.Keep(count != nil && count.Has(status))
+		} else if count != nil && !count.Has(status) {
+			r.Units = 0
+		}
 		kept = append(kept, r)
 	}
 	return l.settle(kept)

@@ -42,6 +42,13 @@ type OverflowPolicy struct {
 	// Limiter.Finish charges it or gives it back.
 	Count *Statuses
 
+	// Response says where responses say what their requests have cost; nil: they do not. A request that passes reserves its cost, and
+	// Limiter.Finish charges it what the response says. What goes beyond the limit is owed: see rate.LimitConfig.Owes.
+	Response *ResponseCost
+
+	// CostMax is the most that a request is charged by its response, 1 to rate.MaxRequests; 0 means that.
+	CostMax int64
+
 	// Penalties are how long a key is blocked when it exceeds the limit: for the first offence, the second and so on; the last is
 	// for all further ones. A key whose last penalty ended at least as long ago as the longest penalty lasts starts over with the
 	// first. Each is 1 ms to 366 days, in whole microseconds; none: no penalty.
@@ -55,6 +62,8 @@ type Overflow struct {
 	maxWaiting    int64
 	waitingPerKey int64 // the most of maxWaiting for one key; 0: a share of the places that are left
 	Count         *Statuses
+	Response      *ResponseCost
+	CostMax       int64
 	Penalties     []int64
 	Longest       int64 // the longest of penalties
 	tracked       bool  // see Rule.TrackReservations
@@ -65,7 +74,7 @@ type Overflow struct {
 // newOverflow checks the overflow policy of a rule and prepares it; nil: the rule only rejects.
 func newOverflow(c *RuleConfig) (*Overflow, error) {
 	l := c.Limit
-	policy := &Overflow{Count: c.OverflowPolicy.Count}
+	policy := &Overflow{Count: c.OverflowPolicy.Count, Response: c.OverflowPolicy.Response, CostMax: c.OverflowPolicy.CostMax}
 	var text []string
 	if c.OverflowPolicy.SoftPercent != 0 || c.OverflowPolicy.SoftFor != 0 {
 		if err := policy.setSoft(&c.OverflowPolicy, l); err != nil {
@@ -90,6 +99,18 @@ func newOverflow(c *RuleConfig) (*Overflow, error) {
 	}
 	if policy.Count != nil {
 		text = append(text, "count "+policy.Count.String())
+	}
+	if policy.Response != nil {
+		text = append(text, "cost_response "+policy.Response.String(), "cost_max "+strconv.FormatInt(policy.CostMax, 10))
+	}
+	if policy.CostMax < 0 || policy.CostMax > rate.MaxRequests {
+		return nil, words.Wrong("cost_max", fmt.Sprint(policy.CostMax), "must be from 1 to %d", rate.MaxRequests)
+	}
+	if policy.CostMax != 0 && policy.Response == nil {
+		return nil, words.Wrong("cost_max", fmt.Sprint(policy.CostMax), "bounds what responses say that requests cost; write `cost_response`, too, or remove it")
+	}
+	if policy.CostMax == 0 {
+		policy.CostMax = rate.MaxRequests
 	}
 	if len(c.OverflowPolicy.Penalties) > 0 {
 		if err := policy.setPenalties(c.OverflowPolicy.Penalties); err != nil {
@@ -162,7 +183,10 @@ func (policy *Overflow) setPenalties(durations []time.Duration) error {
 func (policy *Overflow) agree(c *RuleConfig) error {
 	l := c.Limit
 	row := l.Algorithm.Row()
+	atEnd := c.OverflowPolicy.atEnd()
 	switch {
+	case l.InFlight && policy.Response != nil:
+		return words.Wrong("cost_response", "", "there is no limit to charge; write one, or remove it")
 	case l.InFlight && (policy.Wide != nil || policy.Count != nil || len(policy.Penalties) > 0 || c.CountRejected):
 		return words.Wrong("concurrency", "", "without a limit, it excludes enforcement soft, count, penalty and `count_rejected`; write a limit, or remove them")
 	case c.Shadow && policy.Wide != nil:
@@ -175,14 +199,14 @@ func (policy *Overflow) agree(c *RuleConfig) error {
 		return words.Wrong("max_waiting", "", " and enforcement shadow are mutually exclusive: a shadow makes nobody wait; remove one")
 	case l.Delays && policy.Wide != nil:
 		return words.Wrong("on_limit", "delay", " and enforcement soft are mutually exclusive: past the limit, requests wait or pass; remove one")
-	case l.Delays && policy.Count != nil:
-		return words.Wrong("on_limit", "delay", " and count are mutually exclusive: whether a request is charged is known too late to say when the next may leave; remove one")
+	case l.Delays && atEnd != "":
+		return words.Wrong("on_limit", "delay", " and "+atEnd+" are mutually exclusive: what a request is charged is known too late to say when the next may leave; remove one")
 	case l.Delays && c.CountRejected:
 		return words.Wrong("on_limit", "delay", " and `count_rejected` are mutually exclusive: a rejected request has no place in the queue; remove one")
-	case policy.Count != nil && policy.Wide != nil:
-		return words.Wrong("count", "", " and enforcement soft are mutually exclusive: remove one")
-	case policy.Count != nil && c.CountRejected:
-		return words.Wrong("count", "", " and `count_rejected` are mutually exclusive: a rejected request has no response to count by; remove one")
+	case atEnd != "" && policy.Wide != nil:
+		return words.Wrong(atEnd, "", " and enforcement soft are mutually exclusive: remove one")
+	case atEnd != "" && c.CountRejected:
+		return words.Wrong(atEnd, "", " and `count_rejected` are mutually exclusive: a rejected request has no response to count by; remove one")
 	case policy.Count != nil && !row.CanCountByStatus:
 		return words.Wrong("count", "", "%s reserves each request's departure on arrival, before its status is known; choose another algorithm", row.Name)
 	case policy.Wide != nil && !row.CanSoften:
@@ -191,6 +215,22 @@ func (policy *Overflow) agree(c *RuleConfig) error {
 		return words.Wrong("", "", "a rule that rejects every request: enforcement soft, `on_limit` delay, count and penalty have no effect")
 	}
 	return nil
+}
+
+// atEnd returns the setting by which requests are charged when their responses have ended; "": they are charged on arrival.
+func (p *OverflowPolicy) atEnd() string {
+	switch {
+	case p.Response != nil:
+		return "cost_response"
+	case p.Count != nil:
+		return "count"
+	}
+	return ""
+}
+
+// atEnd reports whether requests reserve their cost on arrival, and are charged when their responses have ended.
+func (policy *Overflow) atEnd() bool {
+	return policy != nil && (policy.Count != nil || policy.Response != nil)
 }
 
 // sharedBy returns the overflow policy for a rule that has one node's share of the limit.

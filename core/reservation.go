@@ -1,16 +1,26 @@
 package core
 
+import "github.com/proxyweir/weir/core/rate"
+
 // Reserves reports whether requests reserve units of the rule for as long as they are under way.
 func (r *Rule) Reserves() bool {
-	return r.Overflow != nil && (r.Overflow.Count != nil || r.Limit.InFlight)
+	return r.Overflow.atEnd() || r.Limit.InFlight
 }
+
+// CountsByResponse reports whether requests are charged when their responses have ended.
+func (r *Rule) CountsByResponse() bool { return r.Overflow.atEnd() }
+
+// Measures reports whether the response says what a request has cost. Then a request may have a cost of 0: it passes if anything is left.
+func (r *Rule) Measures() bool { return r.Overflow != nil && r.Overflow.Response != nil }
 
 // AppendReservations appends to list what an allowed request has reserved, according to its checks.
 func AppendReservations(list []Reservation, checks []Check) []Reservation {
 	for i := range checks {
 		c := &checks[i]
 		if c.Ticket != 0 || c.waits {
-			list = append(list, Reservation{Rule: c.Rule, Key: c.Key, Cost: c.Cost, Ticket: c.Ticket, waits: c.waits})
+			r := Reservation{Rule: c.Rule, Key: c.Key, Cost: c.Cost, Ticket: c.Ticket, waits: c.waits}
+			r.Keep(c.Rule.Measures()) // until it is known what the response says
+			list = append(list, r)
 		}
 		if len(c.parts) > 0 {
 			list = AppendReservations(list, c.parts)
@@ -29,12 +39,26 @@ func UnderWay(reservations []Reservation) bool {
 	return false
 }
 
-// ByStatus reports whether any of the reservations ends by the status of the response, so that Finish needs the true status.
-func ByStatus(reservations []Reservation) bool {
+// ByResponse reports whether any of the reservations ends by the response, so that Finish needs the true status.
+func ByResponse(reservations []Reservation) bool {
 	for i := range reservations {
-		if policy := reservations[i].Rule.Overflow; policy != nil && policy.Count != nil {
+		if reservations[i].Rule.Overflow.atEnd() {
 			return true
 		}
 	}
 	return false
+}
+
+// Keep has Store.Settle charge what was reserved, or nothing.
+func (r *Reservation) Keep(kept bool) {
+	r.Units = 0
+	if kept {
+		r.Units = r.Cost
+	}
+}
+
+// Measure has Store.Settle charge what the response says, up to the rule's cost_max, and reports whether that is less than the response says.
+func (r *Reservation) Measure(units int64) (cut bool) {
+	r.Units = rate.AtMost(units, r.Rule.Overflow.CostMax)
+	return r.Units < units
 }

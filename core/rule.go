@@ -236,8 +236,8 @@ func newCandidate(c *RuleConfig) (*Rule, error) {
 		return nil, words.Wrong("candidate", "", "there is no limit for it to be compared with")
 	case c.Limit.Delays || c.Candidate.Delays:
 		return nil, words.Wrong("candidate", "", " and `on_limit` delay are mutually exclusive: a candidate can be compared only with a limit that rejects; remove one")
-	case c.OverflowPolicy.Count != nil:
-		return nil, words.Wrong("candidate", "", " and count are mutually exclusive: what the candidate allows and the limit rejects never has a status; remove one")
+	case c.OverflowPolicy.atEnd() != "":
+		return nil, words.Wrong("candidate", "", " and "+c.OverflowPolicy.atEnd()+" are mutually exclusive: what the candidate allows and the limit rejects never has a response; remove one")
 	case c.Blocks:
 		return nil, words.Wrong("candidate", "", "the rule rejects every request, and has no limit for it to be compared with")
 	}
@@ -297,7 +297,7 @@ func (r *Rule) Linked() []*Rule { return r.linked }
 type Terms struct {
 	Wide      *rate.Limit // the limit during tolerance; nil: the rule has no tolerance
 	SoftFor   int64
-	Counts    bool // it counts by the status of responses
+	Counts    bool // it counts by responses: requests reserve their cost
 	Penalties []int64
 }
 
@@ -309,7 +309,7 @@ func (r *Rule) Terms() (t Terms, ok bool) {
 	}
 	t.Wide = policy.Wide
 	t.SoftFor = policy.SoftFor
-	t.Counts = policy.Count != nil
+	t.Counts = policy.atEnd()
 	t.Penalties = policy.Penalties
 	return t, true
 }

@@ -77,7 +77,7 @@ type Store interface {
 	// counts by status, or counts requests in flight, only reserves units. Check.Ticket identifies what is not charged yet.
 	Decide(checks []Check, peek bool) error
 
-	// Settle ends reservations: each is charged now if Keep is set, and else given back. The place of a waiting request in the
+	// Settle ends reservations: each is given back, and its Units are charged now, whatever the limit says. The place of a waiting request in the
 	// queue of the rule that delays it is given back only if it is the last. What other rules have reserved for it, and places in
 	// a log, are always given back.
 	Settle(reservations []Reservation) error
@@ -109,6 +109,6 @@ type Reservation struct {
 	Key    string
 	Cost   int64
 	Ticket uint64 // identifies it in the store
-	Keep   bool   // for Store.Settle: charge what was reserved; else give it back
+	Units  int64  // for Store.Settle: charge so many; the reservation itself is given back
 	waits  bool   // the request is counted among those that wait for the rule
 }

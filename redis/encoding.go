@@ -21,7 +21,7 @@ import (
 func appendArgument(b []byte, r *core.Rule, peek bool, windows []int64) []byte {
 	l := r.Limit
 	x, y := algorithmOf(l).numbers(l)
-	b = append(b, byte(l.Algorithm), byte(oneIf(r.CountRejected)), byte(oneIf(r.Shadow)), byte(oneIf(peek)))
+	b = append(b, byte(l.Algorithm), countsOf(r), byte(oneIf(r.Shadow)), byte(oneIf(peek)))
 	b = appendDouble(b, 1) // the cost
 	b = appendDouble(b, l.Requests)
 	b = appendDouble(b, l.Period)
@@ -31,6 +31,14 @@ func appendArgument(b []byte, r *core.Rule, peek bool, windows []int64) []byte {
 		b = appendDouble(b, w)
 	}
 	return b
+}
+
+// countsOf returns counts and owes of a rule's argument.
+func countsOf(r *core.Rule) byte {
+	if r.Limit.Owes {
+		return 2
+	}
+	return byte(oneIf(r.CountRejected))
 }
 
 // costAt is the offset of the cost in the bytes that appendArgument appends.

@@ -167,16 +167,12 @@ func (s *Store) settleLater(reservations []core.Reservation) {
 
 // settleOne makes the call for one reservation.
 func (s *Store) settleOne(r *core.Reservation, deadline time.Time) error {
-	keep := "0"
-	if r.Keep {
-		keep = "1"
-	}
 	name := s.naming.key(r.Key, opened(r.Rule).suffix)
 	if leased(r.Rule) {
 		s.renewals.remove(heldUnder(name, r.Rule, r.Cost), member(r.Rule, r.Cost, r.Ticket))
 	}
 	c := core.Check{Rule: r.Rule, Key: r.Key, Cost: r.Cost, Ticket: r.Ticket}
-	return s.send(scriptOfSettle, name, &c, keep, deadline, promptly)
+	return s.send(scriptOfSettle, name, &c, strconv.FormatInt(r.Units, 10), deadline, promptly)
 }
 
 // Block implements core.Store.

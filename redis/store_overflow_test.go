@@ -74,7 +74,7 @@ func TestAFailureToSettleIsReturnedAndEndsAllLeases(t *testing.T) {
 	if len(reservations) != 2 {
 		t.Fatalf("%d reservations", len(reservations))
 	}
-	reservations[1].Keep = true
+	reservations[1].Keep(true)
 	s.forget()
 	s.answer = func(c *sentCall) ([]int64, error) {
 		if strings.Contains(c.keys[0], ":a:") {
@@ -85,7 +85,7 @@ func TestAFailureToSettleIsReturnedAndEndsAllLeases(t *testing.T) {
 	if err := s.store.Settle(reservations); !errors.Is(err, errDown) {
 		t.Errorf("%v; want the failure", err)
 	}
-	if len(s.calls) != 2 || s.calls[0].args[1] != "0" || s.calls[1].args[1] != "1" || s.leased() != 0 {
+	if len(s.calls) != 2 || s.calls[0].args[1] != "0" || s.calls[1].args[1] != "2" || s.leased() != 0 {
 		t.Errorf("%d calls, %d leases", len(s.calls), s.leased())
 	}
 	for i := 0; i < 5; i++ {

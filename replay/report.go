@@ -284,6 +284,9 @@ func (p *replay) warnings(s *side) []string {
 		for _, n := range s.notReplayed(t) {
 			list = append(list, fmt.Sprintf("rule %q: %s left out: %s", s.rules.set.Rules[i].Name, plural(n.Requests, "request is", "requests are"), because(n)))
 		}
+		if r := s.rules.set.Rules[i]; r.Limits != nil && slices.ContainsFunc(r.Limits.Rules(), (*core.Rule).Measures) {
+			list = append(list, fmt.Sprintf("rule %q: the logs do not say what responses have cost (cost_response): each request is charged its cost, %d", r.Name, r.Cost))
+		}
 		for _, at := range s.rules.asks[i].rest {
 			f := &p.fields.list[at]
 			if f.header != "" && !p.seen[at] && t.requests > 0 {

@@ -103,7 +103,7 @@ func plain(e *engine, r *front.Rule) bool {
 		return false
 	}
 	for _, limit := range r.Ruled.Limits.Rules() {
-		if limit.Overflow != nil && limit.Overflow.Count != nil {
+		if limit.CountsByResponse() {
 			return false
 		}
 	}

@@ -279,6 +279,8 @@ func (s *ActiveRule) HasPenalty() bool {
 	})
 }
 
+func (s *ActiveRule) Measures() bool { return slices.ContainsFunc(s.Rules, (*core.Rule).Measures) }
+
 // Waiting returns how many requests wait for the rule. In one handler, all limits of a rule share that count.
 func (s *ActiveRule) Waiting() int64 {
 	if len(s.Rules) == 0 {
@@ -315,7 +317,7 @@ func OverflowNotes(text *ruleset.RuleText) []string {
 	if word := text.Texts["consistency"]; word != "" {
 		notes = append(notes, "consistency "+word)
 	}
-	for _, list := range []struct{ field, says string }{{"count", "counts "}, {"penalty", "penalty "}} {
+	for _, list := range []struct{ field, says string }{{"count", "counts "}, {"cost_response", "charges "}, {"penalty", "penalty "}} {
 		if words := text.Lists[list.field]; len(words) > 0 {
 			notes = append(notes, list.says+strings.Join(ruleset.SplitWords(words), " "))
 		}

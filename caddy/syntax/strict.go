@@ -119,7 +119,7 @@ func wrongType(wrong *json.UnmarshalTypeError, t reflect.Type) error {
 // exampleOf has example values of fields that are texts or lists of texts.
 var exampleOf = map[string]string{
 	"period": "1m", "limit": "100/1m", "key": ClientIPPlaceholder, "algorithm": "token_bucket", "on_limit": "delay", "on_error": "local", "on_missing_key": "share", "cost": "2",
-	"enforcement": "shadow", "count": "401", "penalty": "2m", "time_zone": "UTC", "refill": "interval", "headers": "ietf", "response": "auto", "source": "{http.auth.user.plan}",
+	"enforcement": "shadow", "count": "401", "cost_response": "bytes", "penalty": "2m", "time_zone": "UTC", "refill": "interval", "headers": "ietf", "response": "auto", "source": "{http.auth.user.plan}",
 	"rules_files": "/etc/caddy/limits.yaml", "addresses": "127.0.0.1:6379", "namespace": "shop", "prefix": "weir:", "rule": "login", "for": "1h", "method": "GET", "url": "https://shop.example/login",
 }
 

@@ -84,7 +84,7 @@ type Zone struct {
 	Segments int `json:"segments,omitempty"`
 
 	// How many requests one request counts as: a whole number, or a placeholder that yields one. A value below 1, or that is no
-	// number, counts as 1. The default is 1.
+	// number, counts as 1. With `cost_response` it may be 0: a request passes if anything is left. The default is 1.
 	Cost string `json:"cost,omitempty"`
 
 	// Masks IPv4 addresses in the key to a network with a prefix of so many bits, 1 to 32; the network then shares a counter. By
@@ -126,6 +126,16 @@ type Zone struct {
 	// until the status of its response is known, and then stays charged or is refunded. The default is that all requests count. Not
 	// with a leaky bucket.
 	Count []string `json:"count,omitempty"`
+
+	// Where a response says what its request has cost: `header` and a name, `trailer` and a name, `json` and a path such as
+	// `usage.total_tokens` (of a stream of events, the last that has it), or `bytes`, the length of the body. A request that passes
+	// reserves its `cost`, and is charged what the response says when that has ended; without a value, its `cost`. What goes beyond the
+	// limit is owed, and paid before the next request passes. With the algorithms `token_bucket`, `fixed_window` and
+	// `sliding_window_counter`.
+	CostResponse []string `json:"cost_response,omitempty"`
+
+	// The most that a request is charged by its response, from 1 to 1000000000, the default.
+	CostMax int64 `json:"cost_max,omitempty"`
 
 	// How long a key is blocked that exceeds the limit: the first time, the second time and so on; the last duration is for all
 	// further times. The sequence starts over when the key, since it was last unblocked, has not exceeded the limit for as long as

@@ -86,7 +86,7 @@ func (a *account) reserved(r *core.Rule) int64 {
 	if a == nil {
 		return 0
 	}
-	if r.Overflow != nil && r.Overflow.Count != nil {
+	if r.CountsByResponse() {
 		return a.underWay + a.units
 	}
 	return a.units

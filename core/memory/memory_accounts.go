@@ -153,20 +153,27 @@ func (m *Store) settle(r *core.Reservation) {
 	s := m.lockKey(&c)
 	defer s.mu.Unlock()
 	now := m.clock()
-	if c.Slot < 0 || s.owners[c.Slot]&accounted == 0 {
-		return // the rule was released meanwhile
+	if c.Slot < 0 || s.owners[c.Slot]&accounted == 0 { // the rule was released meanwhile, or nothing was reserved
+		sp := r.Rule.InMemory.(*space)
+		if r.Units > 0 && len(sp.limits.Load().([]*rate.Limit)) > 0 {
+			if c.Slot < 0 {
+				c.Slot = insertKey(m, s, sp, c.Hash, now)
+			}
+			m.chargeWhole(s, c.Slot, r.Rule.Limit, now, r.Units, now)
+		}
+		return
 	}
 	a := s.accounts[c.Hash]
 	m.fallDue(s, c.Slot, a, r.Rule.Limit, now)
 	if before, restore := a.leave(r.Ticket, now, s.slots[c.Slot].state); restore && !r.Rule.Limit.IsLog {
 		s.slots[c.Slot].state = before
-	} else if r.Rule.Reserves() && a.underWay > 0 {
+	} else if r.Rule.Reserves() {
 		a.underWay -= unitsUnderWay(r.Rule, r.Cost)
 		if a.underWay < 0 {
 			a.underWay = 0
 		}
-		if r.Keep {
-			m.chargeWhole(s, c.Slot, r.Rule.Limit, now, r.Cost, now)
+		if r.Units > 0 {
+			m.chargeWhole(s, c.Slot, r.Rule.Limit, now, r.Units, now)
 		}
 	}
 	m.dropIdle(s, &c, a, now)

@@ -174,16 +174,23 @@ func (m *Store) decideAt(s *shard, c *core.Check, l *rate.Limit, at, cost int64)
 
 // evaluatePlain evaluates a check of a rule that rejects, with that many units reserved.
 func (m *Store) evaluatePlain(s *shard, c *core.Check, w *evaluation, now, reserved int64) {
-	m.decideAt(s, c, w.limit, now, c.Cost+reserved)
+	cost := c.Cost
+	if cost == 0 && c.Rule.Measures() { // it passes if anything is left
+		cost = 1
+	}
+	m.decideAt(s, c, w.limit, now, cost+reserved)
 	d := &c.Decision
 	if d.Allowed {
+		if cost > c.Cost {
+			m.decideAt(s, c, w.limit, now, reserved)
+		}
 		w.depart = now + d.Delay
 		return
 	}
 	if reserved == 0 {
 		return
 	}
-	m.decideAt(s, c, w.limit, now, c.Cost)
+	m.decideAt(s, c, w.limit, now, cost)
 	if !d.Allowed {
 		d.Remaining -= reserved
 		if d.Remaining < 0 {
@@ -429,8 +436,7 @@ func (m *Store) write(s *shard, c *core.Check, l *rate.Limit, at int64) {
 // admit charges a request that departs at that time, or reserves its charge.
 func (m *Store) admit(s *shard, c *core.Check, w *evaluation, now, depart int64) {
 	r := c.Rule
-	policy := r.Overflow
-	if r.Limit.InFlight || policy != nil && policy.Count != nil {
+	if r.Reserves() {
 		reserve(m, s, c, now).underWay += unitsUnderWay(r, c.Cost)
 		return
 	}

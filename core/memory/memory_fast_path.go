@@ -34,7 +34,7 @@ type FastPath struct {
 // algorithm has none, or if the rule counts by status. Of a rule with an overflow policy it decides for keys that this policy has nothing to do with: those
 // within the limit that have no account.
 func NewFastPath(m *Store, r *core.Rule) *FastPath {
-	if !m.mapped || !r.Limit.FastPath || r.Overflow != nil && (r.Overflow.Count != nil || r.Overflow.Candidate) {
+	if !m.mapped || !r.Limit.FastPath || r.CountsByResponse() || r.Overflow != nil && r.Overflow.Candidate {
 		return nil
 	}
 	return newFastPath(m, r)

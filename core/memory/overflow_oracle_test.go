@@ -335,7 +335,7 @@ func (h *overflowHistory) step() error {
 		u := h.under[i]
 		h.under = append(h.under[:i], h.under[i+1:]...)
 		keep := h.is.counts && h.r.Intn(2) == 0
-		u.reservations[0].Keep = keep
+		u.reservations[0].Keep(keep)
 		h.is.settle(u.key, h.now, u.cost, keep)
 		return h.store.Settle(u.reservations)
 	}

@@ -121,7 +121,7 @@ func TestNewRuleRefusesOverflowPoliciesThatExcludeEachOther(t *testing.T) {
 		{core.RuleConfig{Limit: delays, Shadow: true, OverflowPolicy: core.OverflowPolicy{MaxWaiting: 5}}, "max_waiting and enforcement shadow are mutually exclusive: a shadow makes nobody wait; remove one"},
 		{core.RuleConfig{Limit: delaysByLog, Shadow: true}, "on_limit delay and enforcement shadow are mutually exclusive with sliding_window_log, which needs requests that wait to keep their places; choose token_bucket or fixed_window"},
 		{core.RuleConfig{Limit: delays, OverflowPolicy: soft}, "on_limit delay and enforcement soft are mutually exclusive: past the limit, requests wait or pass; remove one"},
-		{core.RuleConfig{Limit: delays, OverflowPolicy: count}, "on_limit delay and count are mutually exclusive: whether a request is charged is known too late to say when the next may leave; remove one"},
+		{core.RuleConfig{Limit: delays, OverflowPolicy: count}, "on_limit delay and count are mutually exclusive: what a request is charged is known too late to say when the next may leave; remove one"},
 		{core.RuleConfig{Limit: delays, CountRejected: true}, "on_limit delay and count_rejected are mutually exclusive: a rejected request has no place in the queue; remove one"},
 		{core.RuleConfig{Limit: limit, OverflowPolicy: softCount}, "count and enforcement soft are mutually exclusive: remove one"},
 		{core.RuleConfig{Limit: limit, CountRejected: true, OverflowPolicy: count}, "count and count_rejected are mutually exclusive: a rejected request has no response to count by; remove one"},
@@ -135,7 +135,7 @@ func TestNewRuleRefusesOverflowPoliciesThatExcludeEachOther(t *testing.T) {
 		{core.RuleConfig{Limit: places, Candidate: limit}, "candidate: there is no limit for it to be compared with"},
 		{core.RuleConfig{Limit: delays, Candidate: limit}, "candidate and on_limit delay are mutually exclusive: a candidate can be compared only with a limit that rejects; remove one"},
 		{core.RuleConfig{Limit: limit, Candidate: delays}, "candidate and on_limit delay are mutually exclusive: a candidate can be compared only with a limit that rejects; remove one"},
-		{core.RuleConfig{Limit: limit, Candidate: few, OverflowPolicy: count}, "candidate and count are mutually exclusive: what the candidate allows and the limit rejects never has a status; remove one"},
+		{core.RuleConfig{Limit: limit, Candidate: few, OverflowPolicy: count}, "candidate and count are mutually exclusive: what the candidate allows and the limit rejects never has a response; remove one"},
 		{core.RuleConfig{Limit: limit, Candidate: few, Blocks: true}, "candidate: the rule rejects every request, and has no limit for it to be compared with"},
 	} {
 		c.config.Name = "r"

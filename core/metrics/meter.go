@@ -9,19 +9,28 @@ import (
 // Meter counts the requests under one rule. Functions of sync/atomic change its numbers, since they cost an interpreter less than methods.
 type Meter struct {
 	Waiting   int64   // requests that wait now, in Traefik; first, where 64 bits are aligned on every machine
+	Units     int64   // that requests were charged by their responses
 	Penalties int64   // keys that were blocked for exceeding the limit
 	Allowed   *int64  // of Requests: the most frequent outcome
 	Requests  []int64 // by front.Outcome
 	Compared  []int64 // by front.Comparison
+	Measured  []int64 // by MeasuredRead and so on
 	Label     string  // the rule's: see LabelOf
 }
 
 // NewMeter returns a meter that has counted nothing.
 func NewMeter(label string) *Meter {
-	m := &Meter{Label: label, Requests: make([]int64, front.NotCounted), Compared: make([]int64, front.Comparisons)}
+	m := &Meter{Label: label, Requests: make([]int64, front.NotCounted), Compared: make([]int64, front.Comparisons), Measured: make([]int64, MeasuredCut+1)}
 	m.Allowed = &m.Requests[front.Allowed]
 	return m
 }
+
+// What responses say of the costs of their requests: the places of these in Meter.Measured.
+const (
+	MeasuredRead = iota
+	MeasuredMissing
+	MeasuredCut
+)
 
 // LabelOf returns the name of a rule in metrics.
 func LabelOf(namespace, name string) string {

@@ -43,7 +43,7 @@ func values(p *Page, f *Family) map[string]float64 {
 // An alert on increase() misses the first of what was not there before.
 func TestRareOutcomesAreThereFromTheStart(t *testing.T) {
 	p := NewPage()
-	r := Rule{Meter: NewMeter("r"), Candidate: true, Blocks: true, Keys: Absent, Units: Absent}
+	r := Rule{Meter: NewMeter("r"), Candidate: true, Blocks: true, Measures: true, Keys: Absent, Units: Absent}
 	AddRule(p, &r, 0)
 	g := guard.New(guard.Config{})
 	at := guard.Look(g)
@@ -54,7 +54,7 @@ func TestRareOutcomesAreThereFromTheStart(t *testing.T) {
 		family *Family
 		series int
 	}{
-		{Requests, len(front.OutcomeNames)}, {Candidates, 4}, {Penalties, 1}, {Waiting, 1}, {Keys, 0}, {LeaseUnits, 0}, {Limit, 0},
+		{Requests, len(front.OutcomeNames)}, {Candidates, 4}, {Penalties, 1}, {Measured, 3}, {MeasuredUnits, 1}, {Waiting, 1}, {Keys, 0}, {LeaseUnits, 0}, {Limit, 0},
 		{GuardRejected, 3}, {GuardShadowRejected, 0}, {AdviceRefused, len(advice.Reasons)}, {AdvicePolls, 1}, {AdviceAge, 0},
 	} {
 		found := values(p, c.family)

@@ -15,6 +15,7 @@ import (
 type Rule struct {
 	Meter             *Meter
 	Candidate, Blocks bool // it has a candidate, has a penalty
+	Measures          bool // it charges what responses say
 
 	Waiting         int64      // requests that wait now; Absent: it limits nothing
 	Keys            int64      // in memory; Absent: it counts elsewhere
@@ -37,6 +38,10 @@ func AddRule(p *Page, r *Rule, now int64) {
 	}
 	if r.Blocks {
 		Add(p, Penalties, float64(atomic.LoadInt64(&r.Meter.Penalties)), label)
+	}
+	if r.Measures {
+		Each(p, Measured, Read(r.Meter.Measured), label)
+		Add(p, MeasuredUnits, float64(atomic.LoadInt64(&r.Meter.Units)), label)
 	}
 	if r.Waiting != Absent {
 		Add(p, Waiting, float64(r.Waiting), label)

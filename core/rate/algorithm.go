@@ -53,6 +53,7 @@ type algorithmRow struct {
 	canDelay         bool  // on_limit delay: it knows when a request may depart
 	CanCountByStatus bool  // count: it can reserve a request on arrival, and charge it later
 	CanSoften        bool  // enforcement soft
+	CanOwe           bool  // cost_response: what is charged beyond the limit is owed, and paid before the next request passes
 
 	// The functions are an interface that each algorithm has whole: missing says what a row lacks. tools/flatten writes a function for each, by
 	// which all rows are called, such as decideBy and Take. It is a switch of direct calls. A call through the row, or through an interface of
@@ -111,30 +112,30 @@ type algorithmRow struct {
 var algorithms = tabulate([]algorithmRow{
 	{
 		algorithm: TokenBucket, Name: "token_bucket", fastPath: true, isBucket: true, lends: true,
-		MostRequests: MaxRequests, hasInterval: true, canDelay: true, CanCountByStatus: true, CanSoften: true,
+		MostRequests: MaxRequests, hasInterval: true, canDelay: true, CanCountByStatus: true, CanSoften: true, CanOwe: true,
 		decide: decideTokenBucket, take: TakeFromTokenBucket, reject: rejectFromTokenBucket, charge: chargeLevel, spent: levelSpent,
 		late: chargeNow, slot: tokenBucketSlot, lease: leaseTokenBucket,
 	},
 	{
 		algorithm: LeakyBucket, Name: "leaky_bucket", fastPath: true, isBucket: true, queues: true,
-		MostRequests: MaxRequests, canDelay: true,
+		MostRequests: MaxRequests, canDelay: true, CanOwe: true,
 		decide: decideLeakyBucket, take: TakeFromLeakyBucket, reject: rejectFromLeakyBucket, charge: chargeLevel, spent: levelSpent,
 		late: chargeNow, slot: levelSlot, lease: leaseByTime,
 	},
 	{
 		algorithm: FixedWindow, Name: "fixed_window", fastPath: true, windows: true,
-		MostRequests: MaxRequests, HasCalendar: true, canDelay: true, CanCountByStatus: true, CanSoften: true,
+		MostRequests: MaxRequests, HasCalendar: true, canDelay: true, CanCountByStatus: true, CanSoften: true, CanOwe: true,
 		decide: decideFixedWindow, take: TakeFromFixedWindow, reject: rejectFromFixedWindow, charge: chargeFixedWindow, spent: fixedWindowSpent,
 		late: chargeNow, slot: fixedWindowSlot, lease: leaseAtOnce,
 	},
 	{
 		algorithm: SlidingWindowLog, Name: "sliding_window_log", fastPath: true, IsLog: true, ages: true,
-		MostRequests: MaxLogRequests, canDelay: true, CanCountByStatus: true, CanSoften: true,
+		MostRequests: MaxLogRequests, canDelay: true, CanCountByStatus: true, CanSoften: true, CanOwe: true,
 		decideLog: DecideSlidingWindowLog, chargeLog: ChargeSlidingWindowLog, lateLog: lateSlidingWindowLog, slot: slidingWindowLogSlot, lease: leaseByTime,
 	},
 	{
 		algorithm: SlidingWindowCounter, Name: "sliding_window_counter", fastPath: true, windows: true, ages: true,
-		MostRequests: MaxRequests, CanCountByStatus: true, CanSoften: true,
+		MostRequests: MaxRequests, CanCountByStatus: true, CanSoften: true, CanOwe: true,
 		decide: decideSlidingWindowCounter, take: TakeFromSlidingWindowCounter, reject: rejectFromSlidingWindowCounter, roll: rollSlidingWindowCounter, charge: chargeSlidingWindowCounter, spent: slidingWindowCounterSpent,
 		late: lateSlidingWindowCounter, slot: slidingWindowCounterSlot, lease: leaseByWindow,
 	},

@@ -40,6 +40,17 @@ func (c *calendar) longest() int64 {
 	return days*MicrosPerDay + MicrosPerDay/12
 }
 
+// usual returns how long the unit lasts on average, in microseconds. Any number of units in a row lasts so long times their number, within half a unit.
+func (c *calendar) usual() int64 {
+	switch c.unit {
+	case Day:
+		return MicrosPerDay
+	case Week:
+		return 7 * MicrosPerDay
+	}
+	return 146097 * MicrosPerDay / 4800 // 400 years of the Gregorian calendar
+}
+
 // at returns the window that contains now.
 func (c *calendar) at(now int64) *span {
 	s := c.latest.Load().(*span)

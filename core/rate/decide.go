@@ -8,7 +8,7 @@ package rate
 // A cost of 0 only reads, and is always allowed. ResetAfter is then 0 only for a state that is unused. decide does not apply to
 // logs: see DecideLog. For the state of a key that is blocked by hand see block.go.
 func Decide(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
-	if cost == 1 {
+	if cost == 1 && !l.Owes { // the shortcuts know of no debts
 		*next = *s
 		if remaining, reset, more := Take(l, next, now); remaining >= 0 {
 			*d = Decision{Allowed: true, Limit: l.Quota, Remaining: remaining, ResetAfter: reset, MoreAfter: more}
@@ -46,7 +46,7 @@ func chargeNow(l *Limit, s *State, slot *Slot, now, units int64) { Charge(l, s, 
 // most limits and states.
 func Unused(l *Limit, s *State, now int64) bool {
 	elapsed := now - s.A
-	if elapsed >= 0 && s.A|s.B >= 0 {
+	if elapsed >= 0 && s.A|s.B >= 0 && !l.Owes {
 		isSpent, known := spent(l, s, elapsed)
 		if known {
 			return isSpent

@@ -3,7 +3,8 @@ package rate
 // decideFixedWindow allows at most R in each window of length P, aligned to the Unix epoch, or in each day, week or month. Up to
 // 2R can pass within one P, half at the end of a window and half at the start of the next: a known weakness of the algorithm.
 //
-// The state is the window's start (A) and the units counted in it (B).
+// The state is the window's start (A) and the units counted in it (B). If the limit Owes, what does not fit into a window counts in the next one:
+// a window of count C leaves max(0, C−R) to it.
 func decideFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	at := now
 	counted := s.B
@@ -25,6 +26,8 @@ func decideFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Deci
 	count := int64(0)
 	if s.A == start {
 		count = counted
+	} else if l.Owes && s.A < start {
+		count = owedByWindows(l, s.A, start, counted)
 	}
 	d.Allowed = cost <= l.Requests-count || cost == 0
 	next.A = start
@@ -33,7 +36,7 @@ func decideFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Deci
 	} else {
 		d.RetryAfter = Never
 		if cost <= l.Requests {
-			d.RetryAfter = end - now
+			d.RetryAfter = windowsLater(l, end, count+cost) - now
 		}
 	}
 	next.B = count
@@ -45,11 +48,28 @@ func decideFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Deci
 		d.Remaining = 0
 	}
 	if count > 0 {
-		d.ResetAfter = end - now
+		d.ResetAfter = windowsLater(l, end, count+l.Requests) - now
 		if d.Allowed {
-			d.MoreAfter = d.ResetAfter
+			d.MoreAfter = windowsLater(l, end, count+1) - now
 		}
 	}
+}
+
+// owedByWindows returns what a later window is charged with for the units of an earlier one.
+func owedByWindows(l *Limit, from, to, counted int64) int64 {
+	if counted <= l.Requests {
+		return 0
+	}
+	return AtLeast(counted-AtMost((to-from+l.usual/2)/l.usual, counted/l.Requests+1)*l.Requests, 0)
+}
+
+// windowsLater returns when, at the end of which window, no more than R of so many units are left: at the end of this one, unless the limit Owes. If it
+// follows the calendar, windows behind this one are taken to last as long as usual.
+func windowsLater(l *Limit, end, units int64) int64 {
+	if !l.Owes || units <= 2*l.Requests {
+		return end
+	}
+	return end + AtMost((units-1)/l.Requests-1, Forever/l.usual)*l.usual
 }
 
 // TakeFromFixedWindow is the shortcut: see algorithmRow.take.

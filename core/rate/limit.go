@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/proxyweir/weir/core/words"
@@ -58,6 +59,7 @@ type LimitConfig struct {
 	Interval  bool          // a TokenBucket gets R tokens at each whole P of the epoch, instead of continuously
 	Delays    bool          // requests over the limit wait until they are within it; a SlidingWindowCounter cannot do this
 	MaxDelay  time.Duration // the longest that a request waits, in a LeakyBucket or under a limit that Delays; 0 means DefaultDelay
+	Owes      bool          // units that are charged beyond the limit are owed: windows to come are charged with them, as far as each holds
 }
 
 // Limit is an algorithm with its numbers. NewLimit makes it. Nobody changes it after that, and so it is safe for concurrent use. Times are in
@@ -78,6 +80,8 @@ type Limit struct {
 	interval  bool
 	Delays    bool      // requests over the limit wait until they are within it
 	MaxDelay  int64     // the longest that a request waits; 0 if the limit does not make requests wait
+	usual     int64     // P; with a calendar, how long its unit lasts on average
+	Owes      bool      // windows that follow are charged with what does not fit into one; buckets always owe it
 	slack     int64     // how far a key's time may be ahead of the clock before that means that the clock has stepped back
 	Calendar  *calendar // nil: aligned to the epoch
 
@@ -216,12 +220,12 @@ func (l *Limit) Identity() string {
 
 // Same reports whether two limits decide the same.
 func (l *Limit) Same(o *Limit) bool {
-	return l.Requests == o.Requests && l.Burst == o.Burst && l.Delays == o.Delays && l.MaxDelay == o.MaxDelay && l.Identity() == o.Identity()
+	return l.Requests == o.Requests && l.Burst == o.Burst && l.Delays == o.Delays && l.MaxDelay == o.MaxDelay && l.Owes == o.Owes && l.Identity() == o.Identity()
 }
 
 // Terms returns a text that is equal for limits that are the Same, and for no others.
 func (l *Limit) Terms() string {
-	return l.Identity() + " " + strconv.FormatInt(l.Requests, 10) + " " + strconv.FormatInt(l.Burst, 10) + " " + strconv.FormatInt(l.MaxDelay, 10) + " " + strconv.FormatBool(l.Delays)
+	return l.Identity() + " " + strconv.FormatInt(l.Requests, 10) + " " + strconv.FormatInt(l.Burst, 10) + " " + strconv.FormatInt(l.MaxDelay, 10) + " " + strconv.FormatBool(l.Delays) + " " + strconv.FormatBool(l.Owes)
 }
 
 // String writes the limit as a configuration does: "100/1m sliding_window_counter".
@@ -263,9 +267,11 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 	l := newLimit(c.Algorithm, c.Requests, int64(c.Period/time.Microsecond))
 	l.interval = c.Interval
 	l.Delays = c.Delays
+	l.Owes = c.Owes && !l.IsBucket
 	if c.Calendar != Epoch {
 		l.Calendar = newCalendar(c.Calendar, c.Location)
 		l.Period = l.Calendar.longest()
+		l.usual = l.Calendar.usual()
 	}
 	if l.IsBucket {
 		l.Burst = c.Burst
@@ -304,7 +310,7 @@ func newLimit(a Algorithm, requests, period int64) *Limit {
 	row := a.Row()
 	return &Limit{
 		Algorithm: a, IsBucket: row.isBucket, IsLog: row.IsLog, InFlight: row.inFlight, Queues: row.queues, Lends: row.lends, Ages: row.ages, FastPath: row.fastPath, windows: row.windows,
-		Requests: requests, Period: period, Cost: 1, Step: period,
+		Requests: requests, Period: period, Cost: 1, Step: period, usual: period,
 	}
 }
 
@@ -418,6 +424,12 @@ func (c LimitConfig) check() error {
 	}
 	if c.Delays && !row.canDelay {
 		return words.Wrong("on_limit", "delay", "%s cannot say when a request may leave; choose the algorithm token_bucket, sliding_window_log or fixed_window", row.Name)
+	}
+	if c.Owes && !row.CanOwe {
+		return words.Wrong("cost_response", "", "%s cannot owe what a response says that a request has cost; choose %s", row.Name, strings.Join(namesOf(func(row *algorithmRow) bool { return row.CanOwe }), " or "))
+	}
+	if c.Owes && c.Segments != 0 {
+		return words.Wrong("segments", fmt.Sprint(c.Segments), " and cost_response are mutually exclusive: segments cannot owe what a response says that a request has cost; remove one")
 	}
 	if c.MaxDelay != 0 && !row.queues && !c.Delays {
 		return words.Wrong("max_delay", c.MaxDelay.String(), "%s and `on_limit` delay make requests wait, not %s", onlyThose(func(row *algorithmRow) bool { return row.queues }), row.Name)

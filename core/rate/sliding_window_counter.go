@@ -9,7 +9,8 @@ import "math/bits"
 //	⌊previous × overlap⌋ + current + cost ≤ R
 //
 // This is the approximation that Cloudflare described in 2017; the arithmetic here is exact. The state is the start of the
-// current window (A) and two counts (B: previous in the high 32 bits, current in the low).
+// current window (A) and two counts (B: previous in the high 32 bits, current in the low). If the limit Owes, a window of count C leaves behind R at most,
+// and C−R to the next one.
 func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	at := now
 	last := s.A
@@ -29,7 +30,11 @@ func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State
 		} else {
 			previous = 0
 		}
-		current = 0
+		if l.Owes && current > l.Requests && start > last {
+			previous, current = owedByWindowPair(l, current, (start-last)/l.Period)
+		} else {
+			current = 0
+		}
 	}
 	weighted := int64(0)
 	if previous != 0 {
@@ -45,14 +50,7 @@ func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State
 	} else {
 		d.RetryAfter = Never
 		if cost <= l.Requests {
-			// In this window, if leaving enough of the previous one behind suffices; else in the next one, whose previous window
-			// is this one.
-			d.RetryAfter = wait + l.Period - into
-			if room := l.Requests - cost - current; room >= 0 {
-				d.RetryAfter = wait + leftBehind(l, previous, room, l.Period) - into
-			} else {
-				d.RetryAfter += leftBehind(l, current, l.Requests-cost, l.Period)
-			}
+			d.RetryAfter = wait + windowPairFree(l, previous, current, cost) - into
 		}
 		// Rejected requests count in full, and weigh on the next window like others. Counts stop at 2³²−1.
 		counted := current + cost
@@ -67,18 +65,37 @@ func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State
 		d.Remaining = 0
 	}
 	if current > 0 {
-		d.ResetAfter = wait + l.Period - into + leftBehind(l, current, 0, l.Period)
+		d.ResetAfter = wait + windowPairFree(l, previous, current, l.Requests) - into
 	} else if weighted > 0 {
 		d.ResetAfter = wait + leftBehind(l, previous, 0, l.Period) - into
 	}
 	if d.Allowed && d.Remaining < l.Requests {
-		// In this window, when the weight of the previous one falls by a unit; if it has no weight, in the next window.
-		if room := l.Requests - d.Remaining - 1 - current; room >= 0 {
-			d.MoreAfter = wait + leftBehind(l, previous, room, l.Period) - into
-		} else {
-			d.MoreAfter = wait + l.Period - into + leftBehind(l, current, l.Requests-d.Remaining-1, l.Period)
-		}
+		// When the weight of the previous window falls by a unit; if it has no weight, in the next window.
+		d.MoreAfter = wait + windowPairFree(l, previous, current, d.Remaining+1) - into
 	}
+}
+
+// windowPairFree returns how long after the beginning of the current window so many units are free: in this window, if leaving enough of the previous one
+// behind suffices; else in the next one, whose previous window is this one; or if the limit Owes, in the one that has room for them at last.
+func windowPairFree(l *Limit, previous, current, units int64) int64 {
+	if room := l.Requests - units - current; room >= 0 {
+		return leftBehind(l, previous, room, l.Period)
+	}
+	windows := int64(1)
+	owed := int64(0)
+	previous = current
+	if l.Owes && current > l.Requests {
+		windows = (current + units - 1) / l.Requests
+		previous, owed = owedByWindowPair(l, current, windows)
+	}
+	return windows*l.Period + leftBehind(l, previous, l.Requests-units-owed, l.Period)
+}
+
+// owedByWindowPair returns the counts of the previous and of the current window, that many windows after one of that count, which is above R.
+func owedByWindowPair(l *Limit, counted, windows int64) (previous, current int64) {
+	windows = AtMost(windows, counted/l.Requests+2)
+	previous = AtLeast(AtMost(counted-(windows-1)*l.Requests, l.Requests), 0)
+	return previous, AtLeast(counted-windows*l.Requests, 0)
 }
 
 // TakeFromSlidingWindowCounter is the shortcut, in a window that has begun: see algorithmRow.take.

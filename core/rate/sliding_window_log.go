@@ -13,6 +13,9 @@ type EventLog struct {
 // up to 35 minutes times are exact. For longer ones they are in quanta of ⌈P/(2³¹−1)⌉ µs, and expire late by less than two of
 // these. last is the time of the last look at the log, when expired entries were dropped from it.
 //
+// If the limit Owes, the log has all units that a key was charged, those that fit first. When one of these expires, the first of those that are owed takes
+// its place, and counts from then on.
+//
 // It returns the time of this look, at which to charge the request: now, or last if the clock has stepped back by at most a
 // period. A longer step back empties the log.
 func DecideSlidingWindowLog(l *Limit, log *EventLog, last, now, cost int64, d *Decision) int64 {
@@ -26,7 +29,11 @@ func DecideSlidingWindowLog(l *Limit, log *EventLog, last, now, cost int64, d *D
 	}
 	tick := at / l.Quantum
 	if log.N > 0 {
-		if tick-last/l.Quantum > l.Window {
+		looked := last / l.Quantum
+		if l.Owes && int64(log.N) > l.Requests {
+			looked = payFromLog(l, log, looked, tick)
+		}
+		if tick-looked > l.Window {
 			log.Head, log.N = 0, 0
 		}
 		for log.N > 0 && int64(uint32(tick+1)-log.Times[log.Head]) > l.Window {
@@ -72,8 +79,27 @@ func DecideSlidingWindowLog(l *Limit, log *EventLog, last, now, cost int64, d *D
 	return at
 }
 
+// payFromLog brings a log to the present that has more than R entries. It goes on by a window at a time, since entries that are older do not tell their
+// age. looked is the last look, and tick is now, both in quanta. It returns up to when the log was brought.
+func payFromLog(l *Limit, log *EventLog, looked, tick int64) int64 {
+	for looked < tick && int64(log.N) > l.Requests {
+		looked = AtMost(looked+l.Window, tick)
+		for log.N > 0 && int64(uint32(looked+1)-log.Times[log.Head]) > l.Window {
+			if int64(log.N) > l.Requests {
+				log.Times[(log.Head+int(l.Requests))%len(log.Times)] = log.Times[log.Head] + uint32(l.Window)
+			}
+			log.Head = (log.Head + 1) % len(log.Times)
+			log.N--
+		}
+	}
+	return looked
+}
+
 // LogExpiry returns when the i-th oldest entry expires. tick is now in quanta.
 func LogExpiry(l *Limit, log *EventLog, i int, tick int64) int64 {
+	if l.Owes && int64(i) >= l.Requests { // it takes the place of one that expires
+		return LogExpiry(l, log, i%int(l.Requests), tick) + int64(i)/l.Requests*l.Window*l.Quantum
+	}
 	i += log.Head
 	if i >= len(log.Times) {
 		i -= len(log.Times)
@@ -94,7 +120,9 @@ func ChargeSlidingWindowLog(l *Limit, log *EventLog, at, cost int64, most int) i
 	if cost > int64(most) {
 		add = most
 	}
-	if excess := log.N + add - most; excess > 0 { // the oldest entries are dropped
+	if excess := log.N + add - most; excess > 0 && l.Owes { // no more can be owed
+		add -= excess
+	} else if excess > 0 { // the oldest entries are dropped
 		log.Head += excess
 		if log.Head >= len(log.Times) {
 			log.Head -= len(log.Times)

@@ -72,6 +72,15 @@ func (c *compiler) setOverflowPolicy(config *core.RuleConfig) {
 	} else if counts {
 		c.setCount(config)
 	}
+	if list := t.Lists["cost_response"]; len(list) > 0 && c.in.NoCount != "" {
+		c.fail(words.Wrong("cost_response", "", c.in.NoCount))
+	} else if len(list) > 0 {
+		response, err := core.ParseResponseCost(list)
+		if c.check(err) {
+			config.OverflowPolicy.Response = response
+		}
+	}
+	config.OverflowPolicy.CostMax = c.number("cost_max", 0)
 	if _, said := t.Lists["penalty"]; said {
 		c.setPenalty(config)
 	}

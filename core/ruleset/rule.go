@@ -63,7 +63,7 @@ type Context struct {
 	Namespace string
 	Name      string         // of a RuleText without a name
 	Prefixes  match.Prefixes // of a rule that sets none
-	NoCount   string         // why a rule cannot have count, if the proxy does not see statuses; "": it can
+	NoCount   string         // why a rule cannot have count or cost_response, if the proxy does not see responses; "": it can
 
 	// Template reads a text in the proxy's own language for keys, tiers and costs; nil if the proxy has none.
 	Template func(text string) (*Template, error)
@@ -310,6 +310,7 @@ func (c *compiler) setCommon(algorithm rate.Algorithm) {
 		c.fail(words.Wrong("on_limit", `"reject"`, "leaky_bucket makes requests wait, and rejects those that do not fit in its burst; choose another algorithm, or leave it out"))
 	}
 	common.MaxDelay = c.duration("max_delay")
+	common.Owes = len(t.Lists["cost_response"]) > 0
 	if t.Texts["time_zone"] != "" {
 		location, err := locationOf(t.Texts["time_zone"], time.LoadLocation)
 		if c.check(err) {
@@ -487,6 +488,10 @@ func (c *compiler) setCost(config *core.RuleConfig) {
 			c.fail(words.Wrong("cost", strconv.Quote(c.text.Texts["cost"]), "write %s:NAME", kind))
 		}
 		c.rule.CostFrom = &source
+		return
+	}
+	if text == "0" && len(c.text.Lists["cost_response"]) > 0 {
+		c.rule.Cost = 0
 		return
 	}
 	n, err := words.ParseCount(text, rate.MaxRequests)

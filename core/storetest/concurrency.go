@@ -141,7 +141,7 @@ func (c *crowd) passed(checks []core.Check, keep bool) {
 		c.kept.Add(1)
 	}
 	for i := range reservations {
-		reservations[i].Keep = keep
+		reservations[i].Keep(keep)
 	}
 	if err := c.scene.store.Settle(reservations); err != nil {
 		c.scene.t.Error(err)

@@ -72,7 +72,7 @@ func (s *scene) mustReserve(r *core.Rule, key string, cost int64) []core.Reserva
 func (s *scene) settle(reservations []core.Reservation, keep bool) {
 	s.t.Helper()
 	for i := range reservations {
-		reservations[i].Keep = keep
+		reservations[i].Keep(keep)
 	}
 	must.Succeed(s.t, s.store.Settle(reservations))
 }

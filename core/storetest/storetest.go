@@ -36,6 +36,7 @@ func Run(t *testing.T, newStore NewStore) {
 	t.Run("soft", func(t *testing.T) { testSoft(t, newStore) })
 	t.Run("penalty", func(t *testing.T) { testPenalty(t, newStore) })
 	t.Run("count", func(t *testing.T) { testCount(t, newStore) })
+	t.Run("measured", func(t *testing.T) { testMeasured(t, newStore) })
 	t.Run("in flight", func(t *testing.T) { testInFlight(t, newStore) })
 	t.Run("candidate", func(t *testing.T) { testCandidate(t, newStore) })
 	t.Run("reload", func(t *testing.T) { testReload(t, newStore) })

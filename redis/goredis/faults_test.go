@@ -439,7 +439,7 @@ func TestAForeignValueUnderAFurtherKeyIsOverwritten(t *testing.T) {
 						spoil()
 					}
 					for i := range reservations {
-						reservations[i].Keep = i == 0
+						reservations[i].Keep(i == 0)
 					}
 					if err := n.store.Settle(reservations); err != nil {
 						t.Errorf("%s: the end: %v", what, err)

@@ -61,7 +61,7 @@ func TestAStoreIsClosedWhenTheLastRequestEnds(t *testing.T) {
 	if err := after.Decide(checks, false); err != nil || checks[0].Decision.Allowed {
 		t.Errorf("while it is under way: %+v, %v; want a rejection", checks[0].Decision, err)
 	}
-	reservations[0].Keep = true
+	reservations[0].Keep(true)
 	must.Succeed(t, before.Settle(reservations))
 	if err := after.Decide(checks, false); err != nil || checks[0].Decision.Allowed || checks[0].Decision.RetryAfter <= 1_000_000 {
 		t.Errorf("when it was charged: %+v, %v; want a rejection until the window ends", checks[0].Decision, err)

@@ -381,9 +381,9 @@ func (h *overflowHistory) end() error {
 	for i := range u.ofRedis {
 		r := u.ofRedis[i].Rule
 		terms, _ := r.Terms()
-		u.ofRedis[i].Keep = keep && terms.Counts
-		u.ofMemory[i].Keep = keep && terms.Counts
-		if u.ofRedis[i].Keep {
+		u.ofRedis[i].Keep(keep && terms.Counts)
+		u.ofMemory[i].Keep(keep && terms.Counts)
+		if u.ofRedis[i].Units > 0 {
 			h.seen["kept"]++
 		} else if terms.Counts {
 			h.seen["given back"]++

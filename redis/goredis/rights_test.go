@@ -175,7 +175,7 @@ func TestWithoutACommandRequestsCountedByStatusStayReserved(t *testing.T) {
 				admitted++
 				reservations := core.AppendReservations(nil, checks)
 				for i := range reservations {
-					reservations[i].Keep = true
+					reservations[i].Keep(true)
 				}
 				if n.store.Settle(reservations) != nil {
 					failed++

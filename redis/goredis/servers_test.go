@@ -904,7 +904,7 @@ func rulesOfSlotsThatMove(t *testing.T, c *redistest.Cluster, g way) {
 		t.Helper()
 		reservations := core.AppendReservations(nil, checks)
 		for i := range reservations {
-			reservations[i].Keep = keep
+			reservations[i].Keep(keep)
 		}
 		if err := n.store.Settle(reservations); err != nil {
 			t.Errorf("at the end of a request: %v", err)

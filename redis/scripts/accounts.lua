@@ -89,7 +89,7 @@ local function read(command, key)
 end
 --#put accounts.ours
 
-local algorithm, key, cost, R, P, X, Y, counts, denied, slack, position
+local algorithm, key, cost, R, P, X, Y, counts, owes, denied, slack, position
 local peek, redirected = 0, false
 local ok, remaining, wait, reset, more, left, value, header, stays
 local owed, owedFrac, owedAt -- what a bucket owes in addition to its state of that time
@@ -102,7 +102,7 @@ local function evaluate(c, at, units, wide, force)
 	now, algorithm, key, cost, R, P, X, Y = at, c.algorithm, c.key, units, c.R, c.P, c.X, c.Y
 	owedAt = nil
 	if wide then R, X = c.wideR, c.wideX elseif c.isSoft then owed, owedFrac, owedAt = c.lent, c.lentFrac, c.lentAt end
-	counts, denied, slack, position = force, false, c.P + c.ahead, c.windows
+	counts, owes, denied, slack, position = force, c.counts == 2, false, c.P + c.ahead, c.windows
 	ok, remaining, wait, reset, more, left, value, header = false, 0, 0, 0, 0, 0, nil, nil
 --#each accounts.evaluate
 
@@ -114,6 +114,7 @@ local function keep(c)
 	if not value then return end
 	if c.isBucket and R ~= c.R then reset = math.ceil((reset + c.Y * c.P) * R / c.R) + 1 end
 	reset = reset + now - real
+	if c.windows then reset = reset + 172800000000 end -- a month that is longer than usual does not forget what is owed
 	if reset < 1000 then reset = 1000 end
 	local key = c.key
 --#put decision.keep
@@ -329,14 +330,17 @@ end
 
 local function weighPlain(c, wide)
 	c.wide = wide
-	if evaluate(c, real, c.cost + c.reserved, wide) then return end
-	take(c)
+	local cost = math.max(c.cost, 1) -- with a cost of 0 it passes if anything is left
+	if evaluate(c, real, cost + c.reserved, wide) then return end
 	if ok then
+		if c.cost == 0 then evaluate(c, real, c.reserved, wide) end
+		take(c)
 		c.depart = real + wait
 		return
 	end
+	take(c)
 	if c.reserved == 0 then return end
-	evaluate(c, real, c.cost, wide)
+	evaluate(c, real, cost, wide)
 	take(c)
 	if not ok then
 		c.remaining = math.max(0, remaining - c.reserved)

@@ -39,6 +39,7 @@ end
 -- R, P: the limit's requests and period.
 -- X, Y: the algorithm's other numbers. If X is 0 and Y is 1, windows of the calendar follow.
 -- counts: charge a rejected request too, up to the limit; if 'whole', charge the request whatever the limit says, as core's charge does.
+-- owes: windows that follow are charged with what does not fit into one.
 -- shadow: the rule rejects no request.
 -- peek: keep nothing.
 -- denied: another rule rejects the request, so do not charge one that this rule would admit.
@@ -50,6 +51,7 @@ end
 -- stays: a bucket rejects, and its key must last until the reset.
 -- redirected: the time lies in none of the calendar's windows.
 local algorithm, counts, shadow, peek, cost, R, P, X, Y, position = unpack('<BBBBddddd', argument, position)
+local owes = counts == 2
 counts = counts == 1 and peek == 0
 local ok, remaining, wait, reset, more, left, slack, value, header, stays, redirected = false, 0, 0, 0, 0, 0, P
 --#end

@@ -29,7 +29,18 @@ else
 	from = at - at % P
 	to = from + P
 end
-if start ~= from then count = 0 end
+local usual = P -- how long a window lasts on average, with a calendar
+if owes and Y == 1 then
+	usual = P - 7200000000
+	if usual == 2678400000000 then usual = 2629746000000 end
+end
+if start ~= from then
+	if owes and start < from and count > R then
+		count = math.max(count - math.floor((from - start + math.floor(usual / 2)) / usual) * R, 0)
+	else
+		count = 0
+	end
+end
 ok = cost <= R - count
 if ok then
 	if not denied then
@@ -47,6 +58,15 @@ end
 if count < R then remaining = R - count end
 if count > 0 then reset = to - now end
 if ok or cost == 0 then more = reset end
+if owes and count + R > 2 * R then -- windows behind this one must pass until no more than R are left
+	local function behind(units)
+		if units <= 2 * R then return 0 end
+		return math.min(math.floor((units - 1) / R) - 1, math.floor(3153600000000000 / usual)) * usual
+	end
+	if wait > 0 then wait = wait + behind(count + cost) end
+	if more > 0 then more = more + behind(count + 1) end
+	reset = reset + behind(count + R)
+end
 --#end
 
 --#part refund

@@ -1,12 +1,12 @@
--- Ends a request's reservation, as core/memory's settle does. ARGV[2] is 1 to charge it.
+-- Ends a request's reservation, as core/memory's settle does. ARGV[2] is how many units to charge.
 
 --#part
 --#put accounts
 --#put accounts.check
 
 if c.inflight or c.count then
-	if ARGV[2] == '1' then -- comes first: if it fails, the reservation counts until its lease ends
-		evaluate(c, real, c.cost, false, 'whole')
+	if ARGV[2] ~= '0' then -- comes first: if it fails, the reservation counts until its lease ends
+		evaluate(c, real, tonumber(ARGV[2]), false, 'whole')
 		if redirected then return {real} end
 		keep(c)
 	end

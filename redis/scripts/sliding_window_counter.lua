@@ -19,9 +19,33 @@ end
 local into = at % P
 local from = at - into
 if start ~= from then
-	if from - start == P then previous = current else previous = 0 end
-	current = 0
+	if owes and current > R and start < from then
+		local windows = (from - start) / P
+		previous = math.max(math.min(current - (windows - 1) * R, R), 0)
+		current = math.max(current - windows * R, 0)
+	else
+		if from - start == P then previous = current else previous = 0 end
+		current = 0
+	end
 end
+
+-- windowPairFree
+local function free(units)
+	local room, count, windows = R - units - current, previous, 0
+	if room < 0 then
+		room, count, windows = R - units, current, 1
+		if owes and current > R then
+			windows = math.floor((current + units - 1) / R)
+			count = math.min(current - (windows - 1) * R, R)
+			room = room - math.max(current - windows * R, 0)
+		end
+	end
+	if count <= room then return windows * P end
+	local overlap, rest = divide(room + 1, P, count)
+	if rest == 0 then overlap = overlap - 1 end
+	return (windows + 1) * P - overlap
+end
+
 local weighted = 0
 if previous > 0 then weighted = divide(previous, P - into, P) end
 local late = at - now
@@ -38,38 +62,18 @@ else
 		value = pack('<I7I4I4', from, previous, current)
 	end
 	wait = -1
-	if cost <= R then
-		local room, count = R - cost - current, previous
-		wait = late - into
-		if room < 0 then
-			room, count = R - cost, current
-			wait = wait + P
-		end
-		if count > room then
-			local overlap, rest = divide(room + 1, P, count)
-			if rest == 0 then overlap = overlap - 1 end
-			wait = wait + P - overlap
-		end
-	end
+	if cost <= R then wait = late - into + free(cost) end
 end
 remaining = R - weighted - current
 if remaining < 0 then remaining = 0 end
-if current > 0 then
+if current > R then
+	reset = late - into + free(R)
+elseif current > 0 then
 	reset = late - into + 2 * P - (P + (-P) % current) / current + 1
 elseif weighted > 0 then
 	reset = late - into + P - (P + (-P) % previous) / previous + 1
 end
-if (ok or cost == 0) and remaining < R then
-	local room, count = R - remaining - 1 - current, previous
-	more = late - into
-	if room < 0 then
-		room, count = R - remaining - 1, current
-		more = more + P
-	end
-	local overlap, rest = divide(room + 1, P, count)
-	if rest == 0 then overlap = overlap - 1 end
-	more = more + P - overlap
-end
+if (ok or cost == 0) and remaining < R then more = late - into + free(remaining + 1) end
 --#end
 
 --#part refund

@@ -55,10 +55,19 @@ local at = now
 if last > now then
 	if last - now <= P then at = last else dead = size end
 end
-local tick = (at - at % X) / X
-if tick - (last - last % X) / X > Y then dead = size end
+local tick, looked = (at - at % X) / X, (last - last % X) / X
+
+-- If a log that owes had more than R entries when it was written, those behind the first R take the places of those that expire: the n-th begins to
+-- count when the one R places before it expires.
+local base, indebted = dead, owes and size - dead > R
+local function began(n)
+	local k = n - base
+	return looked + 1 - (looked + 1 - entry(base + k % R)) % 4294967296 + (k - k % R) / R * Y
+end
+if not indebted and tick - looked > Y then dead = size end
 
 local function expired(n)
+	if indebted then return tick + 1 - began(n) > Y end
 	return (tick + 1 - entry(n)) % 4294967296 > Y
 end
 
@@ -86,10 +95,15 @@ elseif counts then
 	if live > most then most = live end
 	added = cost
 	if added > most then added = most end
-	if live + added > most then dead = dead + live + added - most end
+	if live + added > most then
+		if owes then added = math.max(most - live, 0) else dead = dead + live + added - most end
+	end
 end
 
 local function expiry(n)
+	local k = n - dead
+	if owes and k >= R then return expiry(dead + k % R) + (k - k % R) / R * Y * X end
+	if n < size and indebted then return (began(n) + Y) * X - now end
 	if n >= size then return (newest + Y) * X - now end
 	return (tick + 1 - (tick + 1 - entry(n)) % 4294967296 + Y) * X - now
 end
@@ -108,7 +122,11 @@ end
 if held > 0 then reset = math.max(reset, heldUntil - now) end
 if added > 0 and peek == 0 then
 	value = string.rep(pack('<I4', newest % 4294967296), added)
-	if not long then
+	if indebted then
+		local entries = {}
+		for n = dead, size - 1 do entries[n - dead + 1] = pack('<I4', began(n) % 4294967296) end
+		value = pack('<I7I4', at, 0) .. record .. table.concat(entries) .. value
+	elseif not long then
 		value = pack('<I7I4', at, 0) .. record .. string.sub(v, head + 1 + 4 * dead, head + 4 * size) .. value
 	elseif dead * 2 > size then
 		value = pack('<I7I4', at, 0) .. record .. call('GETRANGE', key, head + 4 * dead, -1) .. value

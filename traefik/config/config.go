@@ -155,6 +155,12 @@ type Rule struct {
 	// response's status, and is refused.
 	Count []string `json:"count,omitempty" yaml:"count,omitempty"`
 
+	// Where a response says what its request has cost. It is not available in Traefik, where a plugin does not see a response.
+	CostResponse []string `json:"costResponse,omitempty" yaml:"costResponse,omitempty"`
+
+	// The most that a request is charged by its response. It is not available in Traefik, either.
+	CostMax string `json:"costMax,omitempty" yaml:"costMax,omitempty"`
+
 	// How long a key is blocked that exceeds the limit: for the first time, the second and so on, the last for all further ones.
 	// It starts over when it has not exceeded the limit for as long as the longest of them, since it was last unblocked. Up to 16
 	// durations of 1ms to 366d, such as 1m, 10m and 1h. The default is none.

@@ -9,8 +9,8 @@ import (
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
-// NoCount is why no rule can have count: a writer that is wrapped loses Flush, Hijack and Unwrap on the way through the interpreter.
-const NoCount = "is not available in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy"
+// NoCount is why no rule can have count or cost_response: a writer that is wrapped loses Flush, Hijack and Unwrap on the way through the interpreter.
+const NoCount = "is not available in Traefik, where a plugin cannot see a response without breaking streaming and upgrades; use the limit without it, or Caddy"
 
 // ownRules compiles the rules of a configuration, of either dialect.
 func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware string) ([]*ruleset.Rule, error) {
