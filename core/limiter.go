@@ -433,7 +433,8 @@ func (l *Limiter) Leave(reservations []Reservation) error {
 }
 
 // Finish ends the reservations of a request that was served. Rules that count by status charge it or not, by that status. Rules that
-// measure charge what Reservation.Measure was told, and else what the request has reserved. Finish must be called for each request with reservations, however it ended. The error is the store's.
+// measure charge what Reservation.Measure was told, and else what the request has reserved. Finish must be called for each request with
+// reservations, however it ended. The error is the store's.
 func (l *Limiter) Finish(reservations []Reservation, status int) error {
 	kept := reservations[:0]
 	for i := range reservations {
