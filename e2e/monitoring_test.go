@@ -163,6 +163,10 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 					limit 50/1m
 					on_limit delay
 				}
+				zone measured {
+					limit 500/1m
+					cost_response bytes
+				}
 			}
 			rate_limit {
 				guard {

@@ -17,7 +17,7 @@ var folder = flag.String("scripts", "", "write the scripts into this folder, eac
 // released are the scripts of the last release, by the SHA-1 of each. While a fleet changes from that to the next, nodes of both share the keys.
 // So whoever changes a script, and the sum here, has made sure that each of the two understands what the other has written.
 var released = map[string]string{
-	"block":                       "a9568a7822237c6ee0b18a8f935640eed98e1d76",
+	"block":                       "733d96ac32b5172ac4b0608b40447a0649150830",
 	"carry":                       "661e0bb42689eb9cb53163d2b077b52ae60b9d94",
 	"eventual":                    "09e85c33eb8ada1656e9a44a0747c51cb21c0899",
 	"fixed_window":                "3a30a426f561a1c7c40e535ee51e3aff7fb8a755",
@@ -28,12 +28,12 @@ var released = map[string]string{
 	"lease":                       "0c42bd0115a8e04d6f3f37c63fa321e76860ba65",
 	"mark":                        "5b6e5c96a0d5d8b6c27619abb599329f8ccbaa01",
 	"nothing":                     "a1f69b9bbdca300f484bf7358a6a85eb88f25830",
-	"overflow":                    "5e730cdc683ef6417d2e32f8ec526c24e45b275e",
+	"overflow":                    "261e915602acdb2cc380f5be80e937af0e208065",
 	"refund":                      "fb9ee51bf63eb5b759e7351d8113df605679fa8c",
 	"release":                     "84fdf95508657366e67f6aa9a4395765116f2d81",
 	"renewal":                     "74fd24a5ab42673ff332264c3bd64607ea7e3919",
-	"reset":                       "79738388f8c64402e4f1116e45a3c29bb6abc3b8",
-	"settle":                      "207d9ac7ff1f8ff8bbdfe7ec6a54a1286f8bd04f",
+	"reset":                       "6ae948fa42277cd064d8e31eb12f505ef3db3082",
+	"settle":                      "565eea9dd447b5e13112f0389594aaa0d50f4e79",
 	"several":                     "b9098ecc19fefd7f5b4eb1e24de0924e72cdee2a",
 	"several_line":                "8f4df76421921d0d68c70ff820b52e3bb31575f0",
 	"sliding_window_counter":      "c30b870d1d47a8c465936ea71e970b07e47570d2",

@@ -114,7 +114,7 @@ local function keep(c)
 	if not value then return end
 	if c.isBucket and R ~= c.R then reset = math.ceil((reset + c.Y * c.P) * R / c.R) + 1 end
 	reset = reset + now - real
-	if c.windows then reset = reset + 172800000000 end -- a month that is longer than usual does not forget what is owed
+	if c.windows and c.counts == 2 then reset = reset + 172800000000 end -- a month that is longer than usual does not forget what is owed
 	if reset < 1000 then reset = 1000 end
 	local key = c.key
 --#put decision.keep
