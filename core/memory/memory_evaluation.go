@@ -117,7 +117,7 @@ func (m *Store) evaluate(s *shard, c *core.Check, w *evaluation, now int64) {
 	a := w.account
 	if c.Slot >= 0 && s.slots[c.Slot].state.A >= rate.BlockMark && stillBlocked(s, c.Slot, r.Limit.IsLog, now) {
 		w.blocked = true
-		rate.DecideBlocked(r.Limit, rate.BlockedFor(&s.slots[c.Slot].state, now), c.Cost, &c.Decision)
+		rate.DecideBlocked(r.Limit, rate.BlockedFor(&s.slots[c.Slot].state, now), neededBy(c), &c.Decision)
 		return
 	}
 	if r.Limit.InFlight {
@@ -172,17 +172,24 @@ func (m *Store) decideAt(s *shard, c *core.Check, l *rate.Limit, at, cost int64)
 	rate.Decide(l, &c.State, at, cost, &c.Next, &c.Decision)
 }
 
+// neededBy returns how many units must be left for a request to pass: for one whose response says what it has cost, any.
+func neededBy(c *core.Check) int64 {
+	if c.Cost == 0 && c.Rule.Measures() {
+		return 1
+	}
+	return c.Cost
+}
+
 // evaluatePlain evaluates a check of a rule that rejects, with that many units reserved.
 func (m *Store) evaluatePlain(s *shard, c *core.Check, w *evaluation, now, reserved int64) {
-	cost := c.Cost
-	if cost == 0 && c.Rule.Measures() { // it passes if anything is left
-		cost = 1
-	}
+	cost := neededBy(c)
 	m.decideAt(s, c, w.limit, now, cost+reserved)
 	d := &c.Decision
 	if d.Allowed {
 		if cost > c.Cost {
+			delay := d.Delay
 			m.decideAt(s, c, w.limit, now, reserved)
+			d.Delay = delay
 		}
 		w.depart = now + d.Delay
 		return

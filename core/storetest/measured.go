@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"math"
 	"math/rand"
 	"testing"
 	"time"
@@ -85,29 +86,63 @@ func (d *Debtor) Allows(now, units int64) bool {
 	return d.used[w-1]*over/d.limit.Period+d.used[w]+units <= d.limit.Requests
 }
 
+// Delay returns how long a request that may pass waits in a queue, by what has been charged.
+func (d *Debtor) Delay(now int64) int64 {
+	if !d.limit.Queues {
+		return 0
+	}
+	d.drain(now)
+	return int64(math.Ceil(d.level * float64(d.limit.Period) / float64(d.limit.Requests)))
+}
+
 // measuredSteps is how many steps a random walk has.
 const measuredSteps = 4000
 
 // testMeasured: requests whose responses say what they have cost reserve their cost, are charged what the responses say, and what is beyond the limit is
 // paid before the next request passes.
 func testMeasured(t *testing.T, newStore NewStore) {
-	each(t, newStore, "", variants(), whatResponsesSayIsCharged)
+	each(t, newStore, "", variants(), whatResponsesSayIsCharged, aBlockedKeyIsRejectedAtNoCost)
 }
 
-func whatResponsesSayIsCharged(s *scene, v variant) {
+// measured opens a rule whose responses say what their requests have cost; nil: the algorithm cannot owe.
+func (s *scene) measured(v variant, units int64) *core.Rule {
+	s.t.Helper()
 	if !v.algorithm.Row().CanOwe || v.interval {
-		return
+		return nil
 	}
-	const units = 32
 	c := v.config(units, 1<<24) // a bucket's level is exact in a double
 	c.Owes = true
 	if v.algorithm == rate.LeakyBucket {
 		c.MaxDelay = 20 * time.Second
 	}
-	l := limit(s.t, c)
 	bytes, err := core.ParseResponseCost([]string{"bytes"})
 	must.Succeed(s.t, err)
-	r := s.open(core.RuleConfig{Name: "measured", Limit: l, OverflowPolicy: core.OverflowPolicy{Response: bytes}})
+	return s.open(core.RuleConfig{Name: "measured", Limit: limit(s.t, c), OverflowPolicy: core.OverflowPolicy{Response: bytes}})
+}
+
+// aBlockedKeyIsRejectedAtNoCost: a request that costs 0 until its response is there passes no block, either.
+func aBlockedKeyIsRejectedAtNoCost(s *scene, v variant) {
+	r := s.measured(v, 3)
+	if r == nil {
+		return
+	}
+	underWay := s.mustReserve(r, "alice", 0)
+	s.block(r, "alice", second)
+	s.is("blocked", s.take(r, "alice", 0), blockedFor(r, second))
+	underWay[0].Measure(9)
+	must.Succeed(s.t, core.NewLimiter(s.store).Finish(underWay, 200))
+	s.is("charged while it is blocked", s.take(r, "alice", 0), blockedFor(r, second))
+	s.clock.Add(second)
+	s.yes("after the block", s.take(r, "alice", 0), whatever)
+}
+
+func whatResponsesSayIsCharged(s *scene, v variant) {
+	const units = 32
+	r := s.measured(v, units)
+	if r == nil {
+		return
+	}
+	l := r.Limit
 	limiter := core.NewLimiter(s.store)
 	random := rand.New(rand.NewSource(1))
 	keys := []string{"alice", "bob", "carol"}
@@ -156,6 +191,9 @@ func whatResponsesSayIsCharged(s *scene, v variant) {
 			s.t.Fatalf("step %d: %s at a cost of %d, with %d reserved: %+v; want allowed %t", step, key, cost, reserved[key], got, want)
 		}
 		if want {
+			if got := checks[0].Decision.Delay; got != debtors[key].Delay(now) {
+				s.t.Fatalf("step %d: %s at a cost of %d waits for %d µs, want %d", step, key, cost, got, debtors[key].Delay(now))
+			}
 			allowed++
 			reserved[key] += cost
 			underWay = append(underWay, core.AppendReservations(nil, checks))
