@@ -490,7 +490,7 @@ func TestFilesHaveTheFastPathsOfTheirRules(t *testing.T) {
 		"one rule":     {`{"rules":[{"name":"a","limit":"4/2s"}]}`, `{"rules":[{"name":"a","limit":"3/2s","match":{"methods":["GET"]}}]}`},
 		"three rules":  {`{"rules":[{"name":"a","limit":"4/2s"},{"name":"b","limit":"6/3s","key":"header:X-Key"},{"name":"c","limit":"8/5s"}]}`, `{"rules":[{"name":"a","limit":"9/2s"}]}`},
 		"many rules":   {manyInFile(12), manyInFile(9)},
-		"none at last": {`{"rules":[{"name":"a","limit":"4/2s","tiers":{"source":"cookie:session","limits":{"a":"9/2s"}}}]}`, `{"rules":[{"name":"b","limit":"3/2s","cost":2}]}`},
+		"none at last": {`{"rules":[{"name":"a","limit":"4/2s","tiers":{"source":"cookie:session","limits":{"a":"9/2s"}}}]}`, `{"rules":[{"name":"b","limit":"3/2s","cost":"header:X-Cost"}]}`},
 	} {
 		file := filepath.Join(t.TempDir(), "rules.json")
 		write := func(text string) { must.Succeed(t, os.WriteFile(file, []byte(text), 0o600)) }

@@ -304,7 +304,7 @@ func TestWhichRulesHaveAFastPath(t *testing.T) {
 		{Rule{Limit: "5/1m", Candidate: object{"limit": "6/1m"}}, true},
 		{Rule{Limit: "5/1m", Match: object{"methods": []interface{}{"GET"}}}, true},
 		{Rule{Limit: "5/1m", Match: object{"methods": []interface{}{"GET"}}, Penalty: []string{"1m"}}, true},
-		{Rule{Limit: "5/1m", Algorithm: "token_bucket", Cost: "2"}, false},
+		{Rule{Limit: "5/1m", Algorithm: "token_bucket", Cost: "header:X-Cost"}, false},
 	} {
 		for _, store := range []object{{"memory": object{}}, {"redis": object{"address": "127.0.0.1:1", "nodes": 1}}} {
 			s := newStage(t)
