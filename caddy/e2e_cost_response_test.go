@@ -170,6 +170,23 @@ func TestResponsesTellCostsInManyWays(t *testing.T) {
 	}
 }
 
+// With count, a response whose status does not count charges nothing, whatever it says.
+func TestACostOfAStatusThatDoesNotCountIsNotCharged(t *testing.T) {
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Cost", "20")
+		if r.URL.Path == "/missing" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(service.Close)
+	s := startSite(t, withMetrics("rate_limit {\nzone found {\nkey everyone\nlimit 1000/366d\nalgorithm token_bucket\ncost 0\ncount 2xx\ncost_response header X-Cost\n}\n}\nreverse_proxy "+service.URL))
+	for _, path := range []string{"/", "/missing", "/"} {
+		s.do(path)
+	}
+	must.Equal(t, s.metric(`weir_response_units_total{rule="found"}`), "40", "units")
+	must.Equal(t, s.do("/missing").remaining(t), 960, "remaining")
+}
+
 // A body that encode compresses on its way to rate_limit cannot be read, and that is told once. In the other order it can.
 func TestACompressedBodyIsToldOf(t *testing.T) {
 	body := `{"usage":{"total_tokens":100},"text":"` + strings.Repeat("a", 2000) + `"}`

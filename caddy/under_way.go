@@ -48,7 +48,7 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 	defer func() {
 		if costs != nil {
 			costs.End(w.Header())
-			h.measure(costs, reservations)
+			h.measure(costs, reservations, status)
 		}
 		h.limiter.Settle(reservations, status)
 	}()
@@ -85,7 +85,7 @@ func meterOf(reservations []core.Reservation, r *http.Request) *meter.Meter {
 }
 
 // measure notes what the response says that the request has cost.
-func (h *Handler) measure(costs *meter.Meter, reservations []core.Reservation) {
+func (h *Handler) measure(costs *meter.Meter, reservations []core.Reservation, status int) {
 	source := 0
 	for i := range reservations {
 		r := &reservations[i]
@@ -94,7 +94,7 @@ func (h *Handler) measure(costs *meter.Meter, reservations []core.Reservation) {
 		}
 		units, known := costs.Cost(source)
 		source++
-		report.Measure(r, units, known)
+		report.Measure(r, units, known, status)
 		if !known && costs.Encoded() && h.encoded.CompareAndSwap(false, true) {
 			h.logger.Warn("a response that says what its request has cost came compressed, and was charged the rule's cost instead: write encode in front of rate_limit, in a route block; "+
 				"if the service itself compresses, write header_up Accept-Encoding identity into reverse_proxy",
