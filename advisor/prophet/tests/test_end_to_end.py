@@ -82,9 +82,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("prometheus")
     (folder / "metrics").write_text(openmetrics(int(time.time())))
     (folder / "prometheus.yml").write_text("global: {scrape_interval: 1m}\n")
-    subprocess.run(
-        [program("promtool"), "tsdb", "create-blocks-from", "openmetrics", folder / "metrics", folder / "data"], check=True, capture_output=True
-    )
+    command: list[str | Path] = [program("promtool"), "tsdb", "create-blocks-from", "openmetrics", folder / "metrics", folder / "data"]
+    made = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
     address = f"127.0.0.1:{free()}"
     with (folder / "log").open("w") as log:
         running = subprocess.Popen(
