@@ -243,6 +243,8 @@ func (h *Handler) settings() []syntax.Setting {
 		{Word: "distributed", To: h.distributed},
 		{Word: "storage", To: func(d *caddyfile.Dispenser) error { return stores.ReadStorage(d, "", &h.StorageRaw) }},
 		{Word: "headers", To: h.headers},
+		{Word: "header_prefix", To: &h.HeaderPrefix},
+		{Word: "header_reset", To: &h.HeaderReset},
 		syntax.WordTo("response", &h.Response, "auto", "direct", "error_routes"),
 		{Word: "message", To: &h.Message},
 		{Word: "jitter", To: &h.Jitter, Most: 10, Must: "a fraction from 0 to 10, such as 0.2 for up to 20 %"},
@@ -422,11 +424,15 @@ func (h *Handler) check() error {
 	if _, err := h.checkEffect(); err != nil {
 		return syntax.InJSON.Write(err)
 	}
-	if err := syntax.CheckFields(h.settings()); err != nil {
+	return syntax.CheckFields(h.settings())
+}
+
+// readFields reads which quota fields responses have, and in which form. The error is a words.Mistake.
+func (h *Handler) readFields() (err error) {
+	if h.fields, err = answer.ParseFields(h.Headers); err != nil {
 		return err
 	}
-	_, err := answer.ParseFields(h.Headers)
-	return err
+	return answer.SetForm(&h.fields, h.HeaderPrefix, h.HeaderReset)
 }
 
 // checkEffect says which of the handler's settings, a word of the Caddyfile, has no effect beside the others. The error is a words.Mistake.
@@ -443,6 +449,9 @@ func (h *Handler) checkEffect() (word string, err error) {
 		if c.said {
 			return c.word, words.Wrong(c.word, c.value, c.why)
 		}
+	}
+	if err := h.readFields(); err != nil {
+		return words.Of(err).At[0].Name, err
 	}
 	return "", nil
 }

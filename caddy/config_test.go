@@ -109,6 +109,8 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"matcher's pattern is bad", limited(`"match": [{"path_regexp": {"pattern": "["}}]`), `zone "api": match: `},
 		{"matcher's expression is bad", limited(`"match": [{"expression": "nobody("}]`), `zone "api": match: `},
 
+		{"header_reset unknown", with(`"header_reset": "unix"`), `header_reset "unix": must be seconds or epoch`},
+		{"header_prefix with a colon", with(`"header_prefix": "X:"`), `header_prefix "X:": must be what the names of header fields begin with`},
 		{"jitter -1", with(`"jitter": -1`), `jitter -1: must be a fraction from 0 to 10`},
 		{"jitter 11", with(`"jitter": 11`), `jitter 11: must be a fraction from 0 to 10`},
 		{"sweep_interval negative", with(`"sweep_interval": -1`), `sweep_interval -1ns: must be from 1s to 1d`},

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // spelling is a zone of an algorithm.
@@ -60,10 +61,11 @@ func TestHeadersReportTheQuotaExactly(t *testing.T) {
 	x := []string{"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1800"} // the log is stricter
 	ietf := []string{"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800`, "RateLimit-Policy", `"bucket";q=5;w=9000, "log";q=2;w=1800`}
 	for headers, fields := range map[string][]string{
-		"":                    append(x[:6:6], ietf...),
-		"headers x_ratelimit": append(x[:6:6], "RateLimit", "-", "RateLimit-Policy", "-"),
-		"headers ietf":        append(ietf[:4:4], "X-RateLimit-Limit", "-", "X-RateLimit-Remaining", "-", "X-RateLimit-Reset", "-"),
-		"headers none":        {"X-RateLimit-Limit", "-", "X-RateLimit-Remaining", "-", "X-RateLimit-Reset", "-", "RateLimit", "-", "RateLimit-Policy", "-"},
+		"":                     append(x[:6:6], ietf...),
+		"headers x_ratelimit":  append(x[:6:6], "RateLimit", "-", "RateLimit-Policy", "-"),
+		"header_prefix X-Acme": append(ietf[:4:4], "X-RateLimit-Limit", "-", "X-Acme-Limit", "2", "X-Acme-Remaining", "1", "X-Acme-Reset", "1800"),
+		"headers ietf":         append(ietf[:4:4], "X-RateLimit-Limit", "-", "X-RateLimit-Remaining", "-", "X-RateLimit-Reset", "-"),
+		"headers none":         {"X-RateLimit-Limit", "-", "X-RateLimit-Remaining", "-", "X-RateLimit-Reset", "-", "RateLimit", "-", "RateLimit-Policy", "-"},
 	} {
 		t.Run(headers, func(t *testing.T) {
 			s := startSite(t, "rate_limit {\n"+zones+headers+"\n}\nrespond ok")
@@ -75,6 +77,18 @@ func TestHeadersReportTheQuotaExactly(t *testing.T) {
 			r.seconds(t, "Retry-After", 1700, 1800)
 			r.want(t, "Cache-Control", "no-store")
 		})
+	}
+}
+
+func TestResetCanBeASecondOfTheEpoch(t *testing.T) {
+	s := startSite(t, "rate_limit {\nzone z {\nalgorithm sliding_window_log\nlimit 1/30m\n}\nheader_prefix X-Acme\nheader_reset epoch\n}\nrespond ok")
+	begun := int(time.Now().Unix())
+	s.admit(1, "/")
+	r := s.reject("/")
+	until := r.seconds(t, "X-Acme-Reset", begun+1800, begun+1900)
+	r.want(t, "X-Acme-Retry-After", r.header.Get("Retry-After"), "X-RateLimit-Reset", "-", "X-RateLimit-Retry-After", "-")
+	if wait := r.seconds(t, "Retry-After", 1, 1800); until < begun+wait {
+		t.Errorf("X-Acme-Reset %d, %d s after the beginning, is before Retry-After %d", until, until-begun, wait)
 	}
 }
 

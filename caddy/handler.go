@@ -88,6 +88,12 @@ type Handler struct {
 	// RateLimit-Policy), or `none`. The default is the first two. A rejection always has Retry-After.
 	Headers []string `json:"headers,omitempty"`
 
+	// What the names of the X-RateLimit fields begin with, in place of `X-RateLimit`: `X-Acme` is for X-Acme-Limit and so on.
+	HeaderPrefix string `json:"header_prefix,omitempty"`
+
+	// What X-RateLimit-Reset is: `seconds` from now, the default, or `epoch`, a second of the Unix epoch.
+	HeaderReset string `json:"header_reset,omitempty"`
+
 	// What answers a rejected request. `direct`: this handler, with a short body. `error_routes`: the site's error routes, since
 	// the handler returns an error. `auto`, the default: the error routes if any of them handles a 429 of this request, else this
 	// handler. Error routes of a subroute around the handler, which only JSON can have, get no rejection: if they did not answer,

@@ -19,7 +19,6 @@ import (
 	"github.com/proxyweir/weir/caddy/protect"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
-	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
 )
 
@@ -55,7 +54,6 @@ func (h *Handler) provision(ctx caddy.Context) error {
 		return fmt.Errorf("getting events app: %v", err)
 	}
 	h.events = events.(*caddyevents.App)
-	h.fields, _ = answer.ParseFields(h.Headers)
 	h.errors.Response = h.Response
 	if err := h.provisionGuard(); err != nil {
 		return err

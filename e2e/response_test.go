@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/proxyweir/weir/tools/must"
 )
@@ -24,6 +25,19 @@ func TestResponsesHaveTheQuotaFields(t *testing.T) {
 	s = limited(t, rules+"\n\t\theaders: [ietf]")
 	s.admit(1, "/short").want(t, "X-RateLimit-Limit", "-", // no w if a burst is not refilled in whole seconds
 		"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800, "short";r=1000;t=2`, "RateLimit-Policy", `"bucket";q=5;w=9000, "log";q=2;w=1800, "short";q=1001`)
+}
+
+func TestFieldsHaveTheFormThatIsConfigured(t *testing.T) {
+	for _, rules := range []string{"limit: 1/30m, algorithm: sliding_window_log", "rules: [{name: a, limit: 1/30m, algorithm: sliding_window_log}, {name: b, limit: 9/1h, algorithm: sliding_window_log}]"} {
+		s := limited(t, "{headerPrefix: X-Acme, headerReset: epoch, "+rules+"}")
+		begun := int(time.Now().Unix())
+		r := s.admit(1, "/")
+		r.want(t, "X-Acme-Limit", "1", "X-Acme-Remaining", "0", "X-RateLimit-Limit", "-", "X-RateLimit-Reset", "-")
+		r.number(t, "X-Acme-Reset", begun+1800, begun+1900)
+		r = s.reject("/")
+		r.want(t, "X-Acme-Retry-After", r.header.Get("Retry-After"), "X-RateLimit-Retry-After", "-")
+		r.number(t, "X-Acme-Reset", begun+1800, begun+1900)
+	}
 }
 
 func TestARejectionSaysWhenToTryAgain(t *testing.T) {

@@ -73,6 +73,10 @@ func (p *replaced) replace(s *ruleSet) *madePath {
 // If requests must pass a previous limit, too, since a change of the configuration has changed the algorithm, then they take the general path
 // until that is over. If advice may change the limit, there is a fast path for each limit that is in force.
 func pathOfSet(h *handler, s *ruleSet) http.Handler {
+	if h.engine.fields.Form != nil {
+		var noRule *front.Rule
+		return generalPath(h, meteringOf(h.engine, s, noRule))
+	}
 	if len(s.rules) > fewRules && s.domain == nil {
 		var noRule *front.Rule
 		return indexedPath(h, s, meteringOf(h.engine, s, noRule))

@@ -15,6 +15,8 @@ import (
 type Fields struct {
 	XRateLimit bool // X-RateLimit-Limit, -Remaining, -Reset, and -Retry-After on a rejection
 	IETF       bool // RateLimit and RateLimit-Policy, of draft-ietf-httpapi-ratelimit-headers-10
+
+	Form *Form // of the X-RateLimit fields; nil: the usual one
 }
 
 // FieldNames lists the words that ParseFields takes.

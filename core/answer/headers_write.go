@@ -33,6 +33,10 @@ func WriteHeaders(h http.Header, f Fields, checks []core.Check, v *core.Verdict)
 		listed          int
 		earlier         bool
 	)
+	if f.Form != nil {
+		writeInForm(h, f, checks, v)
+		return
+	}
 	if v.Soft && f.XRateLimit {
 		h[headerSoft] = []string{"exceeded"}
 	}

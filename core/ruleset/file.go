@@ -141,9 +141,13 @@ func (d *decoder) unknown(key *Node, what string, known []string) string {
 
 // refusals say what to do about fields that belong to other programs, or to handlers.
 var refusals = map[string]string{
-	"store":       "belongs in the handler, not in a rule file",
-	"namespace":   "belongs in the handler, not in a rule file",
-	"on_rejected": "there is no such field; on_limit says what happens past the limit",
+	"store":         "belongs in the handler, not in a rule file",
+	"namespace":     "belongs in the handler, not in a rule file",
+	"headers":       "belongs in the handler, not in a rule file",
+	"header_prefix": "belongs in the handler, not in a rule file",
+	"header_reset":  "belongs in the handler, not in a rule file",
+	"cors":          "belongs in the handler, not in a rule file",
+	"on_rejected":   "there is no such field; on_limit says what happens past the limit",
 }
 
 // text returns a single value.

@@ -41,6 +41,12 @@ type Config struct {
 	// RateLimit-Policy), or none. The default is the first two. A rejection has Retry-After in any case.
 	Headers []string `json:"headers,omitempty" yaml:"headers,omitempty"`
 
+	// What the names of the X-RateLimit fields begin with, in place of X-RateLimit: X-Acme is for X-Acme-Limit and so on.
+	HeaderPrefix string `json:"headerPrefix,omitempty" yaml:"headerPrefix,omitempty"`
+
+	// What X-RateLimit-Reset is: seconds from now, the default, or epoch, a second of the Unix epoch.
+	HeaderReset string `json:"headerReset,omitempty" yaml:"headerReset,omitempty"`
+
 	// The text of a rejected request's response. The default says what happened and when to try again.
 	Message string `json:"message,omitempty" yaml:"message,omitempty"`
 

@@ -57,6 +57,9 @@ func Read(c *Config, middleware string) (*Settings, error) {
 	if s.Fields, err = answer.ParseFields(trimmed(c.Headers)); err != nil {
 		return nil, err
 	}
+	if err = answer.SetForm(&s.Fields, strings.TrimSpace(c.HeaderPrefix), strings.TrimSpace(c.HeaderReset)); err != nil {
+		return nil, InWords(words.Of(err))
+	}
 	if s.Jitter, err = parseJitter(c.Jitter); err != nil {
 		return nil, err
 	}
