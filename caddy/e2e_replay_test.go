@@ -320,7 +320,7 @@ func parsed(t testing.TB, dir string) []*ruleset.File {
 	if problems != nil {
 		t.Fatal(problems)
 	}
-	files, problems := ruleset.Parse(contents, yaml.Parse, ruleset.Context{})
+	files, problems := ruleset.Parse(contents, yaml.Parse)
 	if problems != nil {
 		t.Fatal(problems)
 	}

@@ -150,7 +150,7 @@ func (f *ruleFiles) parse(c *ruleset.Contents) (map[string]parsedFile, ruleset.P
 			parsed[name] = p
 			continue
 		}
-		file, wrong := ruleset.ParseFile(c, i, yaml.Parse, ruleset.Context{})
+		file, wrong := ruleset.ParseFile(c, i, yaml.Parse)
 		problems = append(problems, wrong...)
 		parsed[name] = parsedFile{c.Sums[i], c.Sizes[i], file}
 	}

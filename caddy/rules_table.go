@@ -179,7 +179,7 @@ func (t *ruleTable) handler(part map[string]any, at place) error {
 	if problems != nil {
 		return problems
 	}
-	files, problems := ruleset.Parse(contents, yaml.Parse, ruleset.Context{})
+	files, problems := ruleset.Parse(contents, yaml.Parse)
 	if problems != nil {
 		return problems
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -16,6 +17,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/meter"
+	"github.com/proxyweir/weir/core/metrics"
 )
 
 // serveUnderWay serves a request that was admitted and has reserved something: a place in the queue, where it waits, a place among
@@ -44,7 +46,10 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 		return h.guarded.Admit(w, r, next, of)
 	}
 	status := http.StatusInternalServerError // for a handler that panics
-	costs := meterOf(reservations, r)
+	var costs *meter.Meter
+	if slices.ContainsFunc(reservations, measures) {
+		costs = meter.Of(reservations, r.Method)
+	}
 	defer func() {
 		if costs != nil {
 			costs.End(w.Header())
@@ -66,23 +71,8 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 	return err
 }
 
-// meterOf returns a meter of the response to a request, for the reservations whose rules measure, in their order; nil: there are none.
-func meterOf(reservations []core.Reservation, r *http.Request) *meter.Meter {
-	var sources []*core.ResponseCost
-	for i := range reservations {
-		if reservations[i].Rule.Measures() {
-			sources = append(sources, reservations[i].Rule.Overflow.Response)
-		}
-	}
-	if len(sources) == 0 {
-		return nil
-	}
-	m := meter.New(sources)
-	if r.Method == http.MethodHead {
-		m.AnswersHead()
-	}
-	return m
-}
+// measures reports whether the response says what the request has cost.
+func measures(r core.Reservation) bool { return r.Rule.Measures() }
 
 // measure notes what the response says that the request has cost.
 func (h *Handler) measure(costs *meter.Meter, reservations []core.Reservation, status int) {
@@ -94,7 +84,7 @@ func (h *Handler) measure(costs *meter.Meter, reservations []core.Reservation, s
 		}
 		units, known := costs.Cost(source)
 		source++
-		report.Measure(r, units, known, status)
+		metrics.Measure(r.Rule.Noted().(*report.Reporter).Stats.Meter, r, units, known, status)
 		if !known && costs.Encoded() && h.encoded.CompareAndSwap(false, true) {
 			h.logger.Warn("a response that says what its request has cost came compressed, and was charged the rule's cost instead: write encode in front of rate_limit, in a route block; "+
 				"if the service itself compresses, write header_up Accept-Encoding identity into reverse_proxy",

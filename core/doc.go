@@ -27,7 +27,7 @@
 // The algorithms are pure functions of limit, state, time and cost. A store owns state, locks and clock. The limiter owns policy.
 // Time is in microseconds since the Unix epoch, and always an argument.
 //
-// Traefik loads all of these packages but blobstore, caddy, meter, replay and the example. They import only the standard library, and keep to the Go that the
+// Traefik loads all of these packages but blobstore, caddy, replay and the example. They import only the standard library, and keep to the Go that the
 // interpreter Yaegi can run. The code on the path of a request is therefore flat: functions and not methods, results written
 // through pointers, no closures.
 package core

@@ -27,9 +27,19 @@ import (
 // patience is how long a test waits for data on a connection.
 const patience = time.Minute
 
+// eachWay runs a test with a limit, and with one that is charged by responses, whose writer the plugin wraps.
+func eachWay(t *testing.T, limit string, test func(t *testing.T, s *site)) {
+	for _, more := range []string{"", ", costResponse: [header, X-Cost]", ", costResponse: [json, usage.n]", ", count: [101, 2xx, 499]"} {
+		t.Run(strings.TrimPrefix(more, ", "), func(t *testing.T) {
+			test(t, limited(t, "{limit: "+limit+", headers: [x_ratelimit]"+more+"}"))
+		})
+	}
+}
+
 // The handshake and frames are written by hand, so that no library hides what the middleware does to them.
-func TestAWebSocketPassesUntouched(t *testing.T) {
-	s := limited(t, "{limit: 1/366d, headers: [x_ratelimit]}")
+func TestAWebSocketPassesUntouched(t *testing.T) { eachWay(t, "1/366d", webSocketPasses) }
+
+func webSocketPasses(t *testing.T, s *site) {
 	upstream.handle(s.host(), echoFrames)
 	conn, err := net.Dial("tcp", s.web)
 	must.Succeed(t, err)
@@ -142,10 +152,11 @@ func writeFrame(t *testing.T, to io.Writer, text string) {
 }
 
 // Each piece is sent after the one before it was received: if pieces were buffered, no next one would come.
-func TestAStreamIsFlushedPieceByPiece(t *testing.T) {
+func TestAStreamIsFlushedPieceByPiece(t *testing.T) { eachWay(t, "100/366d", streamIsFlushed) }
+
+func streamIsFlushed(t *testing.T, s *site) {
 	for _, kind := range []string{"text/event-stream", "text/plain"} {
 		t.Run(kind, func(t *testing.T) {
-			s := limited(t, "limit: 100/366d")
 			seen := make(chan struct{})
 			upstream.handle(s.host(), func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", kind)
@@ -168,7 +179,9 @@ func TestAStreamIsFlushedPieceByPiece(t *testing.T) {
 			answer, err := s.client.Do(r)
 			must.Succeed(t, err)
 			defer answer.Body.Close()
-			must.Equal(t, answer.Header.Get("X-RateLimit-Remaining"), "99", "the stream was not counted: %v", answer.Header)
+			if remaining := answer.Header.Get("X-RateLimit-Remaining"); remaining != "99" && remaining != "98" {
+				t.Errorf("the stream was not counted: %v", answer.Header)
+			}
 			lines := bufio.NewReader(answer.Body)
 			for i := range 5 {
 				line, err := lines.ReadString('\n')
@@ -185,8 +198,9 @@ func TestAStreamIsFlushedPieceByPiece(t *testing.T) {
 	}
 }
 
-func TestLargeBodiesPassWhole(t *testing.T) {
-	s := limited(t, "limit: 100/366d")
+func TestLargeBodiesPassWhole(t *testing.T) { eachWay(t, "100/366d", largeBodiesPass) }
+
+func largeBodiesPass(t *testing.T, s *site) {
 	upstream.handle(s.host(), func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Trailer", "X-Sum")
 		body, err := io.ReadAll(r.Body)
@@ -215,8 +229,9 @@ func TestLargeBodiesPassWhole(t *testing.T) {
 }
 
 // The backend first sends an interim response.
-func TestInterimResponsesPass(t *testing.T) {
-	s := limited(t, "limit: 100/366d")
+func TestInterimResponsesPass(t *testing.T) { eachWay(t, "100/366d", interimResponsesPass) }
+
+func interimResponsesPass(t *testing.T, s *site) {
 	upstream.handle(s.host(), func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</style.css>; rel=preload")
 		w.WriteHeader(http.StatusEarlyHints)
@@ -237,8 +252,9 @@ func TestInterimResponsesPass(t *testing.T) {
 }
 
 // As without the middleware, the backend notices that its client has left.
-func TestTheBackendHearsThatAClientHasLeft(t *testing.T) {
-	s := limited(t, "limit: 100/366d")
+func TestTheBackendHearsThatAClientHasLeft(t *testing.T) { eachWay(t, "100/366d", backendHears) }
+
+func backendHears(t *testing.T, s *site) {
 	began, left := make(chan struct{}), make(chan struct{})
 	upstream.handle(s.host(), func(_ http.ResponseWriter, r *http.Request) {
 		close(began)

@@ -113,7 +113,7 @@ func filesOf(t testing.TB, text string) []*ruleset.File {
 	if problems != nil {
 		t.Fatal(problems)
 	}
-	files, problems := ruleset.Parse(contents, yaml.Parse, ruleset.Context{})
+	files, problems := ruleset.Parse(contents, yaml.Parse)
 	if problems != nil {
 		t.Fatal(problems)
 	}

@@ -705,7 +705,7 @@ func TestDocsHaveTheWordsThatTheCodeTakes(t *testing.T) {
 		must.Contain(t, row, "`"+word+"`", "headers: %s is missing", word)
 	}
 
-	refused := []string{"addresses", "poolsize", "count", "costresponse", "costmax", "onlimit: defer"}
+	refused := []string{"addresses", "poolsize", "onlimit: defer"}
 	shown := tableWords(t, manual.Section(t, page, "### Not in this version"), "refused")
 	for i := range shown {
 		shown[i] = strings.ToLower(shown[i])

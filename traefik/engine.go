@@ -66,6 +66,7 @@ type engine struct {
 
 	forwarded   atomic.Bool  // that requests come with X-Forwarded-For was noted
 	addressless atomic.Bool  // and that the strategy finds no address
+	encoded     atomic.Bool  // and that a response that tells a cost is compressed
 	reported    atomic.Int64 // the second of the registry's clock in which a failure was last written to the log, and one
 	refusals    refusals
 

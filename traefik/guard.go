@@ -16,7 +16,7 @@ import (
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
-// guarded is a middleware's guard in one router: the handler of what it stands before. A response writer that is wrapped loses Flush, Hijack
+// guarded is a middleware's guard in one router: the handler of what it stands before. A response writer that is wrapped loses Flush
 // and Unwrap on the way through the interpreter. So it is Traefik's HTTP client that says when a request has been sent to the service, and when
 // the answer begins. If another middleware answers, the client is not asked, and the request is under way until that has ended.
 type guarded struct {

@@ -51,11 +51,12 @@ var mayImport = map[string]string{
 	"core/ruleset":    "core core/match core/rate core/transition core/words",
 	"core/front":      "core core/answer core/guard core/match core/rate core/ruleset core/words",
 	"core/adaptive":   "core core/advice core/front core/guard core/rate core/ruleset core/words",
+	"core/meter":      "core core/rate",
 	"core/metrics":    "core core/advice core/front core/guard core/memory core/rate",
 	"redis":           "core core/advice core/eventual core/match core/memory core/rate core/recent core/usage core/words",
 	"redis/resp":      "redis",
 	"traefik/config":  "core/adaptive core/advice core/answer core/front core/guard core/match core/memory core/rate core/ruleset core/words redis redis/resp",
-	"traefik":         "core core/adaptive core/advice core/answer core/front core/guard core/match core/memory core/metrics core/rate core/ruleset core/transition core/words redis redis/resp traefik/config",
+	"traefik":         "core core/adaptive core/advice core/answer core/front core/guard core/match core/memory core/meter core/metrics core/rate core/ruleset core/transition core/words redis redis/resp traefik/config",
 }
 
 func interpretedFolders() (list []string) {

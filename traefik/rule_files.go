@@ -7,7 +7,6 @@ import (
 
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/ruleset"
-	"github.com/proxyweir/weir/traefik/config"
 )
 
 func isYAML(file string) bool {
@@ -62,7 +61,7 @@ func (e *engine) newSet(contents *ruleset.Contents, known *ruleset.Set) (*ruleSe
 
 // quickSet returns the set of files that are plain and right, else nil. It shares what it can with a known set of the same files, if there is one.
 func quickSet(contents *ruleset.Contents, namespace string, known *ruleset.Set) *ruleset.Set {
-	in := ruleset.Context{Namespace: namespace, NoCount: config.NoCount}
+	in := ruleset.Context{Namespace: namespace}
 	if known != nil {
 		return known.In(in)
 	}
@@ -98,7 +97,7 @@ func (e *engine) needsRedis(set *ruleset.Set) bool {
 
 // parseSet returns the set of files, or what is wrong with them.
 func (e *engine) parseSet(contents *ruleset.Contents) (*ruleset.Set, ruleset.Problems) {
-	files, problems := ruleset.Parse(contents, parseFile, ruleset.Context{NoCount: config.NoCount})
+	files, problems := ruleset.Parse(contents, parseFile)
 	for _, f := range files {
 		for i := range f.Rules {
 			r := &f.Rules[i]

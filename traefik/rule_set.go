@@ -206,6 +206,7 @@ func (s *ruleSet) add(name string, m *metrics.Meter, own *core.Rule, limits []*c
 	one.of.Configured = own
 	one.of.Candidate = hasCandidate(limits[0])
 	one.of.Blocks = hasPenalties(limits[0])
+	one.of.Measures = limits[0].Measures()
 	for _, limit := range limits {
 		if limit.Allowed != m.Allowed { // an engine's own rules come with each new set, and requests come under them
 			limit.Allowed = m.Allowed

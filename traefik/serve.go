@@ -135,8 +135,8 @@ func noteAddress(e *engine, r *http.Request, address string) {
 	}
 }
 
-// serveUnderWay serves a request that was admitted with a reservation: a departure, for which it waits, or a place among the requests in
-// flight. The reservation ends whatever happens to the request.
+// serveUnderWay serves a request that was admitted with a reservation: a departure, for which it waits, a place among the requests in
+// flight, or a charge that its response decides on. The reservation ends whatever happens to the request.
 func serveUnderWay(h *handler, w http.ResponseWriter, r *http.Request, s *ruleSet, q *front.Evaluation) {
 	var reservations []core.Reservation
 	e := h.engine
@@ -156,6 +156,10 @@ func serveUnderWay(h *handler, w http.ResponseWriter, r *http.Request, s *ruleSe
 		e.limiter.Depart(reservations)
 		r = passed
 	}
+	if core.ByResponse(reservations) {
+		serveByResponse(h, w, r, s, reservations, of, key)
+		return
+	}
 	if core.UnderWay(reservations) {
 		defer finishReservations(e, reservations)
 	}
@@ -164,7 +168,7 @@ func serveUnderWay(h *handler, w http.ResponseWriter, r *http.Request, s *ruleSe
 
 // finishReservations ends the reservations of a request under way.
 func finishReservations(e *engine, reservations []core.Reservation) {
-	if err := e.limiter.Finish(reservations, 0); err != nil { // no rule counts by status here
+	if err := e.limiter.Finish(reservations, 0); err != nil { // no rule is charged by its response here
 		e.reportFailure(err)
 	}
 }

@@ -37,7 +37,7 @@ func checkFiles(patterns []string, out, problems io.Writer) error {
 func readFiles(patterns []string) ([]*ruleset.File, ruleset.Problems) {
 	contents, unread := ruleset.Read(patterns)
 	if unread == nil {
-		return ruleset.Parse(contents, yaml.Parse, ruleset.Context{})
+		return ruleset.Parse(contents, yaml.Parse)
 	}
 	var files []*ruleset.File
 	var problems ruleset.Problems
@@ -53,7 +53,7 @@ func readFiles(patterns []string) ([]*ruleset.File, ruleset.Problems) {
 				continue
 			}
 			seen[name] = true
-			file, wrong := ruleset.ParseFile(contents, i, yaml.Parse, ruleset.Context{})
+			file, wrong := ruleset.ParseFile(contents, i, yaml.Parse)
 			problems = append(problems, wrong...)
 			if file != nil {
 				files = append(files, file)

@@ -48,22 +48,6 @@ func New(how Config, namespace, name string, key func(*http.Request) string) *Re
 // Of returns the reporter of a check's rule.
 func Of(c *core.Check) *Reporter { return c.Rule.Noted().(*Reporter) }
 
-// Measure has a request charged what its response says, unless its status does not count, and counts what that was.
-func Measure(r *core.Reservation, units int64, known bool, status int) {
-	stats := r.Rule.Noted().(*Reporter).Stats
-	said := metrics.MeasuredMissing
-	if known {
-		said = metrics.MeasuredRead
-		if r.Measure(units) {
-			said = metrics.MeasuredCut
-		}
-	}
-	atomic.AddInt64(&stats.Measured[said], 1)
-	if counts := r.Rule.Overflow.Count; counts == nil || counts.Has(status) {
-		atomic.AddInt64(&stats.Units, r.Units)
-	}
-}
-
 // Close releases what the reporter holds. It may be called again, and on nil.
 func (r *Reporter) Close() {
 	if r == nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"strings"
 
 	"github.com/proxyweir/weir/core"
 )
@@ -21,6 +22,8 @@ type scanner struct {
 	text    []byte                     // the key after a quote, or the number
 	window  int                        // the longest key that can match, as it is written
 	tooLong bool                       // text is cut
+	marks   [][]byte                   // see maySay
+	open    bool                       // a path has no mark
 	escaped bool                       // the string's last byte so far is a backslash
 }
 
@@ -64,7 +67,41 @@ func addPath(s *scanner, source int, keys []string) {
 		indices[i] = n
 	}
 	s.paths = append(s.paths, path{source: source, keys: keys, indices: indices})
+	if mark := markOf(keys, indices); mark != "" {
+		s.marks = append(s.marks, []byte(mark))
+	} else {
+		s.open = true
+	}
 }
+
+// markOf returns a text that a document has wherever it has a path and no \u00, by which JSON can write any of the mark's letters; "": there is none.
+func markOf(keys []string, indices []int) string {
+	for i := len(keys) - 1; i >= 0; i-- {
+		if indices[i] >= 0 {
+			continue
+		}
+		mark := strconv.Quote(keys[i])
+		if mark == `"`+keys[i]+`"` && strconv.QuoteToASCII(keys[i]) == mark && strings.IndexByte(mark, '/') < 0 {
+			return mark
+		}
+	}
+	return ""
+}
+
+// maySay reports whether a document may have a value at a path. Most events of a stream have none, and need not be scanned.
+func maySay(s *scanner, document []byte) bool {
+	if s.open || bytes.Contains(document, escaped) {
+		return true
+	}
+	for _, mark := range s.marks {
+		if bytes.Contains(document, mark) {
+			return true
+		}
+	}
+	return false
+}
+
+var escaped = []byte(`\u00`)
 
 // reset prepares for the next document.
 func reset(s *scanner) {

@@ -4,8 +4,10 @@ import "bytes"
 
 // lines is where a body of lines is.
 type lines struct {
-	at      int  // in field; or inValue, inOther
-	afterCR bool // the last line ended with CR, and an LF is still its end
+	at      int    // in field; or inValue, inOther
+	afterCR bool   // the last line ended with CR, and an LF is still its end
+	begun   bool   // the scanner has read something of the event
+	passed  []byte // the event's first line of data, which says nothing by itself, and was not scanned
 }
 
 // field is the name of the field that is read, after the byte order mark that may begin a stream.
@@ -34,12 +36,46 @@ func readEvents(m *Meter, p []byte) {
 			readPart(m, p)
 			return
 		}
-		readPart(m, p[:end])
+		if !passLine(m, p[:end]) {
+			readPart(m, p[:end])
+		}
 		endLine(m)
 		l.afterCR = p[end] == '\r'
 		p = p[end+1:]
 	}
 }
+
+// data begins a line of data.
+var data = []byte("data:")
+
+// passLine passes over a whole line, if it is the first of its event with data and says nothing by itself, and reports whether it has. The line is kept
+// for the case that the event has more of them.
+func passLine(m *Meter, line []byte) bool {
+	l := &m.lines
+	if l.begun || l.at != afterMark || len(l.passed) > 0 || len(line) > maxPassed || !bytes.HasPrefix(line, data) || maySay(m.scanner, line) {
+		return false
+	}
+	l.passed = append(l.passed, line[len(data):]...)
+	l.at = inValue
+	return true
+}
+
+// maxPassed is the longest line that is kept, in bytes.
+const maxPassed = 16 << 10
+
+// scanData scans data of an event.
+func scanData(m *Meter, p []byte) {
+	l := &m.lines
+	l.begun = true
+	if len(l.passed) > 0 {
+		scan(m.scanner, l.passed)
+		l.passed = l.passed[:0]
+		scan(m.scanner, newLine)
+	}
+	scan(m.scanner, p)
+}
+
+var newLine = []byte{'\n'}
 
 // readPart reads a part of a line.
 func readPart(m *Meter, p []byte) {
@@ -52,13 +88,13 @@ func readPart(m *Meter, p []byte) {
 		case inOther:
 			return
 		case inValue:
-			scan(m.scanner, p)
+			scanData(m, p)
 			return
 		case len(field):
 			l.at = inOther
 			if p[0] == ':' {
 				l.at = inValue
-				scan(m.scanner, []byte{'\n'}) // joins it to the line before
+				scanData(m, newLine) // joins it to the line before
 				p = p[1:]
 			}
 		default:
@@ -85,11 +121,15 @@ func readLines(m *Meter, p []byte) {
 	for {
 		end := bytes.IndexByte(p, '\n')
 		if end < 0 {
+			m.lines.begun = m.lines.begun || len(p) > 0
 			scan(m.scanner, p)
 			return
 		}
-		scan(m.scanner, p[:end])
-		endDocument(m)
+		if m.lines.begun || maySay(m.scanner, p[:end]) {
+			m.lines.begun = true
+			scan(m.scanner, p[:end])
+			endDocument(m)
+		}
 		p = p[end+1:]
 	}
 }
@@ -99,5 +139,9 @@ func endDocument(m *Meter) {
 	if isWhole(m.scanner) {
 		take(m)
 	}
-	reset(m.scanner)
+	if m.lines.begun {
+		reset(m.scanner)
+	}
+	m.lines.begun = false
+	m.lines.passed = m.lines.passed[:0]
 }

@@ -32,6 +32,9 @@ func TestTheLastEventWithThePathCounts(t *testing.T) {
 		{"data: {\"b\":\"\\\n\ndata: {\"\":1,\"a\":5}\n\n", 5},
 		{"data: {\"a\":5}\n\ndata: {\"a\":9\ndata:9}\n\n", 5},
 		{"data: {\"a\":5}\n\ndata: {\"a\":DONE}\n\n", 5},
+		{"data: {\"a\":4}\n\ndata: {\"\\u0061\":5}\n\n", 5},
+		{"data: {\"a\":4}\n\ndata: {\"b\":1}\ndata: ,\ndata: \"a\":9}\n\n", 4},
+		{"data: {\"a\":4}\n\ndata: {\"b\":1\ndata: ,\ndata: \"a\":5}\n\n", 5},
 		{"", unknown},
 	} {
 		for split := 0; split <= len(c.stream); split++ {
@@ -49,6 +52,7 @@ func TestTheLastLineWithThePathCounts(t *testing.T) {
 		"{\"a\":4}\r\n\r\n{\"a\":5}":                  5,
 		"{\"a\":5}\nnonsense }{\n\"\n{\"b\":9}\n":     5,
 		"{\"a\":5}\n{\"a\":9\n,\"a\":9}\n{\"a\":9} 1": 5,
+		"{\"a\":4}\n{\"\\u0061\":5}\n{\"b\":9}\n":     5,
 		"": unknown,
 	} {
 		for split := 0; split <= len(text); split++ {

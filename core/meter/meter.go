@@ -57,6 +57,22 @@ func New(sources []*core.ResponseCost) *Meter {
 	return m
 }
 
+// Of returns a Meter of the response to a request with a method, for the reservations whose rules measure: its sources are theirs, in their order.
+func Of(reservations []core.Reservation, method string) *Meter {
+	var sources []*core.ResponseCost
+	for i := range reservations {
+		if reservations[i].Rule.Measures() {
+			sources = append(sources, reservations[i].Rule.Overflow.Response)
+		}
+	}
+	m := New(sources)
+	m.headOnly = method == http.MethodHead
+	return m
+}
+
+// Status returns the final status; 0: there is none yet.
+func (m *Meter) Status() int { return m.status }
+
 // AnswersHead says that the request is a HEAD: what the handler writes as the body is not sent.
 func (m *Meter) AnswersHead() { m.headOnly = true }
 

@@ -65,10 +65,10 @@ var (
 	Candidates = counter("weir_candidate_decisions_total", "Requests that a rule with a candidate covered, by the decisions of its limit and of the candidate.",
 		ofRule, Label{"limit", decisions}, Label{"candidate", decisions})
 	Penalties = counter("weir_penalties_total", "Keys that were blocked for exceeding a rule's limit.", ofRule)
-	Measured  = inCaddy(counter("weir_response_costs_total",
+	Measured  = counter("weir_response_costs_total",
 		"Responses that say what their requests have cost: read; missing if a response did not say it, or could not be read; cut if it was more than cost_max.",
-		ofRule, Label{"outcome", []string{"read", "missing", "cut"}}))
-	MeasuredUnits = inCaddy(counter("weir_response_units_total", "Units that requests were charged by their responses.", ofRule))
+		ofRule, Label{"outcome", []string{"read", "missing", "cut"}})
+	MeasuredUnits = counter("weir_response_units_total", "Units that requests were charged by their responses.", ofRule)
 	Waiting       = gauge("weir_waiting", "Requests that wait now until a rule's limit admits them.", ofRule)
 	Limit         = gauge("weir_limit", "Requests that a rule's own limit allows a key in a period, or that may be under way at a time.", ofRule)
 	Configured    = gauge("weir_limit_configured", "The same as weir_limit, as the configuration has it, whatever advice has made of it.", ofRule)

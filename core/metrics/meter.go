@@ -3,6 +3,7 @@ package metrics
 import (
 	"sync/atomic"
 
+	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 )
 
@@ -31,6 +32,24 @@ const (
 	MeasuredMissing
 	MeasuredCut
 )
+
+// Measure has a request charged what its response says, unless its status does not count, and counts what that was; m may be nil.
+func Measure(m *Meter, r *core.Reservation, units int64, known bool, status int) {
+	said := MeasuredMissing
+	if known {
+		said = MeasuredRead
+		if r.Measure(units) {
+			said = MeasuredCut
+		}
+	}
+	if m == nil {
+		return
+	}
+	atomic.AddInt64(&m.Measured[said], 1)
+	if counts := r.Rule.Overflow.Count; counts == nil || counts.Has(status) {
+		atomic.AddInt64(&m.Units, r.Units)
+	}
+}
 
 // LabelOf returns the name of a rule in metrics.
 func LabelOf(namespace, name string) string {

@@ -25,12 +25,7 @@ type FileRule struct {
 
 // Decode reads a file's rules and descriptors, and returns all problems in them. root is the parsed file.
 func Decode(file string, root *Node) (*File, Problems) {
-	return decode(file, root, "")
-}
-
-// decode is Decode; noCount is that of Context.
-func decode(file string, root *Node, noCount string) (*File, Problems) {
-	d := &decoder{file: file, noCount: noCount, limits: make(map[string]*rate.Limit)}
+	d := &decoder{file: file, limits: make(map[string]*rate.Limit)}
 	f := &File{Name: file}
 	if root.Kind == Null {
 		d.fail(root, "is empty; write rules, or a domain with descriptors")
@@ -55,7 +50,6 @@ var fileFields = []string{"rules", "domain", "descriptors"}
 // decoder gathers the problems in a file.
 type decoder struct {
 	file     string
-	noCount  string // as in Context
 	problems Problems
 	misspelt int // how many of them are about names of fields
 
@@ -221,7 +215,7 @@ func (d *decoder) rules(n *Node) []FileRule {
 
 // compile checks a rule independently of the proxy that it will be compiled for.
 func (d *decoder) compile(item *Node, text *RuleText) {
-	_, errors := Compile(text, Context{Prefixes: Standard, NoCount: d.noCount})
+	_, errors := Compile(text, Context{Prefixes: Standard})
 	for _, e := range errors {
 		if len(d.problems) >= mostKept { // finding the place takes its time
 			break

@@ -207,12 +207,12 @@ func plainly(err error) error {
 // Parser parses a file into a Node.
 type Parser func(file string, data []byte) (*Node, Problems)
 
-// Parse reads the rules of all files, and returns all problems: of each file, and between files. Of in it uses only NoCount.
-func Parse(c *Contents, parser Parser, in Context) ([]*File, Problems) {
+// Parse reads the rules of all files, and returns all problems: of each file, and between files.
+func Parse(c *Contents, parser Parser) ([]*File, Problems) {
 	var problems Problems
 	files := make([]*File, 0, len(c.Names))
 	for i := range c.Names {
-		f, wrong := ParseFile(c, i, parser, in)
+		f, wrong := ParseFile(c, i, parser)
 		if f != nil {
 			files = append(files, f)
 		}
@@ -223,12 +223,12 @@ func Parse(c *Contents, parser Parser, in Context) ([]*File, Problems) {
 }
 
 // ParseFile is Parse for one file, the i-th of c.
-func ParseFile(c *Contents, i int, parser Parser, in Context) (*File, Problems) {
+func ParseFile(c *Contents, i int, parser Parser) (*File, Problems) {
 	root, wrong := parser(c.Names[i], c.data[i])
 	if len(wrong) > 0 {
 		return nil, wrong
 	}
-	return decode(c.Names[i], root, in.NoCount)
+	return Decode(c.Names[i], root)
 }
 
 // Conflicts reports rules and domains that are in more than one file.

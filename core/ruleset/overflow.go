@@ -66,15 +66,10 @@ func (c *compiler) setOverflowPolicy(config *core.RuleConfig) {
 	config.OverflowPolicy.MaxWaiting = c.number("max_waiting", 0)
 	config.OverflowPolicy.MaxWaitingPerKey = c.number("max_waiting_per_key", 0)
 	config.OverflowPolicy.OneKey = OneKey(c.rule)
-	_, counts := t.Lists["count"]
-	if counts && c.in.NoCount != "" {
-		c.fail(words.Wrong("count", "", c.in.NoCount))
-	} else if counts {
+	if _, counts := t.Lists["count"]; counts {
 		c.setCount(config)
 	}
-	if list := t.Lists["cost_response"]; len(list) > 0 && c.in.NoCount != "" {
-		c.fail(words.Wrong("cost_response", "", c.in.NoCount))
-	} else if len(list) > 0 {
+	if list := t.Lists["cost_response"]; len(list) > 0 {
 		response, err := core.ParseResponseCost(list)
 		if c.check(err) {
 			config.OverflowPolicy.Response = response

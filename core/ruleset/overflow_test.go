@@ -200,23 +200,3 @@ func TestACandidateHasTheRulesAlgorithmUnlessItSaysOne(t *testing.T) {
 		}
 	}
 }
-
-func TestCountIsRefusedWhereItCannotBeHad(t *testing.T) {
-	const why = "cannot be had here"
-	text := &written{Name: "r", Limit: "5/1m", Count: []string{"x"}}
-	if _, errors := Compile(textOf(*text), Context{NoCount: why}); len(errors) != 1 || errors[0].Error() != "count: "+why || strings.Join(errors[0].Path, ".") != "count" {
-		t.Errorf("%v", errors)
-	}
-	const file = "{\"rules\": [{\"name\": \"a\", \"limit\": \"5/1m\",\n  \"count\": [401, \"4xx\"]}]}"
-	contents := contentsOf(t, file)
-	if _, problems := Parse(contents, ParseJSON, Context{}); len(problems) > 0 {
-		t.Errorf("%v", problems)
-	}
-	_, problems := Parse(contents, ParseJSON, Context{NoCount: why})
-	if want := contents.Names[0] + `:2:12: rule "a": count: ` + why; problems == nil || problems.Error() != want {
-		t.Errorf("%v, want %s", problems, want)
-	}
-	if QuickSet(contents, Context{}) == nil || QuickSet(contents, Context{NoCount: why}) != nil {
-		t.Error("QuickSet says otherwise")
-	}
-}

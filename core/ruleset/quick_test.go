@@ -8,12 +8,6 @@ import (
 	"testing"
 )
 
-// contentsOf returns the contents of a file with a text.
-func contentsOf(t *testing.T, text string) *Contents {
-	t.Helper()
-	return contentsIn(t, t.TempDir()+"/rules.json", text)
-}
-
 func contentsIn(t testing.TB, name, text string) *Contents {
 	t.Helper()
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -31,7 +25,7 @@ func quickly(t testing.TB, name, text string) (quick, careful *Set, problems Pro
 	t.Helper()
 	contents := contentsIn(t, name, text)
 	quick = QuickSet(contents, Context{Namespace: "space"})
-	files, problems := Parse(contents, ParseJSON, Context{})
+	files, problems := Parse(contents, ParseJSON)
 	if len(problems) > 0 {
 		return quick, nil, problems
 	}

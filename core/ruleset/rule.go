@@ -63,7 +63,6 @@ type Context struct {
 	Namespace string
 	Name      string         // of a RuleText without a name
 	Prefixes  match.Prefixes // of a rule that sets none
-	NoCount   string         // why a rule cannot have count or cost_response, if the proxy does not see responses; "": it can
 
 	// Template reads a text in the proxy's own language for keys, tiers and costs; nil if the proxy has none.
 	Template func(text string) (*Template, error)

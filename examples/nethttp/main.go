@@ -34,7 +34,7 @@ type Limiter struct {
 // their places. A program calls it once for a file, before it serves requests.
 func NewLimiter(next http.Handler, file, address string) (*Limiter, error) {
 	contents, problems := ruleset.Read([]string{file})
-	files, found := ruleset.Parse(contents, yaml.Parse, ruleset.Context{})
+	files, found := ruleset.Parse(contents, yaml.Parse)
 	if problems = append(problems, found...); len(problems) > 0 {
 		return nil, problems
 	}

@@ -9,9 +9,6 @@ import (
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
-// NoCount is why no rule can have count or cost_response: a writer that is wrapped loses Flush, Hijack and Unwrap on the way through the interpreter.
-const NoCount = "is not available in Traefik, where a plugin cannot see a response without breaking streaming and upgrades; use the limit without it, or Caddy"
-
 // ownRules compiles the rules of a configuration, of either dialect.
 func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware string) ([]*ruleset.Rule, error) {
 	rules := make([]*ruleset.Rule, 0, len(c.Rules))
@@ -41,7 +38,7 @@ func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware strin
 			return nil, fmt.Errorf("rule %q: duplicate name in this middleware; rename one", r.Name)
 		}
 		names[r.Name] = true
-		compiled, err := compile(r, ruleset.Context{Namespace: namespace, Name: r.Name, Prefixes: ruleset.Standard, NoCount: NoCount})
+		compiled, err := compile(r, ruleset.Context{Namespace: namespace, Name: r.Name, Prefixes: ruleset.Standard})
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +49,7 @@ func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware strin
 
 // onlyRule compiles the rule of a middleware without a list of rules.
 func onlyRule(c *Config, criterion *SourceCriterion, namespace, middleware string) (*ruleset.Rule, error) {
-	in := ruleset.Context{Namespace: namespace, Name: c.Name, Prefixes: ruleset.Standard, NoCount: NoCount}
+	in := ruleset.Context{Namespace: namespace, Name: c.Name, Prefixes: ruleset.Standard}
 	if in.Name == "" {
 		in.Name = validName(withoutProvider(middleware))
 	}

@@ -293,7 +293,7 @@ func TestProblemsOfSeveralFilesAreSaidTogether(t *testing.T) {
 	if problems != nil {
 		t.Fatal(problems)
 	}
-	_, problems = ruleset.Parse(contents, Parse, ruleset.Context{})
+	_, problems = ruleset.Parse(contents, Parse)
 	want := []string{
 		`b.yaml:3:24: rule "three": limit "x": has no period; write <requests>/<period>, such as 100/1m`,
 		`c.yaml:2:1: is no YAML: did not find expected node content`,

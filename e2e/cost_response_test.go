@@ -1,0 +1,119 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
+)
+
+// Requests that their responses charge, in a real Traefik. Those of Caddy have more cases, and streaming_test.go has what of a response passes untouched.
+
+// answerAsModel answers as a service that speaks the form of OpenAI's API: the tokens are those that the request asks for.
+func answerAsModel(w http.ResponseWriter, r *http.Request) {
+	tokens := r.FormValue("tokens")
+	w.Header().Set("X-Tokens", tokens)
+	switch r.FormValue("as") {
+	case "stream":
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, data := range []string{`{"choices":[{"delta":{"content":"Hello"}}],"usage":null}`, `{"choices":[],"usage":{"total_tokens":` + tokens + `}}`, `[DONE]`} {
+			fmt.Fprintf(w, "data: %s\n\n", data)
+			_ = http.NewResponseController(w).Flush()
+		}
+	case "trailer":
+		w.Header().Set("Trailer", "X-Cost")
+		_, _ = io.WriteString(w, "ok")
+		w.Header().Set("X-Cost", tokens)
+	case "bytes":
+		n, _ := strconv.Atoi(tokens)
+		_, _ = io.WriteString(w, strings.Repeat("a", n))
+	case "failure":
+		w.WriteHeader(http.StatusUnauthorized)
+	case "broken":
+		panic(http.ErrAbortHandler)
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"choices":[{"message":{"content":%q}}],"usage":{"total_tokens":%s}}`, strings.Repeat("a", 2000), tokens)
+	}
+}
+
+func remaining(r response) string { return r.header.Get("X-RateLimit-Remaining") }
+
+// Two Traefiks on one Redis share what responses have cost, as one does in memory.
+func TestTraefikChargesWhatResponsesTell(t *testing.T) {
+	_, second := startPair(t)
+	for _, c := range []struct{ source, query string }{
+		{"json, usage.total_tokens", ""},
+		{"json, usage.total_tokens", "&as=stream"},
+		{"header, X-Tokens", ""},
+		{"trailer, X-Cost", "&as=trailer"},
+		{"bytes", "&as=bytes"},
+	} {
+		for _, store := range []string{"{memory: {}}", inRedis(redistest.Start(t).Addr())} {
+			s := newSite(t)
+			upstream.handle(s.host(), answerAsModel)
+			s.limit("tokens", "{limit: 1000/366d, algorithm: token_bucket, key: 'header:X-Api-Key', cost: 0, costResponse: ["+c.source+"], metrics: {}, store: "+store+"}")
+			s.route("/", "tokens")
+			s.apply()
+			sides := []*site{s, s}
+			if strings.Contains(store, "redis") {
+				sides[1] = s.at(second)
+			}
+			for i, left := range []string{"400", "0"} {
+				sides[i].admit(1, "/?tokens=600"+c.query, "X-Api-Key", "alice")
+				eventually(t, "the tokens are charged", func() bool { // a moment after the client has got the body
+					return remaining(sides[i].do("/?tokens=0"+c.query, "X-Api-Key", "alice")) == left
+				})
+			}
+			sides[0].reject("/?tokens=1", "X-Api-Key", "alice") // 200 are owed
+			sides[1].admit(1, "/?tokens=1", "X-Api-Key", "bob")
+		}
+	}
+}
+
+// Failed logins count and others do not, in a rule's own file, too; a response that breaks off has no status that counts.
+func TestTraefikCountsByStatus(t *testing.T) {
+	s := newSite(t)
+	upstream.handle(s.host(), answerAsModel)
+	rules := ruleFile(t, t.TempDir()+"/rules.json", `{"rules": [{"name": "login", "limit": "2/366d", "algorithm": "sliding_window_log", "count": [401]}]}`)
+	s.limit("limit", "{limit: 2/366d, count: ['401']}")
+	s.limit("filed", "{rulesFile: ['"+rules+"']}")
+	s.route("/limit", "limit")
+	s.route("/filed", "filed")
+	s.apply()
+	for _, path := range []string{"/limit", "/filed"} {
+		must.Equal(t, remaining(s.admit(5, path+"?tokens=1")), "1", path)
+		must.Equal(t, s.do(path+"?as=broken").status, http.StatusBadGateway, "a response that breaks off")
+		for range 2 {
+			must.Equal(t, s.do(path+"?as=failure").status, http.StatusUnauthorized, "a failure")
+		}
+		s.reject(path + "?tokens=1")
+	}
+}
+
+// A body that the compress middleware compresses on its way to the plugin cannot be read, and that is told once. In the other order it can.
+func TestTraefikTellsOfACompressedBody(t *testing.T) {
+	const says = "a response that says what its request has cost came compressed, and was charged the rule's cost instead; let the compress middleware stand before this one"
+	for _, c := range []struct {
+		order []string
+		left  string // with the cost of the request that asks
+		told  int
+	}{{[]string{"tokens", "gzip"}, "997", 1}, {[]string{"gzip", "tokens"}, "799", 0}} {
+		s := newSite(t)
+		upstream.handle(s.host(), answerAsModel)
+		s.limit("tokens", "{limit: 1000/366d, algorithm: token_bucket, costResponse: [json, usage.total_tokens]}")
+		s.middleware("gzip", "compress: {}\n")
+		s.route("/", c.order...)
+		s.apply()
+		for range 2 {
+			must.Equal(t, s.admit(1, "/?tokens=100", "Accept-Encoding", "gzip").header.Get("Content-Encoding"), "gzip", "%v", c.order)
+		}
+		eventually(t, "both are charged", func() bool { return remaining(s.do("/?tokens=0")) == c.left })
+		must.Equal(t, len(s.log(says)), c.told, "%v: told", c.order)
+	}
+}

@@ -1,0 +1,109 @@
+package traefik
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/meter"
+	"github.com/proxyweir/weir/core/metrics"
+)
+
+// measured is the writer of a response whose status, header fields or body a rule charges. Of a writer that is wrapped, the interpreter passes on
+// Header, Write, WriteHeader and Hijack only. So measured flushes by itself whatever is written, as Traefik's proxy flushes a body of unknown length:
+// nothing comes later than without it, in more and smaller packets.
+type measured struct {
+	inner    http.ResponseWriter
+	meter    *meter.Meter
+	headOnly bool // the response has no body
+}
+
+// Header implements http.ResponseWriter.
+func (m *measured) Header() http.Header { return m.inner.Header() }
+
+// WriteHeader implements http.ResponseWriter. A header whose body may be long in coming is sent at once.
+func (m *measured) WriteHeader(status int) {
+	final := status >= http.StatusOK || status == http.StatusSwitchingProtocols
+	if final {
+		m.meter.Begin(status, m.inner.Header())
+	}
+	m.inner.WriteHeader(status)
+	if status == http.StatusNoContent || status == http.StatusNotModified {
+		m.headOnly = true
+	}
+	if status >= http.StatusOK && !m.headOnly && m.inner.Header()["Content-Length"] == nil {
+		flush(m.inner)
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (m *measured) Write(p []byte) (int, error) {
+	m.meter.Begin(http.StatusOK, m.inner.Header())
+	n, err := m.inner.Write(p)
+	if n > 0 {
+		m.meter.Write(p[:n])
+		flush(m.inner)
+	}
+	return n, err
+}
+
+// flush sends what was written. A writer that cannot has buffered it for a purpose.
+func flush(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
+
+// Hijack implements http.Hijacker. Who takes the connection over answers himself, with the status of an upgrade.
+func (m *measured) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(m.inner).Hijack()
+	if err == nil {
+		m.meter.Begin(http.StatusSwitchingProtocols, m.inner.Header())
+	}
+	return conn, buffered, err
+}
+
+// byResponse is a request that is charged when its response has ended.
+type byResponse struct {
+	writer       *measured
+	reservations []core.Reservation
+	set          *ruleSet
+	over         bool // false: the handler has panicked
+}
+
+// serveByResponse serves a request that some of its rules charge by its response.
+func serveByResponse(h *handler, w http.ResponseWriter, r *http.Request, s *ruleSet, reservations []core.Reservation, of *guard.Rule, key string) {
+	b := &byResponse{reservations: reservations, set: s}
+	b.writer = &measured{inner: w, meter: meter.Of(reservations, r.Method), headOnly: r.Method == http.MethodHead}
+	defer charge(h.engine, b)
+	serveAllowed(h, b.writer, r, of, key)
+	b.over = true
+}
+
+// charge ends the reservations of a request by its response.
+func charge(e *engine, b *byResponse) {
+	costs := b.writer.meter
+	status := costs.Status()
+	if status == 0 {
+		status = http.StatusOK
+		if !b.over {
+			status = http.StatusInternalServerError
+		}
+	}
+	costs.End(b.writer.inner.Header())
+	source := 0
+	for i := range b.reservations {
+		r := &b.reservations[i]
+		if !r.Rule.Measures() {
+			continue
+		}
+		units, known := costs.Cost(source)
+		source++
+		metrics.Measure(b.set.meters[r.Rule.Name()], r, units, known, status)
+		if !known && costs.Encoded() && !e.encoded.Swap(true) {
+			e.host.log(e.name, "a response that says what its request has cost came compressed, and was charged the rule's cost instead; let the compress middleware stand before this one, "+
+				"and have the headers middleware set Accept-Encoding to identity if the service itself compresses")
+		}
+	}
+	if err := e.limiter.Finish(b.reservations, status); err != nil {
+		e.reportFailure(err)
+	}
+}
