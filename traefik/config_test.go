@@ -105,9 +105,9 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 
 		{&Config{Rule: good, Namespace: "a b"}, `namespace "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`},
 		{&Config{Rule: good, Headers: []string{"x-ratelimit"}}, `headers "x-ratelimit": must be one of x_ratelimit, ietf, none (did you mean x_ratelimit?)`},
-		{&Config{Rule: good, HeaderPrefix: "X-Acme:"}, `headerPrefix "X-Acme:": must be what the names of header fields begin with`},
+		{&Config{Rule: good, HeaderPrefix: "X-Acme:"}, `headerPrefix "X-Acme:": must be what the names of header fields begin with, up to 64 characters without a dash at the end: X-Acme is for X-Acme-Limit, X-Acme-Remaining and X-Acme-Reset`},
 		{&Config{Rule: good, HeaderReset: "unix"}, `headerReset "unix": must be seconds or epoch`},
-		{&Config{Rule: good, Headers: []string{"ietf"}, HeaderReset: "epoch"}, `headerReset "epoch": has no effect where headers leaves out x_ratelimit`},
+		{&Config{Rule: good, Headers: []string{"ietf"}, HeaderReset: "epoch"}, `headerReset "epoch": has no effect where headers leaves out x_ratelimit; add that, or remove it`},
 		{&Config{Rule: good, Jitter: "20%"}, `jitter "20%": must be a fraction from 0 to 10, such as 0.2 for up to 20 %`},
 		{&Config{Rule: good, Jitter: "NaN"}, `jitter "NaN": must be a fraction from 0 to 10, such as 0.2 for up to 20 %`},
 		{&Config{Rule: good, IPStrategy: object{"depth": "-1"}}, `ipStrategy: depth "-1": must be a whole number from 0 to 1000`},
