@@ -450,6 +450,11 @@ func (h *Handler) checkEffect() (word string, err error) {
 			return c.word, words.Wrong(c.word, c.value, c.why)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
+		if z := h.RateLimits[name]; z != nil && z.Answer != nil && z.Answer.Complete() && h.Response == "error_routes" {
+			return "response", words.Wrong("response", `"error_routes"`, "the error routes answer all rejections, and the zone %q has an answer; leave one of them out", name)
+		}
+	}
 	if err := h.readFields(); err != nil {
 		return words.Of(err).At[0].Name, err
 	}

@@ -95,6 +95,9 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"candidate's field unknown", limited(`"candidate": {"limt": "50/1m"}`), `zone "api": candidate: unknown field "limt" (did you mean limit?)`},
 		{"candidate's field of a zone", limited(`"candidate": {"period": "1m"}`), `zone "api": candidate: unknown field "period"; there are limit, algorithm, burst, refill, segments, time_zone`},
 		{"candidate's burst 0", limited(`"candidate": {"limit": "50/1m", "algorithm": "token_bucket", "burst": 0}`), `zone "api": candidate: burst 0: must be more than zero; for the default leave it out`},
+		{"answer's status 0", limited(`"answer": {"status": 0}`), `zone "api": answer: status 0: must be more than zero; for the default leave it out`},
+		{"answer's field unknown", limited(`"answer": {"stauts": 403}`), `zone "api": answer: unknown field "stauts" (did you mean status?)`},
+		{"answer's file is missing", limited(`"answer": {"file": "/no/such/file.html"}`), `zone "api": answer: file "/no/such/file.html": no such file or directory`},
 		{"candidate is a text", limited(`"candidate": "50/1m"`), `zone "api": candidate: must be an object, not a text`},
 
 		// Outside a site of the Caddyfile a shorthand would be empty, and all clients would share one key.

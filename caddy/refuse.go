@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"errors"
-	"html"
 	"net/http"
 	"time"
 
@@ -54,23 +53,26 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Evalua
 	}
 	h.report(r, q)
 
-	if h.errors.Take(r, server, tooMany) {
-		return tooMany
+	failure := tooMany
+	own := front.OwnAnswer(w, r, q)
+	failure.StatusCode = own.PlainStatus()
+	if (h.Response == "error_routes" || !own.Complete()) && h.errors.Take(r, server, failure) {
+		return failure
 	}
-	front.Reject(w, r, q, h.Message, func(text string) string { return fillMessage(repl, text) })
+	front.Reject(w, r, q, h.Message, func(text string, escape func(string) string) string { return fillMessage(repl, text, escape) })
 	return nil
 }
 
-// fillMessage replaces the placeholders in a message. In a page their values, which clients may choose, are escaped.
-func fillMessage(repl *caddy.Replacer, text string) string {
-	if !answer.IsPage(text) {
+// fillMessage replaces the placeholders in a message. Their values, which clients may choose, are escaped if escape is not nil.
+func fillMessage(repl *caddy.Replacer, text string, escape func(value string) string) string {
+	if escape == nil {
 		return repl.ReplaceKnown(text, "")
 	}
 	page, _ := repl.ReplaceFunc(text, func(name string, value any) (any, error) {
 		if value == nil { // it is no placeholder, but the braces of a style
 			return "{" + name + "}", nil
 		}
-		return html.EscapeString(caddy.ToString(value)), nil
+		return escape(caddy.ToString(value)), nil
 	})
 	return page
 }

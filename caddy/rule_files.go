@@ -430,6 +430,9 @@ func newFileSet(files []*ruleset.File, h *Handler) (*fileSet, error) {
 	if err != nil {
 		return nil, err
 	}
+	if problems := set.ReadAnswers(); problems != nil {
+		return nil, problems
+	}
 	s := &fileSet{
 		Set:         set,
 		sharing:     h.sharing(),

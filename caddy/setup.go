@@ -20,6 +20,7 @@ import (
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // Provision sets up the handler and its zones. It changes nothing of the running configuration.
@@ -63,6 +64,9 @@ func (h *Handler) provision(ctx caddy.Context) error {
 		zone, err := h.RateLimits[name].Compile(name, h.Namespace)
 		if err != nil {
 			return syntax.InJSON.Write(err)
+		}
+		if err := ruleset.ReadAnswer(zone.Rule); err != nil {
+			return fmt.Errorf("zone %q: %w", name, err)
 		}
 		h.zones = append(h.zones, &openZone{CompiledZone: zone})
 		h.waits = h.waits || zone.Rule.Limits.Delays()

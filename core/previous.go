@@ -34,6 +34,7 @@ func (r *Rule) previousTo(next *Rule) *Rule {
 		previous:      true,
 		policy:        r.policy,
 		Message:       next.Message,
+		Answer:        next.Answer,
 		Allowed:       new(int64), // that nobody reads
 	}
 	if r.Overflow != nil {

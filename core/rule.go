@@ -25,6 +25,7 @@ type RuleConfig struct {
 	Strictly      bool          // Strict is what somebody has asked for, and not only the default
 	SyncEvery     time.Duration // the interval of Eventual
 	Message       string        // the text of its rejections; "": none of its own
+	Answer        *Answer       // nil: rejections have the default answer
 
 	// OverflowPolicy is what the rule does past its limit besides rejecting.
 	OverflowPolicy OverflowPolicy
@@ -104,6 +105,7 @@ type Rule struct {
 	PolicyText string // its member of RateLimit-Policy
 	StateText  string // the beginning of its member of RateLimit
 	Message    string // the text of its rejections; "": none of its own
+	Answer     *Answer
 
 	InMemory            interface{} // what a store in memory keeps of the rule; set by its Open
 	kept                interface{} // what another store keeps of the rule; set by Keep
@@ -135,6 +137,7 @@ func NewRule(c RuleConfig) (*Rule, error) {
 		blocks:        c.Blocks,
 		adapt:         c.Adapt,
 		Message:       c.Message,
+		Answer:        c.Answer,
 	}
 	var err error
 	if r.Overflow, err = newOverflow(&c); err != nil {
@@ -196,6 +199,7 @@ func (r *Rule) sharedBy(nodes int) *Rule {
 		previous:      r.previous,
 		noted:         r.noted,
 		Message:       r.Message,
+		Answer:        r.Answer,
 	}
 	local.setTexts()
 	return local
@@ -218,7 +222,7 @@ func linkedRules(c *RuleConfig) (rules []*Rule, err error) {
 		if c.Limit.InFlight {
 			return rules, words.Wrong("concurrency", fmt.Sprint(c.Concurrency), "the rule has one already")
 		}
-		inFlight, err := NewRule(RuleConfig{Namespace: c.Namespace, Name: c.Name, KeySpec: c.KeySpec, Limit: limit, Shadow: c.Shadow, OnError: c.OnError, Message: c.Message})
+		inFlight, err := NewRule(RuleConfig{Namespace: c.Namespace, Name: c.Name, KeySpec: c.KeySpec, Limit: limit, Shadow: c.Shadow, OnError: c.OnError, Message: c.Message, Answer: c.Answer})
 		if err != nil {
 			return rules, err
 		}

@@ -407,7 +407,7 @@ func quickHandler(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, meter
 	if way == nil {
 		return none
 	}
-	if r.Ruled.RejectMissing && !ruleset.NeedsAddress(r.Ruled) && limit.Overflow == nil && !limit.CountRejected && !limit.Shadow && !answer.IsPage(limit.Message+e.message) {
+	if r.Ruled.RejectMissing && !ruleset.NeedsAddress(r.Ruled) && limit.Overflow == nil && !limit.CountRejected && !limit.Shadow && limit.Answer == nil && !answer.IsPage(limit.Message+e.message) {
 		refused := *c
 		refused.Refusal = refusalOf(h, s, r, limit, front.LacksKey)
 		c.Keyless = memory.RefuseKeyless(way, &refused, func(request *http.Request) string {
@@ -438,9 +438,13 @@ func keylessPath(r *front.Rule, next, rest http.Handler) http.Handler {
 	return rest
 }
 
-// refusalOf returns how fast paths reject requests under a rule. text is that of the body if none is configured; "": the default text.
+// refusalOf returns how fast paths reject requests under a rule; nil: they leave that to the rest. text is that of the body if none is configured; "": the default text.
 func refusalOf(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, text string) *memory.Refusal {
 	e := h.engine
+	if limit.Answer != nil && !limit.Shadow { // which only the general path gives
+		var none *memory.Refusal
+		return none
+	}
 	message := limit.Message
 	if message == "" {
 		message = e.message

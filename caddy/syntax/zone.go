@@ -173,6 +173,9 @@ type Zone struct {
 	// The body of a rejection for which this zone is the reported rule: of the zones that reject, the one with the longest wait. It
 	// may have placeholders. The default is the handler's `message`.
 	Message string `json:"message,omitempty"`
+
+	// What requests are answered with that this zone rejects, in place of a 429 with the `message`: that of the reported rule.
+	Answer *Answer `json:"answer,omitempty"`
 }
 
 // CompiledZone is a zone that was checked, with the rule that it is.
@@ -241,6 +244,33 @@ type Adapt struct {
 	// The algorithms that advice may choose, besides the zone's own. The default is none.
 	Algorithms []string `json:"algorithms,omitempty"`
 }
+
+// Answer is what requests are answered with that a zone rejects. gRPC calls get their own answer, and clients that ask for JSON problem
+// details with the status, unless `type` is one of JSON.
+type Answer struct {
+	// The status, from 400 to 599; of a redirect 302, 303 or 307. The default is 429; of a redirect it is 302.
+	Status int64 `json:"status,omitempty"`
+
+	// The media type of `body` or `file`. The default is `text/html` if it begins with a `<`, and otherwise `text/plain`.
+	Type string `json:"type,omitempty"`
+
+	// The body. `{limit}`, `{remaining}`, `{reset}`, `{retry_after}` and `{rule}` stand for the values of the rejection, and Caddy's
+	// placeholders for theirs, which are escaped in HTML and JSON.
+	Body string `json:"body,omitempty"`
+
+	// A file with the body, up to 256 KB. It is read when the configuration is loaded, and not when it changes.
+	File string `json:"file,omitempty"`
+
+	// Where the client is redirected to: a path, or a URL with `http` or `https`. The same stands for values as in `body`, escaped.
+	// The zone must not cover that place.
+	Redirect string `json:"redirect,omitempty"`
+
+	// Whether the client's connection is closed after the answer.
+	Close bool `json:"close,omitempty"`
+}
+
+// Complete reports whether the answer leaves nothing to error routes.
+func (a *Answer) Complete() bool { return a.Body != "" || a.File != "" || a.Redirect != "" }
 
 // KeyText returns the template of the zone's key.
 func (z *Zone) KeyText() string {
@@ -314,6 +344,9 @@ func (z *Zone) text(name string) *ruleset.RuleText {
 	}
 	if z.Candidate != nil {
 		addObject(t, "candidate", "candidate", *z.Candidate)
+	}
+	if z.Answer != nil {
+		addObject(t, "answer", "answer", *z.Answer)
 	}
 	if z.Adapt != nil {
 		addObject(t, "adapt", "adapt", *z.Adapt)
@@ -457,6 +490,18 @@ func (a *Adapt) UnmarshalJSON(data []byte) error {
 	return UnmarshalPart("adapt", data, (*plain)(a))
 }
 
+// UnmarshalJSON reads an answer as strictly as a zone.
+func (a *Answer) UnmarshalJSON(data []byte) error {
+	type plain Answer
+	if err := UnmarshalPart("answer", data, (*plain)(a)); err != nil {
+		return err
+	}
+	if err := refuseZero(data, "answer"); err != nil {
+		return &ReportedError{fmt.Errorf("answer: %w", err)}
+	}
+	return nil
+}
+
 // UnmarshalZones reads an object of zones name by name, since a map would hide duplicates.
 func UnmarshalZones(data []byte) (map[string]*Zone, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -498,6 +543,7 @@ var (
 	_ json.Unmarshaler = (*Override)(nil)
 	_ json.Unmarshaler = (*Candidate)(nil)
 	_ json.Unmarshaler = (*Adapt)(nil)
+	_ json.Unmarshaler = (*Answer)(nil)
 )
 
 // ZoneID identifies a zone: zones of the same namespace and name share their counters.

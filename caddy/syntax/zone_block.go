@@ -119,6 +119,8 @@ func (b *zoneBlock) settings() []Setting {
 			list = append(list, Setting{Word: "candidate", To: b.candidate})
 		case "adapt":
 			list = append(list, Setting{Word: "adapt", To: b.adapt})
+		case "answer":
+			list = append(list, Setting{Word: "answer", To: b.answer})
 		default:
 			list = append(list, settingOf(&f, zone))
 		}
@@ -217,6 +219,12 @@ func (b *zoneBlock) tiers(d *caddyfile.Dispenser) error {
 func (b *zoneBlock) candidate(d *caddyfile.Dispenser) error {
 	b.zone.Candidate = new(Candidate)
 	return b.object(d, "candidate", "limit", b.zone.Candidate, nil)
+}
+
+// answer reads the answer block.
+func (b *zoneBlock) answer(d *caddyfile.Dispenser) error {
+	b.zone.Answer = new(Answer)
+	return b.object(d, "answer", "status", b.zone.Answer, nil)
 }
 
 // adapt reads the adapt block.

@@ -31,8 +31,8 @@ const (
 // IsPage reports whether a message is a page in HTML: it begins with a <, after white space.
 func IsPage(message string) bool { return strings.HasPrefix(strings.TrimSpace(message), "<") }
 
-// typeOf returns the media type of a message.
-func typeOf(message string) string {
+// TypeOf returns the media type of a message.
+func TypeOf(message string) string {
 	if IsPage(message) {
 		return pageType
 	}
@@ -43,9 +43,9 @@ func typeOf(message string) string {
 // body; "": the default text.
 func NewRefusal(message, rule string) *memory.Refusal {
 	name, _ := json.Marshal(rule)
-	asProblem := func(detail string) string { return problemOf(detail, []string{rule}) }
+	asProblem := func(detail string) string { return problemOf(http.StatusTooManyRequests, detail, []string{rule}) }
 	refusal := &memory.Refusal{Violated: string(name), Form: formOf}
-	refusal.Plain = refusalBody(typeOf(message), message, func(detail string) string { return detail + "\n" })
+	refusal.Plain = refusalBody(TypeOf(message), message, func(detail string) string { return detail + "\n" })
 	if IsPage(message) {
 		message = ""
 	}
@@ -130,9 +130,9 @@ func refuses(parameters string) bool {
 	return false
 }
 
-// Body returns the content type and the body of a rejected request's response: problem details if the request accepts them,
+// Body returns the content type and the body of a rejected request's response with that status: problem details if the request accepts them,
 // else text, or a page if the message is one, which a problem does not have. The default message says when to try again, if that is known.
-func Body(asProblem bool, message string, checks []core.Check, v *core.Verdict) (contentType string, body []byte) {
+func Body(status int, asProblem bool, message string, checks []core.Check, v *core.Verdict) (contentType string, body []byte) {
 	if message == "" || asProblem && IsPage(message) {
 		message = DefaultMessage
 		if v.RetryAfter == rate.Never {
@@ -144,8 +144,14 @@ func Body(asProblem bool, message string, checks []core.Check, v *core.Verdict) 
 		}
 	}
 	if !asProblem {
-		return typeOf(message), []byte(message + "\n")
+		return TypeOf(message), []byte(message + "\n")
 	}
+	body = []byte(problemOf(status, message, violatedBy(checks)))
+	return problemType, body
+}
+
+// violatedBy returns the names of the rules that reject a request.
+func violatedBy(checks []core.Check) []string {
 	var violated []string
 	for i := range checks {
 		for c := &checks[i]; c != nil; c = c.InFlight {
@@ -154,16 +160,15 @@ func Body(asProblem bool, message string, checks []core.Check, v *core.Verdict) 
 			}
 		}
 	}
-	body = []byte(problemOf(message, violated))
-	return problemType, body
+	return violated
 }
 
 // problemOf returns the problem details of a rejection.
-func problemOf(detail string, violated []string) string {
+func problemOf(status int, detail string, violated []string) string {
 	p := problem{
 		Type:     QuotaExceeded,
 		Title:    "Request cannot be satisfied as assigned quota has been exceeded",
-		Status:   http.StatusTooManyRequests,
+		Status:   status,
 		Detail:   detail,
 		Violated: violated,
 	}

@@ -40,7 +40,7 @@ func TestTextSaysWhenToComeBack(t *testing.T) {
 		{"", rate.Never, "This request is over its limit, and waiting does not change that.\n"},
 		{"Slow down.", 1, "Slow down.\n"},
 	} {
-		kind, body := Body(false, c.message, nil, &core.Verdict{Outcome: core.Reject, RetryAfter: c.retry})
+		kind, body := Body(429, false, c.message, nil, &core.Verdict{Outcome: core.Reject, RetryAfter: c.retry})
 		if string(body) != c.want || kind != "text/plain; charset=utf-8" {
 			t.Errorf("%q of %q, want %q", body, kind, c.want)
 		}
@@ -55,7 +55,7 @@ func TestProblemNamesTheRulesThatRejected(t *testing.T) {
 		decided(t, "c", 10, rate.Decision{RetryAfter: 1_000_000}),
 	}
 	checks[0].Key = "secret"
-	kind, body := Body(true, "", checks, &core.Verdict{Outcome: core.Reject, RetryAfter: 3_000_000})
+	kind, body := Body(429, true, "", checks, &core.Verdict{Outcome: core.Reject, RetryAfter: 3_000_000})
 	must.Equal(t, kind, "application/problem+json", "the content type")
 	var p struct {
 		Type, Title, Detail string
@@ -72,7 +72,7 @@ func TestProblemNamesTheRulesThatRejected(t *testing.T) {
 	if strings.Contains(string(body), "secret") {
 		t.Error("a key is in the body")
 	}
-	if _, body := Body(true, "\"<\x00>", checks, &core.Verdict{}); !json.Valid(body) {
+	if _, body := Body(429, true, "\"<\x00>", checks, &core.Verdict{}); !json.Valid(body) {
 		t.Errorf("no JSON: %s", body)
 	}
 }
@@ -88,14 +88,14 @@ func TestAMessageThatIsAPageIsSentAsOne(t *testing.T) {
 		{"  \n<p>Slow down", "text/html; charset=utf-8", "  \n<p>Slow down\n", false},
 		{"Slow down: 5 < 6", "text/plain; charset=utf-8", "Slow down: 5 < 6\n", false},
 	} {
-		if contentType, body := Body(c.asProblem, c.message, nil, v); contentType != c.contentType || string(body) != c.body {
+		if contentType, body := Body(429, c.asProblem, c.message, nil, v); contentType != c.contentType || string(body) != c.body {
 			t.Errorf("%q: %s, %q", c.message, contentType, body)
 		}
 		if got := NewRefusal(c.message, "r").Plain; got.ContentType != c.contentType || got.Text != c.body {
 			t.Errorf("%q: %+v", c.message, got)
 		}
 	}
-	if contentType, body := Body(true, page, nil, v); contentType != "application/problem+json" || strings.Contains(string(body), "doctype") || !strings.Contains(string(body), "Try again in 5 seconds.") {
+	if contentType, body := Body(429, true, page, nil, v); contentType != "application/problem+json" || strings.Contains(string(body), "doctype") || !strings.Contains(string(body), "Try again in 5 seconds.") {
 		t.Errorf("as a problem: %s, %s", contentType, body)
 	}
 }

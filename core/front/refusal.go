@@ -1,8 +1,13 @@
 package front
 
 import (
+	"encoding/json"
+	"html"
 	"math/rand"
 	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
@@ -23,9 +28,13 @@ func Jittered(wait int64, jitter float64) int64 {
 // LacksKey is the text of a rejection's body if the request has no key, and no text is configured.
 const LacksKey = "This request lacks what its limit tells clients apart by."
 
+// Fill replaces a proxy's own placeholders in a text by their values, each of which escape writes; nil: as it is.
+type Fill func(text string, escape func(value string) string) string
+
 // Reject answers a request that is over a limit, after answer.WriteHeaders. message is the configuration's text for the body if the reported rule
-// has none; "": the default text. fill replaces placeholders in it; nil: there are none.
-func Reject(w http.ResponseWriter, r *http.Request, q *Evaluation, message string, fill func(text string) string) {
+// has none; "": the default text. fill may be nil.
+func Reject(w http.ResponseWriter, r *http.Request, q *Evaluation, message string, fill Fill) {
+	own := OwnAnswer(w, r, q)
 	if answer.IsGRPC(r) {
 		answer.GRPC(w, answer.GRPCResourceExhausted, answer.GRPCLimited)
 		return
@@ -37,15 +46,89 @@ func Reject(w http.ResponseWriter, r *http.Request, q *Evaluation, message strin
 		}
 	}
 	if message != "" && fill != nil {
-		message = fill(message)
+		message = fill(message, escaping(answer.TypeOf(message)))
 	}
 	if message == "" && q.Lacking && v.RetryAfter == rate.Never {
 		message = LacksKey
 	}
-	contentType, body := answer.Body(answer.WantsProblem(r.Header), message, q.Checks, v)
+	if own != nil {
+		rejectAs(own, w, r, q, message, fill)
+		return
+	}
+	contentType, body := answer.Body(http.StatusTooManyRequests, answer.WantsProblem(r.Header), message, q.Checks, v)
 	w.Header()["Content-Type"] = []string{contentType}
 	w.WriteHeader(http.StatusTooManyRequests)
 	_, _ = w.Write(body) // the client may be gone; there is nobody to tell
+}
+
+// OwnAnswer returns the answer that the rule has which rejects a request, nil: the default, and sets the field that closes the connection.
+func OwnAnswer(w http.ResponseWriter, r *http.Request, q *Evaluation) *core.Answer {
+	var own *core.Answer
+	if q.Verdict.Reported >= 0 {
+		own = core.Reported(q.Checks, &q.Verdict).Rule.Answer
+	}
+	if own != nil && own.Close && r.ProtoMajor < 3 { // over HTTP/2 Go ends the connection when the field is set; HTTP/3 must not have it
+		w.Header()["Connection"] = []string{"close"}
+	}
+	return own
+}
+
+// rejectAs is Reject for a rule with an answer of its own. message is filled.
+func rejectAs(own *core.Answer, w http.ResponseWriter, r *http.Request, q *Evaluation, message string, fill Fill) {
+	header := w.Header()
+	status := own.PlainStatus()
+	jsonOwn := strings.Contains(strings.ToLower(own.Type), "json")
+	asProblem := answer.WantsProblem(r.Header) && !jsonOwn
+	contentType, body := answer.Body(status, asProblem, message, q.Checks, &q.Verdict)
+	if own.Location != "" && !asProblem {
+		status = own.Status
+		header["Location"] = []string{filled(own.Location, q, fill, url.QueryEscape)}
+	}
+	if own.Body != "" && !asProblem {
+		contentType = own.Type
+		if contentType == "" {
+			contentType = answer.TypeOf(own.Body)
+		}
+		body = []byte(filled(own.Body, q, fill, escaping(contentType)))
+	}
+	header["Content-Type"] = []string{contentType}
+	header["Content-Length"] = []string{strconv.Itoa(len(body))} // also of an answer to HEAD
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the client may be gone
+}
+
+// filled returns a text with the values of a rejection, and those of the proxy's placeholders.
+func filled(text string, q *Evaluation, fill Fill, escape func(value string) string) string {
+	c := core.Reported(q.Checks, &q.Verdict)
+	after := ""
+	if q.Verdict.RetryAfter != rate.Never {
+		after = strconv.FormatInt(answer.RetrySeconds(q.Verdict.RetryAfter), 10)
+	}
+	text = strings.NewReplacer("{limit}", c.Rule.LimitText, "{remaining}", strconv.FormatInt(c.Decision.Remaining, 10), "{reset}", strconv.FormatInt((c.Decision.ResetAfter+999_999)/1_000_000, 10),
+		"{retry_after}", after, "{rule}", c.Rule.Name()).Replace(text)
+	if fill != nil {
+		text = fill(text, escape)
+	}
+	return text
+}
+
+// escaping returns how values are written in a text of that media type; nil: as they are.
+func escaping(contentType string) func(value string) string {
+	var plain func(value string) string
+	contentType = strings.ToLower(contentType)
+	if strings.Contains(contentType, "json") {
+		return func(value string) string { return inJSON(value) } // in Yaegi a function of this package itself panics here
+	}
+	if strings.Contains(contentType, "html") || strings.Contains(contentType, "xml") {
+		return html.EscapeString
+	}
+	return plain
+}
+
+// inJSON returns a value as it stands between the quotes of a text in JSON.
+func inJSON(value string) string {
+	text, _ := json.Marshal(value)
+	return string(text[1 : len(text)-1])
 }
 
 // Unavailable answers a request that can be served only after a while, in microseconds. message is a sentence that says why.

@@ -74,11 +74,11 @@ func TestARejectionHasTheTextOfItsRule(t *testing.T) {
 		must.Succeed(t, err)
 		return made
 	}
-	fill := func(text string) string { return strings.Replace(text, "{who}", "you", -1) }
+	fill := func(text string, _ func(string) string) string { return strings.Replace(text, "{who}", "you", -1) }
 	for _, c := range []struct {
 		rules       []string
 		quotaFields int
-		fill        func(string) string
+		fill        Fill
 		body        string
 	}{
 		{[]string{"First, {who}.", "Second, {who}."}, 1, fill, "Second, you.\n"},

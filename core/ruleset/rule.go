@@ -37,6 +37,7 @@ type Rule struct {
 
 	Advice []*words.Mistake // what is valid, but most likely not intended
 
+	answer        *core.Answer  // nil: the default one
 	tier          *match.Source // nil: no tiers
 	prefixes      match.Prefixes
 	tierOfAddress bool // the tier is an address, in any spelling
@@ -135,6 +136,7 @@ func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*words.
 	config.Name = r.Name
 	config.KeySpec = r.spec
 	config.Message = t.Texts["message"]
+	c.setAnswer(config)
 	more := c.setLimits(config)
 	c.setCandidate(config)
 	c.setCost(config)

@@ -205,6 +205,9 @@ type Rule struct {
 	// The default is the middleware's message.
 	Message string `json:"message,omitempty" yaml:"message,omitempty"`
 
+	// What requests are answered with that this rule rejects, in place of a 429 with the message.
+	Answer interface{} `json:"answer,omitempty" yaml:"answer,omitempty"`
+
 	// Unknown keys of the rule, or of a middleware without a list of rules.
 	Unknown map[string]interface{} `json:"-" yaml:"-" mapstructure:",remain"`
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // ownRules compiles the rules of a configuration, of either dialect.
@@ -72,6 +73,9 @@ func compile(r *Rule, in ruleset.Context) (*ruleset.Rule, error) {
 	}
 	compiled, wrong := ruleset.Compile(text, in)
 	if len(wrong) == 0 {
+		if err = ruleset.ReadAnswer(compiled); err != nil {
+			return nil, InWords(words.Of(err).Within("rule", strconv.Quote(in.Name)))
+		}
 		return compiled, nil
 	}
 	if wrong[0].Path[0] == "name" {
