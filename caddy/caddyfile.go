@@ -23,6 +23,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/blobstore"
+	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 )
@@ -245,6 +246,10 @@ func (h *Handler) settings() []syntax.Setting {
 		{Word: "headers", To: h.headers},
 		{Word: "header_prefix", To: &h.HeaderPrefix},
 		{Word: "header_reset", To: &h.HeaderReset},
+		{Word: "cors", To: func(d *caddyfile.Dispenser) error {
+			h.CORS = new(syntax.CORS)
+			return h.CORS.Read(d)
+		}},
 		syntax.WordTo("response", &h.Response, "auto", "direct", "error_routes"),
 		{Word: "message", To: &h.Message},
 		{Word: "jitter", To: &h.Jitter, Most: 10, Must: "a fraction from 0 to 10, such as 0.2 for up to 20 %"},
@@ -435,6 +440,21 @@ func (h *Handler) readFields() (err error) {
 	return answer.SetForm(&h.fields, h.HeaderPrefix, h.HeaderReset)
 }
 
+// readCORS reads which pages may read answers. The error is a words.Mistake.
+func (h *Handler) readCORS() (err error) {
+	if h.CORS == nil {
+		return nil
+	}
+	exposed := answer.Names(h.fields)
+	for _, z := range h.RateLimits {
+		if z != nil && z.Defer != nil {
+			exposed = append(exposed, "Location", "Preference-Applied")
+		}
+	}
+	h.cors, err = front.NewCORS(h.CORS.Origins, h.CORS.Credentials, exposed)
+	return err
+}
+
 // checkEffect says which of the handler's settings, a word of the Caddyfile, has no effect beside the others. The error is a words.Mistake.
 func (h *Handler) checkEffect() (word string, err error) {
 	for _, c := range []struct {
@@ -458,5 +478,5 @@ func (h *Handler) checkEffect() (word string, err error) {
 	if err := h.readFields(); err != nil {
 		return words.Of(err).At[0].Name, err
 	}
-	return "", nil
+	return "cors", h.readCORS()
 }

@@ -114,6 +114,10 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 
 		{"header_reset unknown", with(`"header_reset": "unix"`), `header_reset "unix": must be seconds or epoch`},
 		{"header_prefix with a colon", with(`"header_prefix": "X:"`), `header_prefix "X:": must be what the names of header fields begin with`},
+		{"cors without origins", with(`"cors": {}`), `cors: names no origin; write those of the pages`},
+		{"cors is a list", with(`"cors": ["*"]`), `cors: must be an object, not a list`},
+		{"cors' field unknown", with(`"cors": {"origin": ["*"]}`), `cors: unknown field "origin" (did you mean origins?)`},
+		{"cors of no origin", with(`"cors": {"origins": ["null"]}`), `cors "null": must be an origin as browsers send it`},
 		{"jitter -1", with(`"jitter": -1`), `jitter -1: must be a fraction from 0 to 10`},
 		{"jitter 11", with(`"jitter": 11`), `jitter 11: must be a fraction from 0 to 10`},
 		{"sweep_interval negative", with(`"sweep_interval": -1`), `sweep_interval -1ns: must be from 1s to 1d`},

@@ -94,6 +94,9 @@ type Handler struct {
 	// What X-RateLimit-Reset is: `seconds` from now, the default, or `epoch`, a second of the Unix epoch.
 	HeaderReset string `json:"header_reset,omitempty"`
 
+	// Lets pages of other origins read what this handler answers in place of the service, and lets their preflights pass uncounted.
+	CORS *syntax.CORS `json:"cors,omitempty"`
+
 	// What answers a rejected request. `direct`: this handler, with a short body. `error_routes`: the site's error routes, since
 	// the handler returns an error. `auto`, the default: the error routes if any of them handles a 429 of this request, else this
 	// handler. Error routes of a subroute around the handler, which only JSON can have, get no rejection: if they did not answer,
@@ -146,8 +149,9 @@ type Handler struct {
 	descriptors [][]*syntax.Template    // the values of Descriptors
 	described   []front.Descriptor      // those of descriptors
 	fields      answer.Fields
-	shadows     bool // any zone is a shadow, or has a candidate
-	waits       bool // any zone makes requests wait
+	cors        *front.CORS // nil: it sets no fields of CORS
+	shadows     bool        // any zone is a shadow, or has a candidate
+	waits       bool        // any zone makes requests wait
 	events      *caddyevents.App
 	ctx         caddy.Context
 	logger      *zap.Logger
@@ -191,6 +195,7 @@ func (h *Handler) patterns() ([]string, error) {
 // Cleanup releases the zones that this handler has opened.
 func (h *Handler) Cleanup() error {
 	h.guarded.Leave()
+	h.cors.Release()
 	h.deferring.Leave(caddy.Exiting())
 	for _, zone := range h.zones {
 		zone.close(h.limiter)

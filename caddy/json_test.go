@@ -17,7 +17,7 @@ func TestJSONIsReadStrictly(t *testing.T) {
 	zone := func(fields string) string { return `{"rate_limits": {"api": {` + fields + `}}}` }
 	for _, c := range []struct{ name, config, want string }{
 		{"handler's field with suggestion", `{"jiter": 1}`, `unknown field "jiter" (did you mean jitter?)`},
-		{"handler's field without", `{"frobnicate": 1}`, `unknown field "frobnicate"; there are rate_limits, rules_files, rules_interval, domain, descriptors, namespace, store, headers, header_prefix, header_reset, response, message, jitter, sweep_interval, log_key`},
+		{"handler's field without", `{"frobnicate": 1}`, `unknown field "frobnicate"; there are rate_limits, rules_files, rules_interval, domain, descriptors, namespace, store, headers, header_prefix, header_reset, cors, response, message, jitter, sweep_interval, log_key`},
 		{"zone's field with suggestion", zone(`"algoritm": "token_bucket"`), `zone "api": unknown field "algoritm" (did you mean algorithm?)`},
 		{"zone's field without", zone(`"frobnicate": 1`), `zone "api": unknown field "frobnicate"; there are match, key, requests, period,`},
 		{"word of the Caddyfile", zone(`"events": 1`), `zone "api": unknown field "events"; in JSON it is max_events, with window beside it`},

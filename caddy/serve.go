@@ -17,7 +17,34 @@ import (
 
 // ServeHTTP decides on the request. It passes the request on, makes it wait, or rejects it.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if h.cors != nil {
+		return h.serveCORS(w, r, next)
+	}
 	return h.serve(w, r, next)
+}
+
+// serveCORS is ServeHTTP of a handler with cors.
+func (h *Handler) serveCORS(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if h.cors.Enter(w.Header(), r) {
+		behind := next
+		next = caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+			h.cors.Leave(w.Header())
+			return behind.ServeHTTP(w, r)
+		})
+	}
+	early := r.TLS != nil && !r.TLS.HandshakeComplete // anybody can have sent it, from any address
+	if !early && h.cors.Uncounted(r, syntax.ClientIPOf(r)) {
+		return h.pass(w, r, next)
+	}
+	return h.serve(w, r, next)
+}
+
+// pass passes a request on that comes under no rule.
+func (h *Handler) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	q := front.Evaluations.Get().(*front.Evaluation)
+	of := h.guarded.Ask(q, r, false)
+	front.Free(q)
+	return h.guarded.Admit(w, r, next, of)
 }
 
 // limit serves a request as the handler's rules have it.
@@ -30,9 +57,8 @@ func (h *Handler) limit(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		return h.fail(w, err)
 	}
 	if len(q.Checks) == 0 {
-		of := h.guarded.Ask(q, r, false)
 		front.Free(q)
-		return h.guarded.Admit(w, r, next, of)
+		return h.pass(w, r, next)
 	}
 	decided := h.decide(w, r, q)
 	if decided.Answered {

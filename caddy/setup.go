@@ -56,6 +56,11 @@ func (h *Handler) provision(ctx caddy.Context) error {
 	}
 	h.events = events.(*caddyevents.App)
 	h.errors.Response = h.Response
+	if h.cors != nil {
+		if err := h.cors.Count(h.app.memory.store, h.Namespace); err != nil {
+			return fmt.Errorf("cors: %w", err)
+		}
+	}
 	if err := h.provisionGuard(); err != nil {
 		return err
 	}

@@ -113,7 +113,7 @@ func sharedBrowser(t testing.TB) context.Context {
 			return
 		}
 		options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.WSURLReadTimeout(2*time.Minute),
-			chromedp.UserDataDir(dir), chromedp.Flag("lang", "en"))
+			chromedp.UserDataDir(dir), chromedp.Flag("lang", "en"), chromedp.Flag("host-resolver-rules", "MAP *.test 127.0.0.1"))
 		if os.Getuid() == 0 {
 			options = append(options, chromedp.NoSandbox) // Chromium as root needs this
 		}

@@ -663,6 +663,7 @@ func TestDocsHaveTheSettingsThatTheCodeHas(t *testing.T) {
 	manual.SameWords(t, "of metrics", tableWords(t, manual.Section(t, page, "### Of `metrics`"), "setting of metrics"), fieldNames(config.Metrics{}))
 	guards := manual.Section(t, page, "### Of `guard`")
 	manual.SameWords(t, "of guard", tableWords(t, guards, "setting of guard"), fieldNames(config.Guard{}))
+	manual.SameWords(t, "of cors", tableWords(t, manual.Section(t, page, "### Of `cors`"), "setting of cors"), fieldNames(config.CORS{}))
 	manual.SameWords(t, "of a guard's priority", tableWords(t, guards, "setting of priority"), fieldNames(config.GuardPriority{}))
 	advisors := manual.Section(t, page, "### Of `advisor`")
 	manual.SameWords(t, "of advisor", tableWords(t, advisors, "setting of advisor"), fieldNames(config.Advisor{}))

@@ -30,6 +30,7 @@ type engine struct {
 	namespace  string // of its rules
 	limiter    *core.Limiter
 	fields     answer.Fields
+	cors       *front.CORS // nil: it sets no fields of CORS
 	message    string
 	jitter     float64
 	addressing addressing
@@ -116,7 +117,7 @@ type adaptation struct {
 // newEngine makes an engine of a middleware's settings, without its store. The error does not name the middleware.
 func newEngine(given *config.Settings, name string) (*engine, error) {
 	e := &engine{
-		name: name, begun: new(int64), namespace: given.Namespace, named: given.Named, fields: given.Fields, message: given.Message, jitter: given.Jitter,
+		name: name, begun: new(int64), namespace: given.Namespace, named: given.Named, fields: given.Fields, cors: given.CORS, message: given.Message, jitter: given.Jitter,
 		guardSettings: given.Guard, counts: given.Counts, monitoring: given.Monitoring, domain: given.Domain, descriptors: given.Descriptors,
 		unsaid: given.StrategyIs == "", ownNames: make(map[string]bool), advice: given.Advice,
 	}

@@ -121,7 +121,7 @@ func (g *registry) newHandler(ctx context.Context, next http.Handler, given *con
 		return nil, fmt.Errorf("middleware %q: %s", name, strings.Join(fewLines(strings.Split(err.Error(), "\n")), "; "))
 	}
 	g.advise(e)
-	return fastPath(newHandler(e, next)), nil
+	return withCORS(e, next), nil
 }
 
 // engineOf returns the engine of a middleware, for handlers of a generation: the existing one, or a new one.
@@ -223,6 +223,11 @@ func (g *registry) open(e *engine) error {
 		g.releaseRedis(e.shared)
 		return err
 	}
+	if e.cors != nil {
+		if err := e.cors.Count(store, e.namespace); err != nil {
+			return err
+		}
+	}
 	if e.files != nil {
 		e.advice = append(e.advice, adviceOf(e, e.inForce())...)
 		g.watchFiles(e.files, e.fingerprint)
@@ -254,6 +259,9 @@ func (g *registry) close(e *engine) *sharedRedis {
 	endTransitions(e.inForce().active(0))
 	releaseRules(e.limiter, e.ownCore())
 	releaseRules(e.limiter, e.inForce().ofFiles)
+	if e.cors != nil { // in Yaegi a nil has no methods
+		e.cors.Release()
+	}
 	if g.indexes.newestOf(e.name) == nil {
 		g.forget(e.name)
 	}

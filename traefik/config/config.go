@@ -47,6 +47,9 @@ type Config struct {
 	// What X-RateLimit-Reset is: seconds from now, the default, or epoch, a second of the Unix epoch.
 	HeaderReset string `json:"headerReset,omitempty" yaml:"headerReset,omitempty"`
 
+	// Lets pages of other origins read what the plugin answers in place of the service, and lets their preflights pass uncounted.
+	CORS interface{} `json:"cors,omitempty" yaml:"cors,omitempty"`
+
 	// The text of a rejected request's response. The default says what happened and when to try again.
 	Message string `json:"message,omitempty" yaml:"message,omitempty"`
 
@@ -278,6 +281,16 @@ type Guard struct {
 
 	// Whether the guard turns nobody away, and only says in the log and in metrics whom it would.
 	Shadow string `json:"shadow,omitempty" yaml:"shadow,omitempty"`
+}
+
+// CORS says which pages of other origins may read what the plugin answers in place of the service.
+type CORS struct {
+	// The origins of the pages: scheme, host and port, such as https://app.example.com. https://*.example.com is every name one level
+	// below, and * is every origin. Required.
+	Origins []string `json:"origins,omitempty" yaml:"origins,omitempty"`
+
+	// Whether pages may read answers to requests that they send with cookies or other credentials. Not with the origin *.
+	Credentials string `json:"credentials,omitempty" yaml:"credentials,omitempty"`
 }
 
 // GuardPriority says which requests have priority: those whose value of the source is one of the values.

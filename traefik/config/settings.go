@@ -18,6 +18,7 @@ type Settings struct {
 	Namespace string // of its rules
 	Named     bool   // that is configured
 	Fields    answer.Fields
+	CORS      *front.CORS // nil: none
 	Message   string
 	Jitter    float64
 
@@ -59,6 +60,9 @@ func Read(c *Config, middleware string) (*Settings, error) {
 	}
 	if err = answer.SetForm(&s.Fields, strings.TrimSpace(c.HeaderPrefix), strings.TrimSpace(c.HeaderReset)); err != nil {
 		return nil, InWords(words.Of(err))
+	}
+	if s.CORS, err = newCORS(c.CORS, s.Fields); err != nil {
+		return nil, err
 	}
 	if s.Jitter, err = parseJitter(c.Jitter); err != nil {
 		return nil, err
@@ -141,6 +145,24 @@ func (s *Settings) setFiles(c *Config) error {
 		}
 	}
 	return nil
+}
+
+// newCORS reads which pages may read answers; nil: no setting says so.
+func newCORS(value interface{}, fields answer.Fields) (*front.CORS, error) {
+	var (
+		none  *front.CORS
+		given CORS
+		in    ruleset.Settings
+	)
+	present, err := decodeObject("cors", value, &given)
+	if err != nil || !present {
+		return none, err
+	}
+	credentials := in.Truth("credentials", given.Credentials)
+	if in.Err != nil {
+		return none, fmt.Errorf("cors: %w", in.Err)
+	}
+	return front.NewCORS(trimmed(given.Origins), credentials, answer.Names(fields))
 }
 
 // parseJitter reads the fraction by which waits are lengthened at most.
