@@ -170,6 +170,29 @@ func TestResponsesTellCostsInManyWays(t *testing.T) {
 	}
 }
 
+// A login form that answers 200 for a wrong password, too, says so in a field, which its clients do not see; and a gRPC service in a trailer.
+func TestFieldsOfResponsesHaveRequestsCount(t *testing.T) {
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "Grpc-Status")
+		if r.URL.Path == "/wrong" {
+			w.Header().Set("X-Login", "failed")
+		}
+		_, _ = io.WriteString(w, "hello")
+		if r.URL.Path == "/unauthenticated" {
+			w.Header().Set("Grpc-Status", "16")
+		}
+	}))
+	t.Cleanup(service.Close)
+	s := startSite(t, "header -X-Login\nrate_limit {\nzone form {\nkey everyone\nlimit 3/366d\ncount 5xx header:X-Login=failed trailer:Grpc-Status=16\n}\n}\nreverse_proxy "+service.URL)
+	s.admit(5, "/right")
+	for i, path := range []string{"/wrong", "/unauthenticated", "/wrong"} {
+		r := s.do(path)
+		must.Equal(t, r.remaining(t), 2-i, path)
+		must.Equal(t, r.header.Get("X-Login"), "", path)
+	}
+	s.reject("/right")
+}
+
 // With count, a response whose status does not count charges nothing, whatever it says.
 func TestACostOfAStatusThatDoesNotCountIsNotCharged(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -88,7 +88,7 @@ var refused = []struct {
 		{`limit 100/1m | cost "" # here`, `cost: is empty; write a value, or leave it out`},
 		{`limit 100/1m | cost -1 # here`, `cost "-1": must be a whole number from 1 to 1000000000, or one placeholder`},
 		{`limit 100/1m | cost {header.A}{header.B} # here`, `cost "{http.request.header.A}{http.request.header.B}": must be a whole number from 1 to 1000000000, or one placeholder`},
-		{`limit 100/1m | count 401 unauthorized # here`, `count "unauthorized": must be the status code of a response, 101 or 200 to 599, or a class of them such as 4xx`},
+		{`limit 100/1m | count 401 unauthorized # here`, `count "unauthorized": must be the status code of a response, 101 or 200 to 599, a class of them such as 4xx, or a field such as header:X-Login, header:X-Login=failed or trailer:Grpc-Status=16`},
 		{`limit 100/1m | count_rejected { # here`, `count_rejected: takes no block`},
 		{`limit 100/1m | count_rejected true # here`, `count_rejected: takes no value, not "true"`},
 		{`limit unlimited | count_rejected # here`, `count_rejected: has no effect on a zone without any limit; write a limit, or leave it out`},

@@ -47,7 +47,7 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 	}
 	status := http.StatusInternalServerError // for a handler that panics
 	var costs *meter.Meter
-	if slices.ContainsFunc(reservations, measures) {
+	if slices.ContainsFunc(reservations, watched) {
 		costs = meter.Of(reservations, r.Method)
 	}
 	defer func() {
@@ -71,8 +71,8 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 	return err
 }
 
-// measures reports whether the response says what the request has cost.
-func measures(r core.Reservation) bool { return r.Rule.Measures() }
+// watched reports whether more of the response than its status decides what the request is charged.
+func watched(r core.Reservation) bool { return r.Rule.Watches() }
 
 // measure notes what the response says that the request has cost.
 func (h *Handler) measure(costs *meter.Meter, reservations []core.Reservation, status int) {

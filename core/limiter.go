@@ -442,10 +442,9 @@ func (l *Limiter) Finish(reservations []Reservation, status int) error {
 		if !r.Rule.Reserves() { // it was charged at its departure
 			continue
 		}
-		count := r.Rule.Overflow.Count
 		if !r.Rule.Measures() {
-			r.Keep(count != nil && count.Has(status))
-		} else if count != nil && !count.Has(status) {
+			r.Keep(r.Rule.CountsByResponse() && r.Counts(status))
+		} else if !r.Counts(status) {
 			r.Units = 0
 		}
 		kept = append(kept, r)

@@ -38,9 +38,9 @@ type OverflowPolicy struct {
 	// OneKey says that all requests have the same key. It may then take all places, unless MaxWaitingPerKey says less.
 	OneKey bool
 
-	// Count has the statuses of responses whose requests stay charged; nil: all. A request reserves its charge, and
+	// Count says which responses' requests stay charged; nil: all. A request reserves its charge, and
 	// Limiter.Finish charges it or gives it back.
-	Count *Statuses
+	Count *Counted
 
 	// Response says where responses say what their requests have cost; nil: they do not. A request that passes reserves its cost, and
 	// Limiter.Finish charges it what the response says. What goes beyond the limit is owed: see rate.LimitConfig.Owes.
@@ -61,7 +61,7 @@ type Overflow struct {
 	SoftFor       int64
 	maxWaiting    int64
 	waitingPerKey int64 // the most of maxWaiting for one key; 0: a share of the places that are left
-	Count         *Statuses
+	Count         *Counted
 	Response      *ResponseCost
 	CostMax       int64
 	Penalties     []int64
@@ -231,6 +231,15 @@ func (p *OverflowPolicy) atEnd() string {
 // atEnd reports whether requests reserve their cost on arrival, and are charged when their responses have ended.
 func (policy *Overflow) atEnd() bool {
 	return policy != nil && (policy.Count != nil || policy.Response != nil)
+}
+
+// counted says which responses count; nil: all.
+func (policy *Overflow) counted() *Counted {
+	if policy == nil {
+		var all *Counted
+		return all
+	}
+	return policy.Count
 }
 
 // sharedBy returns the overflow policy for a rule that has one node's share of the limit.

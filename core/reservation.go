@@ -13,6 +13,12 @@ func (r *Rule) CountsByResponse() bool { return r.Overflow.atEnd() }
 // Measures reports whether the response says what a request has cost. Then a request may have a cost of 0: it passes if anything is left.
 func (r *Rule) Measures() bool { return r.Overflow != nil && r.Overflow.Response != nil }
 
+// Watches reports whether more of a response than its status decides what its request is charged.
+func (r *Rule) Watches() bool {
+	count := r.Overflow.counted()
+	return r.Measures() || count != nil && count.Fields()
+}
+
 // AppendReservations appends to list what an allowed request has reserved, according to its checks.
 func AppendReservations(list []Reservation, checks []Check) []Reservation {
 	for i := range checks {
@@ -47,6 +53,19 @@ func ByResponse(reservations []Reservation) bool {
 		}
 	}
 	return false
+}
+
+// SeeFields notes, before Limiter.Finish, whether the header fields of the response, or its trailers, have the request count.
+func (r *Reservation) SeeFields(fields map[string][]string, trailers bool) {
+	if count := r.Rule.Overflow.counted(); count != nil && count.Meets(fields, trailers) {
+		r.named = true
+	}
+}
+
+// Counts reports whether the request counts, if its response has that status.
+func (r *Reservation) Counts(status int) bool {
+	count := r.Rule.Overflow.counted()
+	return count == nil || r.named || count.Has(status)
 }
 
 // Keep has Store.Settle charge what was reserved, or nothing.

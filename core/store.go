@@ -111,4 +111,6 @@ type Reservation struct {
 	Ticket uint64 // identifies it in the store
 	Units  int64  // for Store.Settle: charge so many; the reservation itself is given back
 	waits  bool   // the request is counted among those that wait for the rule
+
+	named bool // a field of the response has the request count
 }

@@ -83,6 +83,8 @@ func TestTraefikCountsByStatus(t *testing.T) {
 	rules := ruleFile(t, t.TempDir()+"/rules.json", `{"rules": [{"name": "login", "limit": "2/366d", "algorithm": "sliding_window_log", "count": [401]}]}`)
 	s.limit("limit", "{limit: 2/366d, count: ['401']}")
 	s.limit("filed", "{rulesFile: ['"+rules+"']}")
+	s.limit("field", "{limit: 2/366d, count: ['header:X-Tokens=7', 'trailer:X-Cost=7']}")
+	s.route("/field", "field")
 	s.route("/limit", "limit")
 	s.route("/filed", "filed")
 	s.apply()
@@ -94,6 +96,9 @@ func TestTraefikCountsByStatus(t *testing.T) {
 		}
 		s.reject(path + "?tokens=1")
 	}
+	must.Equal(t, remaining(s.admit(5, "/field?tokens=1")), "1", "another value")
+	s.admit(2, "/field?tokens=7&as=trailer")
+	s.reject("/field?tokens=1")
 }
 
 // A body that the compress middleware compresses on its way to the plugin cannot be read, and that is told once. In the other order it can.

@@ -14,7 +14,7 @@ import (
 // counting is the overflow policy of a rule that counts by status. Its requests reserve their units until they end.
 func counting(t *testing.T) core.OverflowPolicy {
 	t.Helper()
-	statuses, err := core.ParseStatuses([]string{"401"})
+	statuses, err := core.ParseCounted([]string{"401"})
 	if err != nil {
 		t.Fatal(err)
 	}

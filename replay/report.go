@@ -277,6 +277,11 @@ func limitText(r *core.Rule) string {
 	return written
 }
 
+// countsByField reports whether fields of responses have requests count.
+func countsByField(r *core.Rule) bool {
+	return r.Overflow != nil && r.Overflow.Count != nil && r.Overflow.Count.Fields()
+}
+
 // warnings says what a replay could not find out, once for each rule and field.
 func (p *replay) warnings(s *side) []string {
 	var list []string
@@ -286,6 +291,9 @@ func (p *replay) warnings(s *side) []string {
 		}
 		if r := s.rules.set.Rules[i]; r.Limits != nil && slices.ContainsFunc(r.Limits.Rules(), (*core.Rule).Measures) {
 			list = append(list, fmt.Sprintf("rule %q: the logs do not say what responses have cost (cost_response): each request is charged its cost, %d", r.Name, r.Cost))
+		}
+		if r := s.rules.set.Rules[i]; r.Limits != nil && slices.ContainsFunc(r.Limits.Rules(), countsByField) {
+			list = append(list, fmt.Sprintf("rule %q: the logs do not have the fields of responses that count names: requests count by status alone", r.Name))
 		}
 		for _, at := range s.rules.asks[i].rest {
 			f := &p.fields.list[at]

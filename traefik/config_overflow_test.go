@@ -23,7 +23,7 @@ func TestMistakesInTheOverflowPolicyAreSaidInTheWordsOfThePlugin(t *testing.T) {
 		{one(Rule{Limit: "5/1m", MaxWaiting: "5"}), `maxWaiting 5: requests wait only with onLimit delay`},
 		{one(Rule{Limit: "5/1m", MaxWaitingPerKey: "5"}), `maxWaitingPerKey 5: requests wait only with onLimit delay`},
 		{one(Rule{Limit: "5/1m", OnLimit: "delay", Algorithm: "token_bucket", MaxWaiting: "3", MaxWaitingPerKey: "5"}), `maxWaitingPerKey 5: must be from 1 to 3, the maxWaiting of all keys together`},
-		{one(Rule{Limit: "5/1m", Count: []string{"x", ""}}), `count "x": must be the status code of a response, 101 or 200 to 599, or a class of them such as 4xx`},
+		{one(Rule{Limit: "5/1m", Count: []string{"x", ""}}), `count "x": must be the status code of a response, 101 or 200 to 599, a class of them such as 4xx, or a field such as header:X-Login, header:X-Login=failed or trailer:Grpc-Status=16`},
 		{one(Rule{Limit: "5/1m", Penalty: []string{"10m", "soon"}}), `penalty "soon": must be a duration from 1ms to 366d, in whole microseconds, such as 10m or 1d`},
 		{one(Rule{Limit: "5/1m", Penalty: []string{""}}), `penalty: names no duration; write how long a key is blocked that exceeds the limit, such as 10m, or 1m 10m 1h`},
 		{one(Rule{Limit: "5/1m", Penalty: []string{"1m"}, Enforcement: "shadow"}), `penalty and enforcement shadow are mutually exclusive: a shadow blocks nobody; remove one`},
@@ -75,7 +75,7 @@ func TestAnOverflowPolicyInARuleFileIsRefusedWithItsPlace(t *testing.T) {
 	path := writeFile(t, t.TempDir()+"/rules.json", "{\"rules\": [\n  {\"name\": \"a\", \"limit\": \"5/1m\", \"count\": [401, \"5xy\"]},\n  {\"name\": \"b\", \"limit\": \"5/1m\", \"max_waiting\": 5}]}")
 	got := s.refused(&Config{RulesFile: []string{path}}, "m@file")
 	for _, want := range []string{
-		path + `:2:49: rule "a": count "5xy": must be the status code of a response, 101 or 200 to 599, or a class of them such as 4xx`,
+		path + `:2:49: rule "a": count "5xy": must be the status code of a response, 101 or 200 to 599, a class of them such as 4xx, or a field such as header:X-Login, header:X-Login=failed or trailer:Grpc-Status=16`,
 		path + `:3:49: rule "b": max_waiting 5: requests wait only with on_limit delay`,
 	} {
 		must.Contain(t, got, want, "got")

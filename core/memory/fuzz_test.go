@@ -42,19 +42,19 @@ func FuzzParseLimit(f *testing.F) {
 	})
 }
 
-func FuzzParseStatuses(f *testing.F) {
+func FuzzParseCounted(f *testing.F) {
 	for _, s := range []string{"401", "4xx", "401,403", "2xx 5XX 101", "99", "600", "4x", "", ",", "١٠١", "+401"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		s, err := core.ParseStatuses([]string{text})
+		s, err := core.ParseCounted([]string{text})
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "count") {
 				t.Errorf("%q: the error does not say its subject: %v", text, err)
 			}
 			return
 		}
-		again, err := core.ParseStatuses(strings.Split(s.String(), ","))
+		again, err := core.ParseCounted(strings.Split(s.String(), ","))
 		if err != nil || again.String() != s.String() {
 			t.Fatalf("%q is written %q, which is read as %v, %v", text, s, again, err)
 		}

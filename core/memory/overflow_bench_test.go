@@ -17,7 +17,7 @@ import (
 // BenchmarkOverflow is a request under a rule with each overflow policy, in memory, from the decision to its end; "none" is a
 // rule without. bytes/account is the size of an account in addition to the key itself.
 func BenchmarkOverflow(b *testing.B) {
-	statuses, err := core.ParseStatuses([]string{"401"})
+	statuses, err := core.ParseCounted([]string{"401"})
 	must.Succeed(b, err)
 	plain := rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: rate.MaxRequests, Period: time.Second}
 	delaying := plain

@@ -302,7 +302,7 @@ func (h *overflowHistory) overflow(c *core.OverflowPolicy) {
 		c.SoftFor = time.Duration(h.is.softFor) * time.Microsecond
 	}
 	if kind == 2 || kind == 4 { // count, perhaps with penalties
-		c.Count, _ = core.ParseStatuses([]string{"4xx"})
+		c.Count, _ = core.ParseCounted([]string{"4xx"})
 		h.is.counts = true
 	}
 	if kind == 1 || kind > 2 {

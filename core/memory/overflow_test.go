@@ -12,9 +12,9 @@ import (
 	"github.com/proxyweir/weir/tools/must"
 )
 
-func mustStatuses(t *testing.T, words ...string) *core.Statuses {
+func mustStatuses(t *testing.T, words ...string) *core.Counted {
 	t.Helper()
-	s, err := core.ParseStatuses(words)
+	s, err := core.ParseCounted(words)
 	must.Succeed(t, err)
 	return s
 }
@@ -29,12 +29,12 @@ func TestStatusesAreReadInAnyOrderAndWrittenInOne(t *testing.T) {
 		{"599 101 200", "101,200,599"},
 		{"2xx,3xx,4xx,5xx,101", "101,2xx,3xx,4xx,5xx"},
 	} {
-		s, err := core.ParseStatuses([]string{c.words})
+		s, err := core.ParseCounted([]string{c.words})
 		if err != nil || s.String() != c.want {
 			t.Errorf("%q: %v, %v; want %s", c.words, s, err, c.want)
 			continue
 		}
-		again, err := core.ParseStatuses(strings.Split(c.want, ","))
+		again, err := core.ParseCounted(strings.Split(c.want, ","))
 		if err != nil || again.String() != c.want {
 			t.Errorf("%q, read again: %v, %v", c.want, again, err)
 		}
@@ -47,7 +47,7 @@ func TestStatusesAreReadInAnyOrderAndWrittenInOne(t *testing.T) {
 
 func TestWhatIsNoStatusIsRefusedByName(t *testing.T) {
 	none := "count: names no status; write those of the responses that stay charged, such as 401 or 4xx"
-	is := " must be the status code of a response, 101 or 200 to 599, or a class of them such as 4xx"
+	is := " must be the status code of a response, 101 or 200 to 599, a class of them such as 4xx, or a field such as header:X-Login, header:X-Login=failed or trailer:Grpc-Status=16"
 	for _, c := range []struct{ words, want string }{
 		{"", none},
 		{" ,\t,", none},
@@ -65,7 +65,7 @@ func TestWhatIsNoStatusIsRefusedByName(t *testing.T) {
 		{"4xxx", `count "4xxx":` + is},
 		{"401;403", `count "401;403":` + is},
 	} {
-		if s, err := core.ParseStatuses([]string{c.words}); err == nil || err.Error() != c.want || s != nil {
+		if s, err := core.ParseCounted([]string{c.words}); err == nil || err.Error() != c.want || s != nil {
 			t.Errorf("%q:\n got %v\nwant %s", c.words, err, c.want)
 		}
 	}

@@ -14,15 +14,16 @@ import (
 
 // Meter reads one response. New makes it. Its methods are called in turn, as those of an http.ResponseWriter.
 type Meter struct {
-	sources  []*core.ResponseCost
-	costs    []cost // what the sources say
-	status   int    // of the final header; 0: there is none yet
-	headOnly bool
-	sent     int64 // bytes of the body
-	form     form
-	encoded  bool
-	scanner  *scanner // nil: no source is JSON
-	lines    lines
+	reservations []core.Reservation
+	sources      []*core.ResponseCost
+	costs        []cost // what the sources say
+	status       int    // of the final header; 0: there is none yet
+	headOnly     bool
+	sent         int64 // bytes of the body
+	form         form
+	encoded      bool
+	scanner      *scanner // nil: no source is JSON
+	lines        lines
 }
 
 // cost is what a source says. The zero value is not known.
@@ -57,7 +58,8 @@ func New(sources []*core.ResponseCost) *Meter {
 	return m
 }
 
-// Of returns a Meter of the response to a request with a method, for the reservations whose rules measure: its sources are theirs, in their order.
+// Of returns a Meter of the response to a request with a method. Its sources are those of the reservations whose rules measure, in their order; and
+// reservations whose requests count by fields see these.
 func Of(reservations []core.Reservation, method string) *Meter {
 	var sources []*core.ResponseCost
 	for i := range reservations {
@@ -66,6 +68,7 @@ func Of(reservations []core.Reservation, method string) *Meter {
 		}
 	}
 	m := New(sources)
+	m.reservations = reservations
 	m.headOnly = method == http.MethodHead
 	return m
 }
@@ -82,6 +85,9 @@ func (m *Meter) Begin(status int, h http.Header) {
 		return
 	}
 	m.status = status
+	for i := range m.reservations {
+		m.reservations[i].SeeFields(h, false)
+	}
 	for i, source := range m.sources {
 		if source.Kind() == core.CostHeader {
 			m.costs[i] = costOf(h[source.Name()])
@@ -153,13 +159,13 @@ func (m *Meter) count(n int64) {
 // begins the response, if nothing has been written.
 func (m *Meter) End(h http.Header) {
 	m.Begin(http.StatusOK, h)
+	trailers := trailersOf(h)
+	for i := range m.reservations {
+		m.reservations[i].SeeFields(trailers, true)
+	}
 	for i, source := range m.sources {
 		if source.Kind() == core.CostTrailer {
-			values := h[http.TrailerPrefix+source.Name()]
-			if len(values) == 0 && declares(h["Trailer"], source.Name()) {
-				values = h[source.Name()]
-			}
-			m.costs[i] = costOf(values)
+			m.costs[i] = costOf(trailers[source.Name()])
 		}
 	}
 	// An object that breaks off is of a client who left, and has said what it has said. An event or a line that breaks off has not happened.
@@ -169,14 +175,21 @@ func (m *Meter) End(h http.Header) {
 	m.form = unread
 }
 
-// declares reports whether the field Trailer has a name.
-func declares(fields []string, name string) bool {
-	for _, declared := range strings.Split(strings.Join(fields, ","), ",") {
-		if http.CanonicalHeaderKey(strings.TrimSpace(declared)) == name {
-			return true
+// trailersOf returns the trailers in a header.
+func trailersOf(h http.Header) http.Header {
+	trailers := make(http.Header)
+	for _, declared := range strings.Split(strings.Join(h["Trailer"], ","), ",") {
+		name := http.CanonicalHeaderKey(strings.TrimSpace(declared))
+		if values := h[name]; len(values) > 0 {
+			trailers[name] = values
 		}
 	}
-	return false
+	for name, values := range h {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			trailers[http.CanonicalHeaderKey(name[len(http.TrailerPrefix):])] = values
+		}
+	}
+	return trailers
 }
 
 // take takes what the document that the scanner has read says.

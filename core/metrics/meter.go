@@ -46,7 +46,7 @@ func Measure(m *Meter, r *core.Reservation, units int64, known bool, status int)
 		return
 	}
 	atomic.AddInt64(&m.Measured[said], 1)
-	if counts := r.Rule.Overflow.Count; counts == nil || counts.Has(status) {
+	if r.Counts(status) {
 		atomic.AddInt64(&m.Units, r.Units)
 	}
 }

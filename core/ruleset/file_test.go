@@ -151,7 +151,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`3:69: rule "b": penalty and enforcement shadow are mutually exclusive: a shadow blocks nobody; remove one`,
 			`4:45: rule "c": on_limit delay: sliding_window_counter cannot say when a request may leave; choose the algorithm token_bucket, sliding_window_log or fixed_window`,
 			`5:48: rule "d": max_waiting 5: requests wait only with on_limit delay`,
-			`6:72: rule "e": count "999": must be the status code of a response, 101 or 200 to 599, or a class of them such as 4xx`,
+			`6:72: rule "e": count "999": must be the status code of a response, 101 or 200 to 599, a class of them such as 4xx, or a field such as header:X-Login, header:X-Login=failed or trailer:Grpc-Status=16`,
 			`7:66: rule "f": count and count_rejected are mutually exclusive: a rejected request has no response to count by; remove one`,
 			`8:53: rule "g": concurrency: has no effect beside unlimited, which counts no request; remove unlimited to have concurrency alone`,
 			`9:75: rule "h": candidate and on_limit delay are mutually exclusive: a candidate can be compared only with a limit that rejects; remove one`,

@@ -81,17 +81,17 @@ func (c *compiler) setOverflowPolicy(config *core.RuleConfig) {
 	}
 }
 
-// setCount reads the statuses of the responses whose requests stay charged.
+// setCount reads which responses' requests stay charged.
 func (c *compiler) setCount(config *core.RuleConfig) {
 	wrong := len(c.errors)
 	for i, text := range c.text.Lists["count"] {
-		_, err := core.ParseStatuses([]string{text})
+		_, err := core.ParseCounted([]string{text})
 		c.check(err, "count", strconv.Itoa(i))
 	}
 	if len(c.errors) > wrong {
 		return
 	}
-	statuses, err := core.ParseStatuses(c.text.Lists["count"])
+	statuses, err := core.ParseCounted(c.text.Lists["count"])
 	if c.check(err) {
 		config.OverflowPolicy.Count = statuses
 	}

@@ -16,7 +16,7 @@ func TestCompileSaysAllThatIsWrongWithTheOverflowPolicy(t *testing.T) {
 		effect = ": has no effect on a rule without any limit; write a limit, or leave it out"
 	)
 	status := func(word string) string {
-		return `count "` + word + `": must be the status code of a response, 101 or 200 to 599, or a class of them such as 4xx`
+		return `count "` + word + `": must be the status code of a response, 101 or 200 to 599, a class of them such as 4xx, or a field such as header:X-Login, header:X-Login=failed or trailer:Grpc-Status=16`
 	}
 	for _, c := range []struct {
 		text written

@@ -96,9 +96,9 @@ func (s *scene) tracking(c core.RuleConfig) *core.Rule {
 }
 
 // statuses reads a list of status codes.
-func statuses(t *testing.T, words ...string) *core.Statuses {
+func statuses(t *testing.T, words ...string) *core.Counted {
 	t.Helper()
-	list, err := core.ParseStatuses(words)
+	list, err := core.ParseCounted(words)
 	must.Succeed(t, err)
 	return list
 }

@@ -161,7 +161,7 @@ func (p *player) setLimit(said []string) error {
 		case word == "penalty":
 			err = readPenalties(value, &rule.OverflowPolicy)
 		case word == "count":
-			rule.OverflowPolicy.Count, err = core.ParseStatuses([]string{value})
+			rule.OverflowPolicy.Count, err = core.ParseCounted([]string{value})
 		case word == "on_limit" && value == "delay":
 			c.Delays = true
 		case word == "candidate":

@@ -370,7 +370,7 @@ func TestAForeignValueUnderAFurtherKeyIsOverwritten(t *testing.T) {
 	underrace.OneGoroutine(t)
 	t.Parallel()
 	server := redistest.Start(t)
-	statuses, err := core.ParseStatuses([]string{"401"})
+	statuses, err := core.ParseCounted([]string{"401"})
 	must.Succeed(t, err)
 	var rules []core.RuleConfig
 	for _, c := range oneOfEach(t, 10) {

@@ -18,7 +18,7 @@ func TestAStoreIsClosedWhenTheLastRequestEnds(t *testing.T) {
 	server := redistest.Start(t)
 	limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1, Period: 24 * time.Hour})
 	must.Succeed(t, err)
-	statuses, _ := core.ParseStatuses([]string{"401"})
+	statuses, _ := core.ParseCounted([]string{"401"})
 	open := func(lease time.Duration) (*redis.Store, *core.Rule) {
 		client, err := goredis.New(goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
 		must.Succeed(t, err)

@@ -227,7 +227,7 @@ func (h *overflowHistory) randomRule(name string) core.RuleConfig {
 		}
 	}
 	if h.r.IntN(3) == 0 {
-		c.OverflowPolicy.Count, _ = core.ParseStatuses([]string{"401"})
+		c.OverflowPolicy.Count, _ = core.ParseCounted([]string{"401"})
 	}
 	for range max(0, h.r.IntN(6)-2) {
 		c.OverflowPolicy.Penalties = append(c.OverflowPolicy.Penalties, h.randomSpan())

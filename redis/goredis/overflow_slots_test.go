@@ -36,7 +36,7 @@ func newSlotsNode(t *testing.T, server *redistest.Server, tries, tight int64) sl
 		must.Succeed(t, s.Open(r))
 		return r
 	}
-	statuses, err := core.ParseStatuses([]string{"401"})
+	statuses, err := core.ParseCounted([]string{"401"})
 	must.Succeed(t, err)
 	two, err := rate.NewConcurrency(2)
 	must.Succeed(t, err)

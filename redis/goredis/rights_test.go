@@ -81,7 +81,7 @@ func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
 	underrace.OneGoroutine(t)
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:*"))
-	statuses, err := core.ParseStatuses([]string{"401"})
+	statuses, err := core.ParseCounted([]string{"401"})
 	must.Succeed(t, err)
 	commands := strings.Fields(acl + " " + aclOverflow)
 	slices.Sort(commands)
@@ -151,7 +151,7 @@ func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
 func TestWithoutACommandRequestsCountedByStatusStayReserved(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:*"))
-	statuses, err := core.ParseStatuses([]string{"401"})
+	statuses, err := core.ParseCounted([]string{"401"})
 	must.Succeed(t, err)
 	commands := strings.Fields(acl + " " + aclOverflow)
 	failed := 0

@@ -894,7 +894,7 @@ func replicasTakeOver(t *testing.T, c *redistest.Cluster, g way) {
 func rulesOfSlotsThatMove(t *testing.T, c *redistest.Cluster, g way) {
 	n := newFleet(t, 1, g, rule(t, "limit", rate.FixedWindow, 100))[0]
 	openConcurrency(t, n, "places", 5)
-	statuses, err := core.ParseStatuses([]string{"401"})
+	statuses, err := core.ParseCounted([]string{"401"})
 	must.Succeed(t, err)
 	tries := rule(t, "tries", rate.SlidingWindowLog, 3)
 	tries.OverflowPolicy = core.OverflowPolicy{Count: statuses}
