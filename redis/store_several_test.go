@@ -157,7 +157,7 @@ func TestTheFastPathOfSeveralRulesDecidesAsTheGeneralPath(t *testing.T) {
 				}
 				header := http.Header{}
 				answer.WriteHeaders(header, answer.Fields{XRateLimit: true, IETF: true}, want, verdict)
-				contentType, body := answer.Body(false, "", want, verdict)
+				contentType, body := answer.Body(429, false, "", want, verdict)
 				header.Set("Content-Type", contentType)
 				if !reflect.DeepEqual(w.Header(), header) || w.Body.String() != string(body) {
 					t.Fatalf("%s: request %d is rejected with %v %q; the general path: %v %q", name, i, w.Header(), w.Body, header, body)

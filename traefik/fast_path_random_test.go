@@ -51,6 +51,9 @@ var parts = []func(r *Rule, random *rand.Rand){
 		r.MaxDelay = pick(random, "1ms", "1s")
 	},
 	func(r *Rule, random *rand.Rand) { r.Match = object{"methods": "GET"} },
+	func(r *Rule, random *rand.Rand) {
+		r.Answer = object{"status": pick(random, "403", "503"), "body": "{rule} {limit} {remaining} {retry_after}"}
+	},
 	func(r *Rule, random *rand.Rand) { r.Cost = pick(random, "2", "3") },
 	func(r *Rule, random *rand.Rand) { r.Match = object{"exceptIPs": "192.0.2.2"} },
 	func(r *Rule, random *rand.Rand) { r.OnMissingKey = pick(random, "skip", "reject", "share") },
