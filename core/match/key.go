@@ -14,7 +14,15 @@ type Source struct {
 	kind string // a word of sourceKinds
 	name string // the field's, cookie's or parameter's; the text of static
 
-	custom Custom // of the kind of that name; else nil
+	custom Custom                       // of the kind of that name; else nil
+	take   func(r *http.Request) string // of the kinds that are prepared once: see taker; else nil
+	first  *alternatives                // of the kind of that name: see ParseKey; else nil
+}
+
+// alternatives are several sources, and what is in front of the values of each.
+type alternatives struct {
+	list   []Source
+	labels []string
 }
 
 // Custom is a source in a proxy's own language.
@@ -35,34 +43,76 @@ func (s Source) Custom() Custom { return s.custom }
 // IsAddress reports whether the source is the address of the client or of the connection.
 func (s Source) IsAddress() bool { return s.kind == "client_ip" || s.kind == "remote_ip" }
 
+// NeedsClient reports whether the source is the client's address, or may take it.
+func (s Source) NeedsClient() bool {
+	return s.kind == "client_ip" || some(s.Alternatives(), func(one Source) bool { return one.NeedsClient() })
+}
+
 // OfAddress reports whether the source is, or has, the address of the client or of the connection.
-func (s Source) OfAddress() bool { return s.IsAddress() || s.custom != nil && s.custom.OfAddress() }
+func (s Source) OfAddress() bool {
+	return s.IsAddress() || s.custom != nil && s.custom.OfAddress() || some(s.Alternatives(), func(one Source) bool { return one.OfAddress() })
+}
+
+// OfRequest reports whether the source describes the request, and not its client.
+func (s Source) OfRequest() bool {
+	return s.kind == "method" || s.ofPath() || some(s.Alternatives(), func(one Source) bool { return one.OfRequest() })
+}
+
+// ofPath reports whether the source is the path, or a part of it.
+func (s Source) ofPath() bool {
+	return s.kind == "path" || s.kind == "path_segment" || s.kind == "path_regexp"
+}
 
 // MayHoldAddress reports whether a value that is an address is one, so that prefixes group it. Hosts keep what looks like a port.
 func (s Source) MayHoldAddress() bool {
-	return (s.IsAddress() || s.kind == "header" || s.custom != nil) && !s.Rewrites()
+	return (s.IsAddress() || s.kind == "header" || s.custom != nil) && !s.Rewrites() || some(s.Alternatives(), func(one Source) bool { return one.MayHoldAddress() })
 }
 
 // ClientChooses reports whether the client sends the value as it likes, or none: it may be a secret, and requests may lack it. Of sources in a proxy's own
 // language only the proxy knows.
-func (s Source) ClientChooses() bool { return ClientChooses(s.kind) }
+func (s Source) ClientChooses() bool {
+	return IsField(s.kind) || s.kind == "unverified_jwt_claim" || some(s.Alternatives(), func(one Source) bool { return one.ClientChooses() })
+}
 
-// ClientChooses reports the same of a kind of sources: the word before the colon.
-func ClientChooses(kind string) bool { return kind == "header" || kind == "cookie" || kind == "query" }
+// some reports whether a source of a list has a property.
+func some(list []Source, has func(s Source) bool) bool {
+	for i := range list {
+		if has(list[i]) {
+			return true
+		}
+	}
+	return false
+}
 
-var sourceKinds = []string{"client_ip", "remote_ip", "host", "method", "path", "header", "cookie", "query", "static"}
+// IsField reports whether a kind of sources, the word before the colon, is a field of the request that a client writes by itself.
+func IsField(kind string) bool { return kind == "header" || kind == "cookie" || kind == "query" }
 
-// ParseSource reads client_ip, remote_ip, host, method, path, header:NAME, cookie:NAME, query:NAME or static:TEXT.
+var sourceKinds = []string{"client_ip", "remote_ip", "host", "method", "path", "path_segment", "path_regexp", "header", "cookie", "query", "unverified_jwt_claim", "client_cert", "static"}
+
+// names has what is written behind the colon of a kind that has such a name.
+var names = map[string]string{"path_segment": "N", "path_regexp": "REGEXP", "header": "NAME", "cookie": "NAME", "query": "NAME", "unverified_jwt_claim": "NAME", "client_cert": "FIELD", "static": "TEXT"}
+
+// othersKinds has what kinds of sources are called by others.
+var othersKinds = map[string]string{"jwt": "unverified_jwt_claim", "jwt_claim": "unverified_jwt_claim", "claim": "unverified_jwt_claim", "segment": "path_segment", "regexp": "path_regexp", "cert": "client_cert",
+	"country": "header"}
+
+// ParseSource reads client_ip, remote_ip, host, method, path, path_segment:N, path_regexp:REGEXP, header:NAME, cookie:NAME, query:NAME,
+// unverified_jwt_claim:NAME, client_cert:FIELD or static:TEXT.
 func ParseSource(s string) (Source, error) {
 	kind, name, named := strings.Cut(s, ":")
 	switch {
+	case strings.HasPrefix(s, firstOf):
+		return Source{}, words.Wrong("key", strconv.Quote(s), "is only for the key of a `rule`; write one source here")
 	case !contains(sourceKinds, kind):
 		m := words.OneOf("key", strconv.Quote(s), kind, sourceKinds)
 		m.Says = "the source " + m.Says
+		if m.Meant == "" {
+			m.Guess(othersKinds[kind])
+		}
 		return Source{}, m
-	case ClientChooses(kind) || kind == "static":
+	case names[kind] != "":
 		if name == "" {
-			return Source{}, words.Wrong("key", strconv.Quote(s), "write %s:%s", kind, map[bool]string{true: "TEXT", false: "NAME"}[kind == "static"])
+			return Source{}, words.Wrong("key", strconv.Quote(s), "write %s:%s", kind, names[kind])
 		}
 	case named:
 		return Source{}, words.Wrong("key", strconv.Quote(s), "%s takes no name", kind)
@@ -74,22 +124,27 @@ func ParseSource(s string) (Source, error) {
 			return Source{}, words.Of(err).Within("key", strconv.Quote(s))
 		}
 		name = canonical
-	case "cookie":
-		if !words.IsToken(name) {
-			return Source{}, words.Wrong("key", strconv.Quote(s), "%q cannot be the name of a cookie", name)
-		}
-	case "query":
-		if strings.ContainsAny(name, "?&=#") {
-			return Source{}, words.Wrong("key", strconv.Quote(s), "must have the name of the parameter alone, such as query:token")
+	case "cookie", "query":
+		if err := checkFieldName(kind, name); err != nil {
+			m := words.Of(err)
+			m.At = m.At[:0]
+			return Source{}, m.Within("key", strconv.Quote(s))
 		}
 	}
-	return Source{kind: kind, name: name}, nil
+	take, name, err := taker(kind, name)
+	if err != nil {
+		return Source{}, words.Of(err).Within("key", strconv.Quote(s))
+	}
+	return Source{kind: kind, name: name, take: take}, nil
 }
 
 // String returns the source as it is written.
 func (s Source) String() string {
 	if s.custom != nil {
 		return s.custom.String()
+	}
+	if s.kind == "first" {
+		return firstText(s.first.list)
 	}
 	if s.name == "" {
 		return s.kind
@@ -130,8 +185,12 @@ func (s Source) Value(r *http.Request, clientIP string) string {
 		return r.URL.Query().Get(s.name)
 	case "custom":
 		return s.custom.Value(r)
+	case "static":
+		return s.name
+	case "first":
+		return firstValue(s.first, r, clientIP)
 	}
-	return s.name
+	return s.take(r)
 }
 
 // Getter returns a function that returns Value for a source that does not need the client's address. A function that is made for one
@@ -139,6 +198,9 @@ func (s Source) Value(r *http.Request, clientIP string) string {
 // leaves them as they are.
 func (s Source) Getter(dressed func(value string) string) func(r *http.Request) string {
 	name := s.name
+	if dressed == nil && s.take != nil {
+		return s.take
+	}
 	if dressed == nil && s.kind == "cookie" {
 		return func(r *http.Request) string {
 			c, err := r.Cookie(name)
@@ -200,6 +262,17 @@ func (s Source) Canonicalize(value string) (string, error) {
 		return SpellMethod(value)
 	case "path":
 		return CanonicalizePath(value)
+	case "path_segment":
+		return SpellSegment(value)
+	case "path_regexp":
+		return SpellDecoded(value)
+	case "first":
+		of, label, rest, ok := s.Chosen(value)
+		if !ok {
+			return "", s.Unlabelled(value)
+		}
+		spelt, err := of.Canonicalize(rest)
+		return label + spelt, err
 	case "static":
 		if value != s.name {
 			return "", words.Wrong("", strconv.Quote(value), "must be %q, which is the same for all", s.name)
@@ -212,7 +285,7 @@ func (s Source) Canonicalize(value string) (string, error) {
 
 // Rewrites reports whether Canonicalize may change a value: the source is a host, a method or a path.
 func (s Source) Rewrites() bool {
-	return s.custom != nil && s.custom.Rewrites() || s.kind == "host" || s.kind == "method" || s.kind == "path" || s.kind == "header" && s.name == "Host"
+	return s.custom != nil && s.custom.Rewrites() || s.kind == "host" || s.kind == "method" || s.ofPath() || s.kind == "header" && s.name == "Host"
 }
 
 // SpellMethod returns a method from a configuration as CleanMethod spells it. The error says why no request has it.

@@ -18,6 +18,8 @@ type Match struct {
 	Paths        []string          // whole, in any of the spellings that CleanPath takes for the same; or with a *, as values of Headers
 	PathPrefixes []string          // as Paths, in whole segments: "/v1" covers /v1 and /v1/users, not /v10
 	Headers      map[string]string // each must have that value; or one that begins ("a*") or ends with it ("*a") or has it ("*a*"); "*" is any value, and "!*" or "" none
+	Query        map[string]string // parameters of the URL, as Headers
+	Cookies      map[string]string // as Headers
 	ExceptIPs    []string          // addresses and networks of clients that are exempt
 }
 
@@ -27,9 +29,10 @@ type Matcher struct {
 	patterns                                  []pattern // of paths
 	ofHost, ofPath                            bool      // there are hosts or suffixes; paths, prefixes or patterns
 	headers                                   []headerMatch
-	operators                                 bool            // there are not or texts
-	not                                       *Matcher        // methods, hosts and paths that have a ! in front; nil: none
-	texts                                     []headerPattern // besides headers
+	operators                                 bool           // there are not, texts, query or cookies
+	not                                       *Matcher       // methods, hosts and paths that have a ! in front; nil: none
+	texts                                     []namedPattern // besides headers
+	query, cookies                            []namedPattern
 	except                                    Networks
 	exceptsPrivate                            bool // see ExceptsPrivate
 }
@@ -38,7 +41,8 @@ type headerMatch struct {
 	name, value string
 }
 
-type headerPattern struct {
+// namedPattern is what the values of a header field, a parameter or a cookie must meet.
+type namedPattern struct {
 	name  string
 	value pattern
 }
@@ -98,12 +102,19 @@ func (m Match) Compile() (*Matcher, error) {
 		}
 		switch {
 		case p.not || p.operator != exactly && p.operator != present:
-			c.texts = append(c.texts, headerPattern{canonical, p})
+			c.texts = append(c.texts, namedPattern{canonical, p})
 		case p.operator == present:
 			c.headers = append(c.headers, headerMatch{canonical, "*"})
 		default:
 			c.headers = append(c.headers, headerMatch{canonical, p.text})
 		}
+	}
+	var err error
+	if c.query, err = namedPatterns("query", "query", m.Query); err != nil {
+		return nil, err
+	}
+	if c.cookies, err = namedPatterns("cookies", "cookie", m.Cookies); err != nil {
+		return nil, err
 	}
 	var except []netip.Prefix
 	for _, s := range m.ExceptIPs {
@@ -120,7 +131,7 @@ func (m Match) Compile() (*Matcher, error) {
 	if len(not.methods) > 0 || not.ofHost || not.ofPath {
 		c.not = not
 	}
-	c.operators = c.not != nil || len(c.texts) > 0
+	c.operators = c.not != nil || len(c.texts)+len(c.query)+len(c.cookies) > 0
 	return c, nil
 }
 
@@ -282,9 +293,9 @@ func Covers(m *Matcher, r *http.Request, path, clientIP string) bool {
 	return true
 }
 
-// CoversCaller is Covers for a request that asks for the quotas of its own client: it ignores methods and paths.
+// CoversCaller is Covers for a request that asks for the quotas of its own client: it ignores methods, paths and parameters.
 func CoversCaller(m *Matcher, r *http.Request, clientIP string) bool {
-	caller := Matcher{hosts: m.hosts, suffixes: m.suffixes, ofHost: m.ofHost, headers: m.headers, operators: m.operators, texts: m.texts, except: m.except}
+	caller := Matcher{hosts: m.hosts, suffixes: m.suffixes, ofHost: m.ofHost, headers: m.headers, operators: m.operators, texts: m.texts, cookies: m.cookies, except: m.except}
 	if m.not != nil {
 		caller.not = &Matcher{hosts: m.not.hosts, suffixes: m.not.suffixes, ofHost: m.not.ofHost}
 	}
@@ -309,7 +320,7 @@ func coversOperators(m *Matcher, r *http.Request, path string) bool {
 			return false
 		}
 	}
-	return true
+	return (len(m.query) == 0 || meetAll(r.URL.Query(), m.query)) && (len(m.cookies) == 0 || meetAll(cookiesOf(r), m.cookies))
 }
 
 // meets reports whether the values of a field meet a pattern: one of them fits it, or with not none of them.
