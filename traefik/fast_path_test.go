@@ -232,7 +232,7 @@ var settings = map[string]func(c *Config){
 	"the first or a rejection": func(c *Config) {
 		c.Rules[0].Key, c.Rules[0].OnMissingKey = []string{"first(header:X-Key, cookie:session)"}, "reject"
 	},
-	"segments or one for all": func(c *Config) { c.Rules[0].Key = []string{"path_segment:1", "path_regexp:^/(.)"} },
+	"parts of a path": func(c *Config) { c.Rules[0].Key = []string{"path_segment:1", "path_regexp:^/(.)", "client_ip"} },
 	"parameters and cookies": func(c *Config) {
 		c.Rules[0].Match = object{"query": object{"a": "!*"}, "cookies": object{"session": "!b*"}}
 	},
