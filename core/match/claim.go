@@ -27,12 +27,28 @@ func claimTaker(name string) (take func(r *http.Request) string, full string, er
 	if place == "" {
 		return func(r *http.Request) string { return claimOf(bearer(r), claim) }, name, nil
 	}
-	source, err := ParseSource(place)
+	token, place, err := tokenTaker(place)
 	if err != nil {
 		return nil, name, err
 	}
-	token := source.Getter(nil)
-	return func(r *http.Request) string { return claimOf(withoutScheme(token(r)), claim) }, claim + "@" + source.String(), nil
+	return func(r *http.Request) string { return claimOf(withoutScheme(token(r)), claim) }, claim + "@" + place, nil
+}
+
+// tokenTaker returns a function that takes the token from where it is, header:NAME or cookie:NAME, and that place as it is written.
+func tokenTaker(place string) (take func(r *http.Request) string, full string, err error) {
+	kind, name, _ := strings.Cut(place, ":")
+	if kind == "cookie" {
+		err = checkFieldName(kind, name)
+		return func(r *http.Request) string {
+			c, missing := r.Cookie(name)
+			if missing != nil {
+				return ""
+			}
+			return c.Value
+		}, place, err
+	}
+	canonical, err := headerName(name)
+	return func(r *http.Request) string { return strings.Join(r.Header[canonical], ",") }, "header:" + canonical, err
 }
 
 // longestClaim is the longest name of a claim, and longestToken the longest token of which claims are read, in bytes.

@@ -1,15 +1,11 @@
 package match
 
 import (
-	"net/http"
 	"strconv"
 	"strings"
 
 	"github.com/proxyweir/weir/core/words"
 )
-
-// firstOf is how a source begins that is the first of several which has a value.
-const firstOf = "first("
 
 // ParseKey reads a source of a key: what ParseSource reads, or first(SOURCE, SOURCE…), whose value is that of the first source that has one, with the
 // name of that source in front, so that values of different sources are never the same.
@@ -102,57 +98,4 @@ func Joined(list []string) []string {
 		joined = append(joined, open)
 	}
 	return joined
-}
-
-// label is in front of a value of the source where it may come from several.
-func (s Source) label() string { return strings.Trim(s.String(), "{}") + "=" }
-
-// Alternatives returns the sources of first(…), in order; nil: it is another source.
-func (s Source) Alternatives() []Source {
-	if s.first == nil {
-		return nil
-	}
-	return s.first.list
-}
-
-// Labels returns what is in front of the values of Alternatives.
-func (s Source) Labels() []string { return s.first.labels }
-
-// Chosen returns the one of Alternatives that a value with a label is of, the label, and the value without it. Of any other source it returns that
-// source itself. ok is false if the value has none of the labels.
-func (s Source) Chosen(value string) (of Source, label, rest string, ok bool) {
-	if s.first == nil {
-		return s, "", value, true
-	}
-	for i, label := range s.first.labels {
-		if strings.HasPrefix(value, label) {
-			return s.first.list[i], label, value[len(label):], true
-		}
-	}
-	return s, "", value, false
-}
-
-// firstValue is Source.Value for the first of several sources.
-func firstValue(s *alternatives, r *http.Request, clientIP string) string {
-	for i := range s.list {
-		value := s.list[i].Value(r, clientIP)
-		if value != "" {
-			return s.labels[i] + value
-		}
-	}
-	return ""
-}
-
-// Unlabelled says that a value lacks a label, and what would be right.
-func (s Source) Unlabelled(value string) error {
-	return words.Wrong("", strconv.Quote(value), "must have the source that it comes from in front, such as %s", s.first.labels[0]+value)
-}
-
-// firstText is Source.String for the first of several sources.
-func firstText(list []Source) string {
-	texts := make([]string, len(list))
-	for i := range list {
-		texts[i] = list[i].String()
-	}
-	return firstOf + strings.Join(texts, ", ") + ")"
 }

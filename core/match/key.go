@@ -362,15 +362,61 @@ func CanonicalizePath(value string) (string, error) {
 	return CleanPath(value), nil
 }
 
-// EscapeIn returns the first percent-encoded byte of a text, such as %20; "" if there is none.
-func EscapeIn(text string) string {
-	for i := 0; i+2 < len(text); i++ {
-		if text[i] == '%' && isHex(text[i+1]) && isHex(text[i+2]) {
-			return text[i : i+3]
+// label is in front of a value of the source where it may come from several.
+func (s Source) label() string { return strings.Trim(s.String(), "{}") + "=" }
+
+// Alternatives returns the sources of first(…), in order; nil: it is another source.
+func (s Source) Alternatives() []Source {
+	if s.first == nil {
+		return nil
+	}
+	return s.first.list
+}
+
+// Labels returns what is in front of the values of Alternatives.
+func (s Source) Labels() []string { return s.first.labels }
+
+// Chosen returns the one of Alternatives that a value with a label is of, the label, and the value without it. Of any other source it returns that
+// source itself. ok is false if the value has none of the labels.
+func (s Source) Chosen(value string) (of Source, label, rest string, ok bool) {
+	if s.first == nil {
+		return s, "", value, true
+	}
+	for i, label := range s.first.labels {
+		if strings.HasPrefix(value, label) {
+			return s.first.list[i], label, value[len(label):], true
+		}
+	}
+	return s, "", value, false
+}
+
+// firstValue is Source.Value for the first of several sources.
+func firstValue(s *alternatives, r *http.Request, clientIP string) string {
+	for i := range s.list {
+		value := s.list[i].Value(r, clientIP)
+		if value != "" {
+			return s.labels[i] + value
 		}
 	}
 	return ""
 }
+
+// Unlabelled says that a value lacks a label, and what would be right.
+func (s Source) Unlabelled(value string) error {
+	return words.Wrong("", strconv.Quote(value), "must have the source that it comes from in front, such as %s", s.first.labels[0]+value)
+}
+
+// firstText is Source.String for the first of several sources.
+func firstText(list []Source) string {
+	texts := make([]string, len(list))
+	for i := range list {
+		texts[i] = list[i].String()
+	}
+	return firstOf + strings.Join(texts, ", ") + ")"
+}
+
+// firstOf is how a source begins that is the first of several which has a value.
+const firstOf = "first("
 
 // AppendKeyPart adds one part to a key made of several: its length, a colon and its bytes, so that the parts "a" and "bc" do not make the
 // same key as "ab" and "c".
@@ -378,110 +424,4 @@ func AppendKeyPart(key []byte, part string) []byte {
 	key = strconv.AppendInt(key, int64(len(part)), 10)
 	key = append(key, ':')
 	return append(key, part...)
-}
-
-// Prefixes says to networks of how many bits the addresses in a key are masked. Zero leaves them whole. IPv4 is at most 32, IPv6 at most 128.
-type Prefixes struct {
-	IPv4, IPv6 int
-}
-
-// Key returns the key of clients that a configuration names by an address, or by the network in CIDR notation that shares a key. The
-// error says why no client has such a key, and what would be accepted.
-func (p Prefixes) Key(text string) (string, error) {
-	if ReadAddress(text).IsValid() {
-		return p.Mask(text), nil
-	}
-	network, err := ParseNetwork(text)
-	if err != nil {
-		return "", words.Wrong("", strconv.Quote(text), "must be an address, such as 192.0.2.7%s%s", p.orNetwork(), networkHint(text))
-	}
-	key := p.Mask(network.Addr().String())
-	if network.IsSingleIP() || key == network.String() {
-		return key, nil
-	}
-	if network.Bits() == 0 {
-		return "", words.Wrong("", strconv.Quote(text), "is no client, but all; what holds for all is the rule's limit itself; name one, such as %s", p.Mask(someAddress(network)))
-	}
-	field := "ipv6_prefix"
-	most := p.IPv6
-	if network.Addr().Is4() {
-		field = "ipv4_prefix"
-		most = p.IPv4
-	}
-	if most == 0 {
-		most = network.Addr().BitLen()
-	}
-	if network.Bits() > most {
-		return "", words.Wrong("", strconv.Quote(text), "is a part of %s, which is counted as one (`"+field+"` %d)", key, most)
-	}
-	if most == network.Addr().BitLen() {
-		return "", words.Wrong("", strconv.Quote(text), "is no client: each of its addresses is counted by itself; name one, or count by such networks (`"+field+"` %d)", network.Bits())
-	}
-	return "", words.Wrong("", strconv.Quote(text), "is no client: it is counted by smaller networks, such as %s (`"+field+"` %d); name one, or count by larger ones (`"+field+"` %d)", key, most, network.Bits())
-}
-
-// someAddress returns an example address of a network's address family.
-func someAddress(network netip.Prefix) string {
-	if network.Addr().Is4() {
-		return "192.0.2.7"
-	}
-	return "2001:db8::7"
-}
-
-// orNetwork says which networks are accepted in place of an address.
-func (p Prefixes) orNetwork() string {
-	var networks []string
-	for _, address := range []string{"192.0.2.7", "2001:db8::7"} {
-		if network := p.Shared(address); network != "" {
-			networks = append(networks, network)
-		}
-	}
-	if len(networks) == 0 {
-		return ""
-	}
-	return ", or a network such as " + strings.Join(networks, " or ")
-}
-
-// Shared returns the network whose addresses all have the key of value, an address or a network of one address; "" if value is not an
-// address, or has a key of its own.
-func (p Prefixes) Shared(address string) string {
-	if strings.IndexByte(address, '/') >= 0 {
-		network, err := ParseNetwork(address)
-		if err != nil || !network.IsSingleIP() {
-			return ""
-		}
-		address = network.Addr().String()
-	}
-	if !ReadAddress(address).IsValid() {
-		return ""
-	}
-	key := p.Mask(address)
-	if strings.IndexByte(key, '/') < 0 {
-		return ""
-	}
-	return key
-}
-
-// Mask returns the network of an address ("192.0.2.0/24"), or the address in its shortest form if its address family is not masked. It reads
-// addresses as ReadAddress does. Any other text is returned as it is.
-func (p Prefixes) Mask(address string) string {
-	ip, err := netip.ParseAddr(address)
-	if err != nil {
-		if ip = dressedAddress(address); !ip.IsValid() {
-			return address
-		}
-	}
-	ip = ip.Unmap().WithZone("")
-	bits := p.IPv6
-	if ip.Is4() {
-		bits = p.IPv4
-	}
-	if bits == 0 || bits == ip.BitLen() {
-		return ip.String()
-	}
-	network, err := ip.Prefix(bits)
-	if err != nil {
-		return address
-	}
-	return network.String()
 }

@@ -194,7 +194,7 @@ func TestParseSourceSaysWhatIsWrong(t *testing.T) {
 		{"path_regexp:(a", "key \"path_regexp:(a\": is no regular expression: missing closing ): `(?i)(a`"},
 		{"unverified_jwt_claim:", `key "unverified_jwt_claim:": write unverified_jwt_claim:NAME`},
 		{"unverified_jwt_claim:@cookie:a", `key "unverified_jwt_claim:@cookie:a": must have the name of a claim, of 1 to 200 bytes, such as sub, or sub@cookie:session`},
-		{"unverified_jwt_claim:sub@cookie:a b", `key "unverified_jwt_claim:sub@cookie:a b": key "cookie:a b": "a b" cannot be the name of a cookie`},
+		{"unverified_jwt_claim:sub@cookie:a b", `key "unverified_jwt_claim:sub@cookie:a b": "a b" cannot be the name of a cookie`},
 		{"client_cert:cn", `key "client_cert:cn": the field must be one of fingerprint, subject, common_name, issuer, serial, dns, uri`},
 		{"client_cert:common-name", `key "client_cert:common-name": the field must be one of fingerprint, subject, common_name, issuer, serial, dns, uri (did you mean common_name?)`},
 		{"jwt:sub", `key "jwt:sub": the source must be one of ` + kinds + ` (did you mean unverified_jwt_claim?)`},

@@ -66,6 +66,20 @@ func SpellDecoded(value string) (string, error) {
 	return strings.ToLower(value), nil
 }
 
+// EscapeIn returns the first percent-encoded byte of a text, such as %20; "" if there is none.
+func EscapeIn(text string) string {
+	for i := 0; i+2 < len(text); i++ {
+		if text[i] == '%' && isHex(text[i+1]) && isHex(text[i+2]) {
+			return text[i : i+3]
+		}
+	}
+	return ""
+}
+
+func isHex(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+}
+
 // longestRegexp is the longest regular expression, in bytes.
 const longestRegexp = 500
 

@@ -192,27 +192,6 @@ func (c *compiler) setMatcher() {
 	c.rule.Excepts = len(o.Lists["except_ips"]) > 0
 }
 
-// MatchOf returns a rule's match.
-func MatchOf(o *Object) match.Match {
-	m := match.Match{Methods: o.Lists["methods"], Hosts: o.Lists["hosts"], Paths: o.Lists["paths"], PathPrefixes: o.Lists["path_prefixes"], ExceptIPs: o.Lists["except_ips"]}
-	m.Headers = valuesByName(o.Pairs["headers"])
-	m.Query = valuesByName(o.Pairs["query"])
-	m.Cookies = valuesByName(o.Pairs["cookies"])
-	return m
-}
-
-// valuesByName returns named values as a map; nil: there are none.
-func valuesByName(pairs []Pair) map[string]string {
-	var values map[string]string
-	for _, one := range pairs {
-		if values == nil {
-			values = make(map[string]string, len(pairs))
-		}
-		values[one.Name] = one.Value
-	}
-	return values
-}
-
 // setPrefixes reads the prefixes that addresses are masked to.
 func (c *compiler) setPrefixes(standard match.Prefixes) {
 	ipv4 := c.number("ipv4_prefix", int64(standard.IPv4))
