@@ -100,7 +100,8 @@ func executed(err error) bool {
 	case errors.Is(err, ErrUnavailable):
 		return errors.Is(err, ErrLost)
 	}
-	return true
+	var failed *net.OpError
+	return !errors.As(err, &failed) || failed.Op != "dial"
 }
 
 // pending reports whether the Late of a call is called after that error.

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/proxyweir/weir/core"
 )
 
 // DefaultLease is how long a reservation of a request under way outlives its node.
@@ -23,6 +25,7 @@ type renewals struct {
 	mu     sync.Mutex
 	held   map[string]map[string]bool // the members of each key's set
 	timer  *time.Timer                // nil: none is set
+	owed   []owed                     // charges that Redis has not got; their reservations are held
 	closed bool
 	ending func() // closes the store when nothing is reserved any more; nil: the store stays open
 }
@@ -83,6 +86,56 @@ func (l *renewals) remove(key, member string) {
 	l.mu.Unlock()
 }
 
+// owed is the charge of a request that has ended while Redis could not be reached. Its reservation is renewed until Redis has got the charge.
+type owed struct {
+	reservation core.Reservation
+	until       int64 // when it is given up, in microseconds of the wall clock
+}
+
+// The most charges that are kept, and for how long.
+const (
+	mostOwed = 10_000
+	owedFor  = 10 * time.Minute
+)
+
+// owe keeps the charge of a reservation, if Redis has certainly not got it, for which that error stands.
+func (l *renewals) owe(r *core.Reservation, err error, until int64) {
+	if r.Units == 0 || !leased(r.Rule) || executed(err) {
+		return
+	}
+	l.mu.Lock()
+	if l.closed || len(l.owed) >= mostOwed {
+		l.mu.Unlock()
+		return
+	}
+	l.owed = append(l.owed, owed{reservation: *r, until: until})
+	l.mu.Unlock()
+	name := l.store.naming.key(r.Key, opened(r.Rule).suffix)
+	l.add(heldUnder(name, r.Rule, r.Cost), member(r.Rule, r.Cost, r.Ticket))
+}
+
+// charge sends the charges that are owed, until Redis does not get one.
+func (l *renewals) charge() {
+	l.mu.Lock()
+	list := l.owed
+	l.owed = nil
+	l.mu.Unlock()
+	now := l.store.wallClock()
+	for i := range list {
+		o := &list[i]
+		err := l.store.settleOne(&o.reservation, time.Time{})
+		if err == nil || o.until < now {
+			continue
+		}
+		l.owe(&o.reservation, err, o.until)
+		l.mu.Lock()
+		l.owed = append(l.owed, list[i+1:]...)
+		l.mu.Unlock()
+		break
+	}
+	l.settled()
+}
+
 // close stops the renewals and returns true if nothing is reserved. Otherwise it returns false, and stops them and calls end later, when
 // nothing is reserved any more.
 func (l *renewals) close(end func()) bool {
@@ -139,6 +192,15 @@ func (l *renewals) renewLater() {
 		l.mu.Unlock()
 	}()
 	l.renew()
+	if l.owes() {
+		l.charge()
+	}
+}
+
+func (l *renewals) owes() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.owed) > 0
 }
 
 // renew makes all reservations last for another lease from now. It makes those again that have gone, because this process stood still for

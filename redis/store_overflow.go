@@ -148,6 +148,7 @@ func (s *Store) Settle(reservations []core.Reservation) error {
 		}
 		if err := s.settleOne(&reservations[i], deadline); err != nil {
 			failure = err
+			s.renewals.owe(&reservations[i], err, s.wallClock()+int64(owedFor/time.Microsecond))
 		}
 	}
 	s.renewals.settled()
@@ -161,7 +162,9 @@ func (s *Store) settleLater(reservations []core.Reservation) {
 		s.renewals.settled()
 	}()
 	for i := range reservations {
-		_ = s.settleOne(&reservations[i], time.Time{})
+		if err := s.settleOne(&reservations[i], time.Time{}); err != nil {
+			s.renewals.owe(&reservations[i], err, s.wallClock()+int64(owedFor/time.Microsecond))
+		}
 	}
 }
 
