@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/memory"
@@ -151,4 +152,15 @@ func keep(k *keptPaths, single int, text string, general http.Handler, newPath f
 	}
 	k.paths.Store(made)
 	return path
+}
+
+// sharedParts are the parts of fast paths that all routers of a set of rules share. They are made when the first router needs them.
+type sharedParts struct {
+	mu     sync.Mutex
+	served map[*core.Rule][]*memory.ServedRule // by the limit
+	places func(r *http.Request) []int         // of indexedPath
+}
+
+func newSharedParts() *sharedParts {
+	return &sharedParts{served: make(map[*core.Rule][]*memory.ServedRule)}
 }
