@@ -3,9 +3,11 @@ package ratelimit_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,12 +49,18 @@ func TestReplayWritesTablesJSONAndAPage(t *testing.T) {
 }
 
 func TestReplaySaysWhatIsWrong(t *testing.T) {
-	dir := folder(t, "limits.yaml", rulesOf("{name: api, limit: 1/1m}"), "broken.yaml", rulesOf("{name: api, limt: 5/1m}"), "access.log", twoRequests, "rubbish.log", "hello\n")
+	dir := folder(t, "limits.yaml", rulesOf("{name: api, limit: 1/1m}"), "broken.yaml", rulesOf("{name: api, limt: 5/1m}"), "access.log", twoRequests, "rubbish.log", "hello\n",
+		"Caddyfile.good", ":80 {\nrate_limit {\nzone all {\nlimit 5/1m\n}\n}\n}\n",
+		"Caddyfile", ":80 {\nrate_limit {\nzone users {\nkey {http.auth.user.id}\nlimit 5/1m\n}\n}\n}\n")
 	for _, test := range []struct {
 		args []string
 		want string
 	}{
-		{[]string{"access.log"}, `required flag(s) "rules" not set`},
+		{[]string{"access.log"}, "at least one of the flags in the group [rules config] is required"},
+		{[]string{"--rules", "limits.yaml", "--config", "Caddyfile", "access.log"}, "if any flags in the group [rules config] are set none of the others can be"},
+		{[]string{"--config", "Caddyfile", "access.log"}, `Caddyfile: has no zone that could be replayed; zone "users": is left out: a replay does not know {http.auth.user.id}`},
+		{[]string{"--config", "nosuch", "access.log"}, "nosuch: no such file"},
+		{[]string{"--config", "Caddyfile.good", "--html", "Caddyfile.good", "access.log"}, "html: Caddyfile.good: is "},
 		{[]string{"--rules", "limits.yaml"}, "requires at least 1 arg"},
 		{[]string{"--rules", "broken.yaml", "access.log"}, `broken.yaml:2:17: "limt" is not a field of a rule (did you mean limit?)`},
 		{[]string{"--rules", "limits.yaml", "--candidate", "broken.yaml", "access.log"}, "1 problem in the rule files"},
@@ -135,4 +143,130 @@ func TestAReplayThatIsToEndLeavesNothingBehind(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A configuration's zones are replayed with no rule file, each for the requests that come to it. What a log cannot show is left out by name.
+func TestTheZonesOfAConfigurationAreReplayed(t *testing.T) {
+	const zones = `(shared) {
+	rate_limit {
+		zone shared {
+			key static
+			limit 5/1m
+		}
+	}
+}
+a.example.com {
+	import shared
+	@page path /page* /other
+	rate_limit @page {
+		zone page {
+			match {
+				method GET
+				not path /page/not
+				header X-Plan *free*
+			}
+			limit 1/1m
+			ipv4_prefix 24
+		}
+		zone regexp {
+			match path_regexp x
+			limit 1/1m
+		}
+		zone user {
+			key {vars.user}
+			limit 1/1m
+		}
+		zone tiers {
+			key {header.X-Key}-{host}
+			tiers {header.X-Plan} {
+				free 1/1m
+				* 9/1m
+			}
+			cost {query.n}
+		}
+	}
+	handle /api/* {
+		rate_limit {
+			zone api {
+				match path /api/x
+				limit 2/1m
+			}
+		}
+	}
+	handle {
+		rate_limit {
+			zone rest {
+				limit 3/1m
+			}
+			zone outside {
+				match host b.example.com
+				limit 3/1m
+			}
+		}
+	}
+	handle_errors {
+		rate_limit {
+			zone errors {
+				limit 3/1m
+			}
+		}
+	}
+}
+b.example.com {
+	import shared
+	rate_limit {
+		namespace b
+		zone rest {
+			limit 3/1m
+		}
+	}
+}
+c.example.com {
+	rate_limit {
+		rules_file limits.yaml
+	}
+}
+`
+	var log strings.Builder
+	for i, request := range []string{
+		"GET a.example.com /page/1 free-plan 192.0.2.1", "GET a.example.com /Page/2 free 192.0.2.9", "POST a.example.com /page/1 free 192.0.2.1", "GET a.example.com /page/not free 192.0.2.1",
+		"GET a.example.com /other pro 192.0.2.1", "GET b.example.com /page free 192.0.2.1", "GET a.example.com /api/x free 192.0.2.1", "GET a.example.com /api/y free 192.0.2.1",
+		"GET c.example.com /v1 free 192.0.2.1", "GET c.example.com /v2 free 192.0.2.1", "GET d.example.com /v1 free 192.0.2.1",
+	} {
+		f := strings.Fields(request)
+		fmt.Fprintf(&log, `{"ts":%d,"status":200,"duration":0,"request":{"method":"%s","uri":"%s","host":"%s","client_ip":"%s","headers":{"X-Plan":["%s"],"X-Key":["k"]}}}`+"\n", 1795255300+i, f[0], f[2], f[1], f[4], f[3])
+	}
+	dir := folder(t, "Caddyfile", zones, "limits.yaml", rulesOf("{name: v1, match: {paths: [/v1]}, limit: 1/1m}", "{name: shared, limit: 1/1m}"), "access.log", log.String())
+	out, problems, code := weir(t, dir, "replay", "--config", "Caddyfile", "--json", "access.log")
+	var report struct {
+		Rules []struct {
+			Name, Limit, Place string
+			Requests, Rejected int
+		}
+		Warnings []string
+	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 0 {
+		t.Fatalf("exit status %d, %s, %v", code, problems, err)
+	}
+	got := ""
+	for _, r := range report.Rules {
+		got += fmt.Sprintf("%s %s %s: %d, %d\n", filepath.Base(r.Place), r.Name, r.Limit, r.Requests, r.Rejected)
+	}
+	must.Equal(t, got, `Caddyfile page 1/1m: 2, 1
+Caddyfile tiers 9/1m: 5, 3
+Caddyfile shared 5/1m: 8, 0
+Caddyfile api 2/1m: 1, 0
+Caddyfile rest 3/1m: 5, 0
+limits.yaml:2 v1 1/1m: 1, 0
+`)
+	for _, want := range []string{
+		`zone "regexp": is left out: a replay does not know the matcher path_regexp`, `zone "user": is left out: a replay does not know {http.vars.user}`,
+		`zone "outside": is left out: a replay does not know the matcher host ["b.example.com"]`, `zone "errors": is left out: a replay does not know which requests come to a handler in error routes`,
+		`zone "rest": is left out: another of that name, in another namespace, is replayed`, `rule "shared": is left out: another of that name, with other settings, is replayed`,
+	} {
+		if !slices.ContainsFunc(report.Warnings, func(w string) bool { return strings.Contains(w, want) }) {
+			t.Errorf("%q is not among the warnings\n%s", want, strings.Join(report.Warnings, "\n"))
+		}
+	}
+	must.Equal(t, len(report.Warnings), 6, report.Warnings)
 }

@@ -12,47 +12,57 @@ import (
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/ruleset/yaml"
 )
 
 func init() {
-	command.Register(tableOfRules)
+	command.Register(tableOfRules, replayRules)
 }
 
 // tableOfRules returns the table of a configuration's rules.
 func tableOfRules(config []byte) (command.Table, error) {
-	var c struct {
-		Apps map[string]json.RawMessage `json:"apps"`
-	}
-	if err := json.Unmarshal(config, &c); err != nil {
+	table := &ruleTable{}
+	if err := walkHandlers(config, table.handler); err != nil {
 		return nil, err
-	}
-	var app App
-	if raw := c.Apps["rate_limit"]; raw != nil {
-		if err := json.Unmarshal(raw, &app); err != nil {
-			return nil, fmt.Errorf("app rate_limit: %w", err)
-		}
-	}
-	table := &ruleTable{app: &app}
-	if raw := c.Apps["http"]; raw != nil {
-		if err := table.servers(raw); err != nil {
-			return nil, err
-		}
 	}
 	return table.rows, nil
 }
 
 // ruleTable collects the rows of `caddy rate-limit rules`.
 type ruleTable struct {
-	app  *App
 	rows command.Table
 }
 
-// servers adds the rules of the handlers in the HTTP app.
-func (t *ruleTable) servers(raw []byte) error {
+// walkHandlers calls a function with each handler of a configuration.
+func walkHandlers(config []byte, visit func(h *Handler, at place) error) error {
+	var c struct {
+		Apps map[string]json.RawMessage `json:"apps"`
+	}
+	if err := json.Unmarshal(config, &c); err != nil {
+		return err
+	}
+	w := &walk{app: new(App), visit: visit}
+	if raw := c.Apps["rate_limit"]; raw != nil {
+		if err := json.Unmarshal(raw, w.app); err != nil {
+			return fmt.Errorf("app rate_limit: %w", err)
+		}
+	}
+	if raw := c.Apps["http"]; raw != nil {
+		return w.servers(raw)
+	}
+	return nil
+}
+
+// walk finds handlers.
+type walk struct {
+	app   *App
+	visit func(h *Handler, at place) error
+}
+
+// servers looks at the HTTP app.
+func (w *walk) servers(raw []byte) error {
 	var http struct {
 		Servers map[string]map[string]any `json:"servers"`
 	}
@@ -61,14 +71,18 @@ func (t *ruleTable) servers(raw []byte) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(http.Servers)) {
 		server := http.Servers[name]
-		at := place{hosts: strings.Join(valuesOf(server["listen"]), " ")}
+		hosts := strings.Join(valuesOf(server["listen"]), " ")
 		routes := map[string]any{"": server["routes"], "in error routes": server["errors"]}
 		named, _ := server["named_routes"].(map[string]any)
 		for route := range named {
 			routes["in route "+route] = named[route]
 		}
 		for _, where := range slices.Sorted(maps.Keys(routes)) {
-			if err := t.look(routes[where], place{at.hosts, where}); err != nil {
+			at := place{hosts: hosts, routes: where}
+			if where != "" {
+				at.unknown = "a replay does not know which requests come to a handler " + where
+			}
+			if err := w.look(routes[where], at); err != nil {
 				return err
 			}
 		}
@@ -80,26 +94,47 @@ func (t *ruleTable) servers(raw []byte) error {
 type place struct {
 	hosts  string // the hosts of the routes around it
 	routes string // which of their requests reach it, in words
+
+	around  [][]any // the matcher sets of these routes
+	unknown string  // why it is not known which requests reach it; "": it is
 }
 
-// look adds the rules of the handlers in a part of the configuration.
-func (t *ruleTable) look(part any, at place) error {
+// look looks for handlers in a part of the configuration.
+func (w *walk) look(part any, at place) error {
 	switch part := part.(type) {
 	case []any:
+		taken := make(map[any][]any) // by the routes of a group, of which a request takes the first that matches
 		for _, item := range part {
-			if err := t.look(item, at); err != nil {
+			inside := at
+			if route, _ := item.(map[string]any); route["group"] != nil {
+				group := route["group"]
+				if before := taken[group]; len(before) > 0 {
+					inside.around = append(slices.Clone(at.around), []any{map[string]any{"not": before}})
+				}
+				sets, _ := route["match"].([]any)
+				if len(sets) == 0 {
+					sets = []any{map[string]any{"path": []any{"*"}}}
+				}
+				taken[group] = append(taken[group], sets...)
+			}
+			if err := w.look(item, inside); err != nil {
 				return err
 			}
 		}
 	case map[string]any:
 		if part["handler"] == "rate_limit" {
-			return t.handler(part, at)
+			h, err := handlerFrom(part)
+			if err != nil {
+				return err
+			}
+			h.app = w.app
+			return w.visit(h, at)
 		}
 		if sets, isRoute := part["match"].([]any); isRoute {
 			at = at.within(sets)
 		}
 		for _, name := range slices.Sorted(maps.Keys(part)) {
-			if err := t.look(part[name], at); err != nil {
+			if err := w.look(part[name], at); err != nil {
 				return err
 			}
 		}
@@ -118,6 +153,7 @@ func (p place) within(sets []any) place {
 		p.routes += "; "
 	}
 	p.routes += routes
+	p.around = append(slices.Clone(p.around), sets)
 	return p
 }
 
@@ -161,12 +197,7 @@ func valuesOf(matcher any) []string {
 }
 
 // handler adds the rules of a handler.
-func (t *ruleTable) handler(part map[string]any, at place) error {
-	h, err := handlerFrom(part)
-	if err != nil {
-		return err
-	}
-	h.app = t.app
+func (t *ruleTable) handler(h *Handler, at place) error {
 	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
 		if err := t.zone(at, name, h.Namespace, h.RateLimits[name]); err != nil {
 			return err
@@ -247,7 +278,7 @@ func (t *ruleTable) set(at place, namespace string, set *ruleset.Set) {
 			i++
 			key := "client_ip"
 			if len(r.Lists["key"]) > 0 {
-				key = strings.Join(match.Joined(r.Lists["key"]), " ")
+				key = strings.Join(r.Lists["key"], " ")
 			}
 			row := at.row(metrics.LabelOf(namespace, r.Name), coverage(ruleset.One(&r.RuleText, "match")), key)
 			row.File = fmt.Sprintf("%s:%d", file.Name, r.Line)
@@ -257,11 +288,11 @@ func (t *ruleTable) set(at place, namespace string, set *ruleset.Set) {
 }
 
 // coverage describes which requests a rule covers.
-func coverage(covered *ruleset.Object) string {
-	if covered == nil {
+func coverage(match *ruleset.Object) string {
+	if match == nil {
 		return ""
 	}
-	m := ruleset.MatchOf(covered)
+	m := ruleset.MatchOf(match)
 	var parts []string
 	add := func(word string, values []string) {
 		if len(values) > 0 {
@@ -272,13 +303,8 @@ func coverage(covered *ruleset.Object) string {
 	add("host", m.Hosts)
 	add("path", m.Paths)
 	add("path prefix", m.PathPrefixes)
-	for _, of := range []struct {
-		word   string
-		values map[string]string
-	}{{"header", m.Headers}, {"query", m.Query}, {"cookie", m.Cookies}} {
-		for _, name := range slices.Sorted(maps.Keys(of.values)) {
-			parts = append(parts, of.word+" "+name+"="+of.values[name])
-		}
+	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		parts = append(parts, "header "+name+"="+m.Headers[name])
 	}
 	add("except", m.ExceptIPs)
 	return strings.Join(parts, "; ")

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -8,6 +9,7 @@ import (
 	"html/template"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +22,7 @@ var css string
 var page string
 
 var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
-	"n": grouped, "plural": plural, "percent": percent, "clock": clock, "plots": plotsOf, "join": strings.Join, "shadowed": shadowed, "byRule": byRule,
+	"n": grouped, "plural": plural, "percent": percent, "clock": clock, "plots": plotsOf, "tradePlot": tradePlotOf, "choices": (*Trade).choices, "periods": func(t *Trade) []string { one, long := t.periods(); return []string{one, long} }, "join": strings.Join, "shadowed": shadowed, "byRule": byRule,
 	"now": func(s Suggestion) string { return s.now() }, "suggested": func(s Suggestion) string { return s.suggested() },
 	"notes": func(r RuleReport) string { return r.notes() }, "touched": func(r RuleReport) int64 { return r.Rejected + r.ShadowRejected },
 }).Parse(page))
@@ -76,6 +78,59 @@ func plotsOf(r RuleReport) plots {
 	for i, u := range r.PeakUse {
 		height := float64(plotHeight-16) * math.Sqrt(float64(u.Clients)/float64(most))
 		p.Uses = append(p.Uses, use{u, float64(i)*width + 3, plotHeight - height, (float64(i) + 0.5) * width, width - 6, height})
+	}
+	return p
+}
+
+// tradePlot is the picture of a trade: each way to count is a point. The further left it is, the less any client gets in a period; the lower, the less
+// is rejected of legitimate clients.
+type tradePlot struct {
+	Width, Height, Full int
+	MostX, MostY        int64
+	Period              string
+	Points              []tradePoint // those of choices last, so that they are on top
+	Front               string       // the line along the ways of which none is better in both
+	Limit               float64      // where the rule's own peak is
+	Now, Suggested      *tradePoint
+}
+
+// tradePoint is a way with its place.
+type tradePoint struct {
+	*Way
+	X, Y  float64
+	Class string
+}
+
+// tradePlotOf makes the picture of a trade. Heights are square roots, as in plotsOf.
+func tradePlotOf(t *Trade) tradePlot {
+	p := tradePlot{Width: plotWidth, Height: 2 * plotHeight, Full: 2*plotHeight + 20, MostX: 1, MostY: 1}
+	p.Period, _ = t.periods()
+	for i := range t.Ways {
+		p.MostX, p.MostY = max(p.MostX, t.Ways[i].Peak), max(p.MostY, t.Ways[i].Legitimate)
+	}
+	const edge = 10 // so that no point is cut off
+	for i := range t.Ways {
+		w := &t.Ways[i]
+		x := edge + float64(w.Peak)/float64(p.MostX)*(plotWidth-2*edge)
+		p.Points = append(p.Points, tradePoint{w, x, float64(p.Height) - edge - math.Sqrt(float64(w.Legitimate)/float64(p.MostY))*float64(p.Height-2*edge), "way"})
+	}
+	p.Limit = p.Points[0].X
+	p.Points[0].Class = "now"
+	slices.SortStableFunc(p.Points, func(a, b tradePoint) int {
+		return cmp.Or(cmp.Compare(index(a.Now), index(b.Now)), cmp.Compare(a.X, b.X))
+	})
+	for i := range p.Points {
+		point := &p.Points[i]
+		if point.Front {
+			p.Front += fmt.Sprintf("%c%.1f %.1f", "ML"[min(len(p.Front), 1)], point.X, point.Y)
+		}
+		switch {
+		case point.Now:
+			p.Now = point
+		case point.Suggested:
+			point.Class = "suggested"
+			p.Suggested = point
+		}
 	}
 	return p
 }

@@ -39,6 +39,7 @@ type Report struct {
 	Rules       []RuleReport `json:"rules"`
 	Candidate   *Comparison  `json:"candidate,omitempty"`
 	Suggestions []Suggestion `json:"suggestions,omitempty"`
+	Trades      []*Trade     `json:"trades,omitempty"` // of the rules with a limit of their own
 	Passes      int          `json:"passes,omitempty"` // how often the logs were read for suggestions
 }
 
@@ -180,7 +181,10 @@ func (p *replay) ruleReports(s *side) []RuleReport {
 	for _, f := range s.rules.set.Files {
 		for j := range f.Rules {
 			one := p.ruleReport(s, i)
-			one.Place = fmt.Sprintf("%s:%d", shown(f.Name, 200), f.Rules[j].Line)
+			one.Place = shown(f.Name, 200)
+			if line := f.Rules[j].Line; line > 0 { // else it is a zone's
+				one.Place += fmt.Sprintf(":%d", line)
+			}
 			list = append(list, one)
 			i++
 		}

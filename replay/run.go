@@ -20,6 +20,7 @@ import (
 type Config struct {
 	Rules     []*ruleset.File // in which ruleset.Parse has found no problems
 	Candidate []*ruleset.File // whose verdicts are compared with those of Rules; nil: none
+	Notes     []string        // warnings about Rules, for the report
 	Logs      []string        // names of files; "-" is Input
 	Input     io.Reader       // nil: there is none
 
@@ -104,6 +105,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 // prepare compiles the rules.
 func (p *replay) prepare() error {
 	p.fields = &fieldTable{}
+	p.notes = slices.Clone(p.config.Notes)
 	all := [][]*ruleset.File{p.config.Rules}
 	if p.config.Candidate != nil {
 		all = append(all, p.config.Candidate)
@@ -287,7 +289,7 @@ func (p *replay) leave(r *request, at int64) {
 		p.seen[place] = true
 	}
 	if p.pass > 1 {
-		p.probes.decide(at, r, p.seen)
+		p.probes.decide(p.pass, at, r, p.seen)
 		return
 	}
 	if p.report.Requests == 0 {
@@ -311,7 +313,7 @@ func (p *replay) leave(r *request, at int64) {
 		p.pairing.compare(r, p.sides)
 	}
 	if p.probes != nil {
-		p.probes.decide(at, r, p.seen)
+		p.probes.decide(p.pass, at, r, p.seen)
 	}
 	if p.config.OnDecided != nil {
 		p.announce(r, at)

@@ -37,6 +37,7 @@ type Suggestion struct {
 type probes struct {
 	list   []*probe
 	byRule [][]*probe // by the rule's place
+	trades []*trade   // the same; nil: the rule has no limit of its own
 	own    []*core.Rule
 	share  float64
 	player *player
@@ -99,6 +100,11 @@ func newProbes(rules *Rules, share float64) (*probes, error) {
 			list = append(list, one)
 			open = append(open, one.limit)
 		}
+		var t *trade
+		if len(list) > 0 && !list[0].alone {
+			t = newTrade(list[0], own.Limit)
+		}
+		p.trades = append(p.trades, t)
 		p.list = append(p.list, list...)
 		p.byRule = append(p.byRule, list)
 	}
@@ -182,14 +188,19 @@ func (p *probes) again() bool {
 	return slices.ContainsFunc(p.list, func(one *probe) bool { return one.bucket })
 }
 
-// decide decides a request by each of the probes. seen is as in side.decide.
-func (p *probes) decide(at int64, r *request, seen []bool) {
+// decide decides a request by each of the probes, in a pass that counts from 1. seen is as in side.decide.
+func (p *probes) decide(pass int, at int64, r *request, seen []bool) {
 	for i := range r.checks[0] {
 		c := &r.checks[0][i]
 		if !c.asks(seen) || c.limit == nil || c.limit != p.own[c.rule] || c.cost >= rate.Unaffordable {
 			continue
 		}
 		hash := maphash.String(seed, c.key)
+		if t := p.trades[c.rule]; t != nil && pass == 1 {
+			t.measure(hash, at, c.cost)
+		} else if t != nil && !t.done {
+			p.weigh(t, hash, at, r, c)
+		}
 		for _, one := range p.byRule[c.rule] {
 			if one.result.least {
 				continue
@@ -249,9 +260,29 @@ func (p *probes) climb(one *probe, hash uint64, at int64, r *request, c *check) 
 // finish runs all events that are left.
 func (p *probes) finish() { p.player.finish() }
 
-// next turns the measurements into suggestions, or into limits for another pass.
-func (p *probes) next() (again bool, err error) {
+// next turns the measurements of a pass into suggestions, or into limits for another pass. once says that the logs can be read only once, and span how
+// much time they cover.
+func (p *probes) next(pass int, once bool, span int64) (again bool, err error) {
 	var open []*core.Rule
+	for _, t := range p.trades {
+		switch {
+		case t == nil:
+		case pass > 1:
+			t.conclude()
+		default:
+			if once && !t.done {
+				t.refuse("standard input can be read once, and this takes two passes; name files")
+			}
+			ways, err := t.open(span)
+			if err != nil {
+				return false, err
+			}
+			for _, one := range ways {
+				again = true
+				open = append(open, one.limit)
+			}
+		}
+	}
 	for _, one := range p.list {
 		if one.result.least {
 			continue
@@ -264,7 +295,7 @@ func (p *probes) next() (again bool, err error) {
 		one.rungs, one.ladder = rungs, nil
 		one.reached = make(map[uint64]uint8)
 		for _, n := range rungs {
-			text := ruleset.Only(one.text, ruleset.Counting...)
+			text := counting(one.text, p.own[one.rule].Limit)
 			ruleset.SetText(&text.Object, "limit", fmt.Sprintf("%d/%s", n, one.period))
 			if burst := one.burst(n); burst > 0 {
 				ruleset.SetText(&text.Object, "burst", strconv.FormatInt(burst, 10))
@@ -281,6 +312,15 @@ func (p *probes) next() (again bool, err error) {
 		p.player, err = newPlayer(open)
 	}
 	return again, err
+}
+
+// counting returns what a rule says of how it counts: of on_limit delay neither that nor its max_delay.
+func counting(text *ruleset.RuleText, limit *rate.Limit) *ruleset.RuleText {
+	some := ruleset.Only(text, ruleset.Counting...)
+	if !limit.Queues {
+		delete(some.Texts, "max_delay")
+	}
+	return some
 }
 
 // conclude finds the limit, or returns the limits to try next.
@@ -384,7 +424,7 @@ const mostPasses = 8
 func (p *replay) suggest(ctx context.Context) error {
 	for {
 		p.probes.finish()
-		again, err := p.probes.next()
+		again, err := p.probes.next(p.pass, slices.Contains(p.config.Logs, standardInput), p.last-p.first)
 		if err != nil {
 			return err
 		}
@@ -411,6 +451,11 @@ func (p *replay) suggest(ctx context.Context) error {
 				s.Note = fmt.Sprintf("between %d and %d", one.low, one.high)
 			}
 			list = append(list, s)
+		}
+	}
+	for _, t := range p.probes.trades {
+		if t != nil {
+			p.report.Trades = append(p.report.Trades, &t.result)
 		}
 	}
 	p.report.Suggestions, p.report.Passes = list, p.pass

@@ -106,3 +106,16 @@ lacking limit 9/1m:  (no request of the logs has come under it)
 		t.Errorf("%s, want\n%s", got, want)
 	}
 }
+
+// A bucket that delays, and says for how long, was an error.
+func TestTheSuggestedLimitOfABucketThatDelaysIsThatOfOneThatDoesNot(t *testing.T) {
+	log := logIn(t, "a.log", crowd(rand.New(rand.NewPCG(5, 6)), 30, 300))
+	var limits []string
+	for _, more := range []string{"", ", on_limit: delay, max_delay: 5s"} {
+		r, _ := run(t, Config{Logs: []string{log}, Suggest: true, Share: 0.1, Rules: filesOf(t, rulesOf("{name: a, algorithm: token_bucket, limit: 5/10s"+more+"}"))})
+		limits = append(limits, r.Suggestions[0].Limit)
+	}
+	if limits[0] == "" || limits[0] != limits[1] {
+		t.Errorf("%q are suggested", limits)
+	}
+}

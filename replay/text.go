@@ -29,6 +29,9 @@ func (r *Report) WriteText(out io.Writer) error {
 	if r.Suggestions != nil {
 		w.suggestions(r.Suggestions)
 	}
+	for _, t := range r.Trades {
+		w.trade(t)
+	}
 	return w.err
 }
 
@@ -213,6 +216,25 @@ func (w *textWriter) suggestions(list []Suggestion) {
 		rows = append(rows, []string{s.Rule, s.now(), s.suggested(), touched, share, grouped(s.Clients), s.Note})
 	}
 	w.table(rows)
+}
+
+// trade writes the ways to count of which none is better in both respects, beside the rule's own.
+func (w *textWriter) trade(t *Trade) {
+	if t.Note != "" {
+		w.line("\n%s: no other way to count is suggested: %s", t.Rule, t.Note)
+	}
+	rows := t.choices()
+	if len(rows) == 0 {
+		return
+	}
+	one, long := t.periods()
+	w.line("\n%s: ways to count, and what they reject of the %s of %s within the limit in the long run", t.Rule, plural(t.Requests, "request", "requests"), plural(t.Legitimate, "client", "clients"))
+	w.some(t.OneIn, "of the clients near a limit one in %d was replayed", t.OneIn)
+	table := [][]string{{"  COUNTED BY", "REJECTED", "CLIENTS", "PEAK IN 1s", "IN " + one, "IN " + long, "AT MOST IN " + one, ""}}
+	for _, way := range rows {
+		table = append(table, []string{"  " + way.Counted(), grouped(way.Legitimate), grouped(way.Touched), grouped(way.Second), grouped(way.Peak), grouped(way.Long), grouped(way.AtMost), way.Mark()})
+	}
+	w.table(table)
 }
 
 func (s *Suggestion) now() string {

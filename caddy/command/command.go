@@ -7,13 +7,16 @@ import (
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
+
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
-// Register adds the command to Caddy's. rules returns the table of the rules of a configuration, which is JSON.
-func Register(rules func(config []byte) (Table, error)) {
+// Register adds the command to Caddy's. rules returns the table of the rules of a configuration, which is JSON. logged returns those that a log can be
+// replayed with, and says which it leaves out; name is the configuration's.
+func Register(rules func(config []byte) (Table, error), logged func(config []byte, name string) ([]*ruleset.File, []string, error)) {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "rate-limit",
-		Usage: "check <file>... | rules --config <path> | replay --rules <file> <access log>... | page | deferred export | advisor --config <file>",
+		Usage: "check <file>... | rules --config <path> | replay --rules <file>|--config <path> <access log>... | page | deferred export | advisor --config <file>",
 		Short: "Checks rule files, shows rules and what they do, replays access logs, and advises on limits",
 		Long: `
 check reads rule files as rate_limit does and prints all that is wrong with them, with line and column. Nothing is started. Globs may
@@ -22,7 +25,8 @@ be in quotes: they are then read as in the option rules_file.
 rules prints the rules of a configuration's rate_limit handlers as a table: those of zones, and those of the rule files that the
 handlers go by. Nothing is started.
 
-replay runs access logs through the limits of rule files, at the times that the logs have, and says what the limits would have done.
+replay runs access logs through the limits of rule files or of a configuration, at the times that the logs have, and says what the limits
+would have done.
 Nothing is started.
 
 page serves a page that shows what the rules of a running Caddy do, by its admin endpoint.
@@ -49,12 +53,9 @@ advisor serves advice on the limits of adaptable rules, from forecasts of their 
 			config := list.Flags().StringP("config", "c", "", "Configuration file; the default is the Caddyfile of this folder")
 			adapter := list.Flags().StringP("adapter", "a", "", "Name of the config adapter to apply, where the file is not a Caddyfile by its name")
 			list.RunE = func(cmd *cobra.Command, _ []string) error {
-				loaded, _, _, err := caddycmd.LoadConfig(*config, *adapter)
+				loaded, _, err := load(*config, *adapter)
 				if err != nil {
 					return err
-				}
-				if loaded == nil {
-					return errors.New("there is no Caddyfile here; name a configuration with --config")
 				}
 				table, err := rules(loaded)
 				if err != nil {
@@ -62,7 +63,16 @@ advisor serves advice on the limits of adaptable rules, from forecasts of their 
 				}
 				return table.write(cmd.OutOrStdout())
 			}
-			cmd.AddCommand(check, list, replayCommand(), pageCommand(), deferredCommand(), advisorCommand())
+			cmd.AddCommand(check, list, replayCommand(logged), pageCommand(), deferredCommand(), advisorCommand())
 		},
 	})
+}
+
+// load returns a configuration as JSON, and the name of its file. The default is the Caddyfile of this folder.
+func load(config, adapter string) (loaded []byte, name string, err error) {
+	loaded, name, _, err = caddycmd.LoadConfig(config, adapter)
+	if err == nil && loaded == nil {
+		err = errors.New("there is no Caddyfile here; name a configuration with --config")
+	}
+	return loaded, name, err
 }

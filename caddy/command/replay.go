@@ -27,18 +27,19 @@ import (
 const standardShare = "0.1%"
 
 // replayCommand returns the command `caddy rate-limit replay`.
-func replayCommand() *cobra.Command {
-	var o replayOptions
+func replayCommand(logged func(config []byte, name string) ([]*ruleset.File, []string, error)) *cobra.Command {
+	o := replayOptions{logged: logged}
 	cmd := &cobra.Command{
-		Use:   "replay --rules <file> [--candidate <file>] [--suggest[=<share>]] [--json] [--html <file>] <access log>...",
+		Use:   "replay --rules <file>|--config <path> [--candidate <file>] [--suggest[=<share>]] [--json] [--html <file>] <access log>...",
 		Short: "Says what limits would have done to the requests of access logs",
 		Long: `
 Runs access logs through the limits of rule files, at the times that the logs have, and says for each rule how many requests and clients
-it would have rejected, when, and whom. Logs are Caddy's JSON, Traefik's JSON or common format, or the combined format of other servers;
+it would have rejected, when, and whom. With --config the limits are those of a Caddyfile's zones. Logs are Caddy's JSON, Traefik's JSON or common format, or the combined format of other servers;
 plain or gzipped, several in any order. - is standard input.
 
 With --candidate the rules of another file decide on the same requests, and the report says what they would change. With --suggest the
-report has the lowest limits that would have touched no more than a share of clients, 0.1% unless it says another (--suggest=1%).
+report has the lowest limits that would have touched no more than a share of clients, 0.1% unless it says another (--suggest=1%), and
+which algorithm and burst would have rejected least of legitimate clients at the same protection.
 
 Values of header fields, cookies and query parameters are shown shortened, with a digest, unless --plain-keys is given.`,
 		Example: "caddy rate-limit replay --rules limits.yaml --suggest --html report.html /var/log/caddy/access*.log*",
@@ -51,18 +52,23 @@ Values of header fields, cookies and query parameters are shown shortened, with 
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&o.rules, "rules", "r", nil, "Rule file, or a glob of several; may be given several times")
+	flags.StringVarP(&o.config, "config", "c", "", "Configuration whose zones and rules are replayed, in place of --rules")
+	flags.StringVarP(&o.adapter, "adapter", "a", "", "Name of the config adapter to apply, where the file is not a Caddyfile by its name")
 	flags.StringArrayVar(&o.candidate, "candidate", nil, "Rule file whose limits are compared with those of --rules")
 	flags.StringVar(&o.suggest, "suggest", "", "Find the least limits that touch only this share of clients")
 	flags.Lookup("suggest").NoOptDefVal = standardShare
 	flags.BoolVar(&o.json, "json", false, "Write JSON instead of tables")
 	flags.StringVar(&o.html, "html", "", "Write a report with plots to this file, too")
 	flags.BoolVar(&o.plainKeys, "plain-keys", false, "Show keys as they are, also where they are secrets of clients")
-	_ = cmd.MarkFlagRequired("rules") // cannot fail: the flag exists
+	cmd.MarkFlagsOneRequired("rules", "config")
+	cmd.MarkFlagsMutuallyExclusive("rules", "config")
 	return cmd
 }
 
 // replayOptions are the command's flags.
 type replayOptions struct {
+	logged           func(config []byte, name string) ([]*ruleset.File, []string, error)
+	config, adapter  string
 	rules, candidate []string
 	suggest          string
 	json             bool
@@ -74,7 +80,16 @@ type replayOptions struct {
 func (o *replayOptions) run(ctx context.Context, logs []string, in io.Reader, out, messages io.Writer) error {
 	c := replay.Config{Logs: logs, Input: in, PlainKeys: o.plainKeys}
 	var err error
-	if c.Rules, err = filesFor(o.rules, messages); err != nil {
+	if len(o.rules) == 0 {
+		var loaded []byte
+		var name string
+		if loaded, name, err = load(o.config, o.adapter); err == nil {
+			c.Rules, c.Notes, err = o.logged(loaded, name)
+		}
+	} else {
+		c.Rules, err = filesFor(o.rules, messages)
+	}
+	if err != nil {
 		return err
 	}
 	if len(o.candidate) > 0 {
@@ -93,7 +108,7 @@ func (o *replayOptions) run(ctx context.Context, logs []string, in io.Reader, ou
 	}
 	var page *reportFile
 	if o.html != "" {
-		if page, err = newReportFile("html", o.html, filesRead(&c)); err != nil {
+		if page, err = newReportFile("html", o.html, filesRead(&c, o.config)); err != nil {
 			return err
 		}
 		defer page.discard()
@@ -149,8 +164,8 @@ func strayShare(logs []string) error {
 }
 
 // filesRead returns the names of all files that a replay reads.
-func filesRead(c *replay.Config) []string {
-	names := slices.Clone(c.Logs)
+func filesRead(c *replay.Config, config ...string) []string {
+	names := append(slices.Clone(c.Logs), config...)
 	for _, f := range slices.Concat(c.Rules, c.Candidate) {
 		names = append(names, f.Name)
 	}

@@ -4,9 +4,12 @@ package ruleset
 // can ask for its quota by any request.
 func OfTheCaller(r *Rule) bool {
 	for i := range r.Parts {
-		if r.Parts[i].Source.OfRequest() {
+		if isOfRequest(r.Parts[i].Source.String()) {
 			return false
 		}
 	}
-	return r.tier == nil || !r.tier.OfRequest()
+	return r.tier == nil || !isOfRequest(r.tier.String())
 }
+
+// isOfRequest reports whether a source describes the request, and not its client.
+func isOfRequest(source string) bool { return source == "path" || source == "method" }
