@@ -340,7 +340,7 @@ func (h *Handler) descriptor(d *caddyfile.Dispenser) error {
 		if syntax.HasPlaceholder(args[i]) {
 			return d.Errf("descriptor %s: the key is a text, as the rule files have it; its placeholder follows it", args[i])
 		}
-		if _, err := syntax.NewTemplate(args[i+1]); err != nil {
+		if _, err := syntax.NewValue(args[i+1]); err != nil {
 			return d.Errf("descriptor %s: key %q: %w", args[i], args[i+1], err)
 		}
 		entries = append(entries, DescriptorEntry{args[i], args[i+1]})

@@ -28,7 +28,7 @@ func newDescriptors(written [][]DescriptorEntry) (values [][]*syntax.Template, l
 			if e.Key == "" || e.Value == "" {
 				return nil, nil, fmt.Errorf("descriptor %q %q: needs a key and a value", e.Key, e.Value)
 			}
-			value, err := syntax.NewTemplate(e.Value)
+			value, err := syntax.NewValue(e.Value)
 			if err != nil {
 				return nil, nil, fmt.Errorf("descriptor %q: key %q: %w", e.Key, e.Value, err)
 			}

@@ -45,7 +45,7 @@ const answers = `
 			limit 1/1d
 			answer {
 				type application/json
-				body ` + "`" + `{"rule":"{rule}","limit":{limit},"left":{remaining},"again":{retry_after},"uri":"{http.request.uri.query}"}` + "`" + `
+				body ` + "`" + `{"as":{"is":"\\{x\\} {none}","by":"{http.request.method}"},"rule":"{rule}","limit":{limit},"left":{remaining},"again":{retry_after},"uri":"{http.request.uri.query}"}` + "`" + `
 			}
 		}
 		zone away {
@@ -109,9 +109,11 @@ func TestARuleHasAnAnswerOfItsOwn(t *testing.T) {
 		r = do(`/json?"\`, "Accept", accept)
 		var said struct {
 			Rule, URI          string
+			As                 map[string]string
 			Limit, Left, Again int
 		}
 		must.Succeed(t, json.Unmarshal([]byte(r.body), &said))
+		must.Equal(t, said.As["is"]+" "+said.As["by"], `\{x\} {none} GET`, "what is no placeholder, and what is one within braces")
 		if r.status != 429 || said.Rule != "json" || said.Limit != 1 || said.Left != 0 || said.Again < 1 || said.URI == "" {
 			t.Errorf("%d %s", r.status, r.body)
 		}

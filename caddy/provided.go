@@ -43,7 +43,7 @@ func expectationsOf(zones []*openZone, descriptors [][]DescriptorEntry, at strin
 	e := &expectations{at: at, logger: logger}
 	add := func(zone *openZone, setting string, sources []match.Source) {
 		for _, source := range sources {
-			if source.ClientChooses() || source.Custom() != nil {
+			if source.ClientChooses() || syntax.IsCaddys(source) {
 				e.list = append(e.list, &expected{zone: zone, setting: setting, source: source})
 			}
 		}

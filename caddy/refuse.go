@@ -2,7 +2,9 @@ package ratelimit
 
 import (
 	"errors"
+	"html"
 	"net/http"
+	"regexp"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -59,20 +61,37 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Evalua
 	if (h.Response == "error_routes" || !own.Complete()) && h.errors.Take(r, server, failure) {
 		return failure
 	}
-	front.Reject(w, r, q, h.Message, func(text string, escape func(string) string) string { return fillMessage(repl, text, escape) })
+	front.Reject(w, r, q, h.Message, func(text string, escape func(string) string) string { return fillText(repl, text, escape) })
 	return nil
 }
 
-// fillMessage replaces the placeholders in a message. Their values, which clients may choose, are escaped if escape is not nil.
-func fillMessage(repl *caddy.Replacer, text string, escape func(value string) string) string {
+// placeholders are the innermost braces of a text: an answer may be JSON, or have a style or a script.
+var placeholders = regexp.MustCompile(`\{[^{}]+\}`)
+
+// fillText replaces the placeholders in an answer, and writes their values, which clients may choose, by escape; if that is nil, in a message.
+func fillText(repl *caddy.Replacer, text string, escape func(value string) string) string {
 	if escape == nil {
+		return fillMessage(repl, text)
+	}
+	return placeholders.ReplaceAllStringFunc(text, func(found string) string {
+		value, known := repl.Get(found[1 : len(found)-1])
+		if !known {
+			return found
+		}
+		return escape(caddy.ToString(value))
+	})
+}
+
+// fillMessage replaces the placeholders in a message. In a page their values, which clients may choose, are escaped.
+func fillMessage(repl *caddy.Replacer, text string) string {
+	if !answer.IsPage(text) {
 		return repl.ReplaceKnown(text, "")
 	}
 	page, _ := repl.ReplaceFunc(text, func(name string, value any) (any, error) {
 		if value == nil { // it is no placeholder, but the braces of a style
 			return "{" + name + "}", nil
 		}
-		return escape(caddy.ToString(value)), nil
+		return html.EscapeString(caddy.ToString(value)), nil
 	})
 	return page
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/ruleset/yaml"
@@ -278,7 +279,7 @@ func (t *ruleTable) set(at place, namespace string, set *ruleset.Set) {
 			i++
 			key := "client_ip"
 			if len(r.Lists["key"]) > 0 {
-				key = strings.Join(r.Lists["key"], " ")
+				key = strings.Join(match.Joined(r.Lists["key"]), " ")
 			}
 			row := at.row(metrics.LabelOf(namespace, r.Name), coverage(ruleset.One(&r.RuleText, "match")), key)
 			row.File = fmt.Sprintf("%s:%d", file.Name, r.Line)
@@ -288,11 +289,11 @@ func (t *ruleTable) set(at place, namespace string, set *ruleset.Set) {
 }
 
 // coverage describes which requests a rule covers.
-func coverage(match *ruleset.Object) string {
-	if match == nil {
+func coverage(covered *ruleset.Object) string {
+	if covered == nil {
 		return ""
 	}
-	m := ruleset.MatchOf(match)
+	m := ruleset.MatchOf(covered)
 	var parts []string
 	add := func(word string, values []string) {
 		if len(values) > 0 {
@@ -303,8 +304,13 @@ func coverage(match *ruleset.Object) string {
 	add("host", m.Hosts)
 	add("path", m.Paths)
 	add("path prefix", m.PathPrefixes)
-	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
-		parts = append(parts, "header "+name+"="+m.Headers[name])
+	for _, of := range []struct {
+		word   string
+		values map[string]string
+	}{{"header", m.Headers}, {"query", m.Query}, {"cookie", m.Cookies}} {
+		for _, name := range slices.Sorted(maps.Keys(of.values)) {
+			parts = append(parts, of.word+" "+name+"="+of.values[name])
+		}
 	}
 	add("except", m.ExceptIPs)
 	return strings.Join(parts, "; ")

@@ -32,7 +32,14 @@ func newField(source string) (f field, ok bool) {
 		}
 	case "cookie":
 		f.header = "Cookie"
-	case "", "method", "path", "static":
+	case "unverified_jwt_claim":
+		f.header = "Authorization"
+		if _, place, found := strings.Cut(f.name, "@header:"); found {
+			f.header = http.CanonicalHeaderKey(place)
+		} else if strings.Contains(f.name, "@cookie:") {
+			f.header = "Cookie"
+		}
+	case "", "method", "path", "path_segment", "path_regexp", "static":
 		return f, false
 	}
 	return f, true
@@ -60,6 +67,8 @@ func (f *field) lackIn(e *entry) lack {
 		there = e.hasHost
 	case "query":
 		hidden = f.isRedacted(e.uri)
+	case "client_cert":
+		there = false
 	default:
 		values, found := e.find(f.header)
 		if !found {
@@ -117,8 +126,14 @@ func (t *fieldTable) add(places []int, source string, any bool) []int {
 
 // asks finds out which fields a rule needs.
 func (t *fieldTable) asks(r *ruleset.RuleText) (a asking, err error) {
-	for _, source := range r.Lists["key"] {
-		a.rest = t.add(a.rest, source, false)
+	for _, text := range match.Joined(r.Lists["key"]) {
+		source, err := match.ParseKey(strings.TrimSpace(text))
+		if err != nil || source.Alternatives() == nil {
+			a.rest = t.add(a.rest, text, false)
+		}
+		for _, one := range source.Alternatives() {
+			a.rest = t.add(a.rest, one.String(), false)
+		}
 	}
 	if len(r.Lists["key"]) == 0 {
 		a.rest = t.add(a.rest, "client_ip", false)
@@ -127,21 +142,27 @@ func (t *fieldTable) asks(r *ruleset.RuleText) (a asking, err error) {
 		a.rest = t.add(a.rest, tiers.Texts["source"], false)
 	}
 	a.rest = t.add(a.rest, r.Texts["cost"], false) // a number is no field
-	match := ruleset.One(r, "match")
-	if match == nil {
+	covered := ruleset.One(r, "match")
+	if covered == nil {
 		return a, nil
 	}
-	m := ruleset.MatchOf(match)
+	m := ruleset.MatchOf(covered)
 	if len(m.Hosts) > 0 {
 		a.match = t.add(a.match, "host", false)
 	}
 	for name, value := range m.Headers {
 		a.match = t.add(a.match, "header:"+name, value == "*" || value == "!*" || value == "")
 	}
+	for name := range m.Query {
+		a.match = t.add(a.match, "query:"+name, false)
+	}
+	for name, value := range m.Cookies {
+		a.match = t.add(a.match, "cookie:"+name, value == "*" || value == "!*" || value == "")
+	}
 	if len(m.ExceptIPs) > 0 {
 		a.match = t.add(a.match, "client_ip", false)
 	}
-	m.Hosts, m.Headers = nil, nil
+	m.Hosts, m.Headers, m.Query, m.Cookies = nil, nil, nil, nil
 	a.relaxed, err = m.Compile()
 	return a, err
 }

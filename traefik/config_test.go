@@ -37,7 +37,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{one(Rule{Limit: "5/1m", Algorithm: "leaky_bucket", MaxDelay: "2h"}), `rule "api": maxDelay "2h": must be a duration from 1ms to 1h`},
 		{one(Rule{Limit: "5/1m", TimeZone: "UTC"}), `rule "api": timeZone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`},
 		{one(Rule{Limit: "5/day", TimeZone: "Mars/Olympus"}), `rule "api": timeZone "Mars/Olympus": must be a name of the time zone database, such as UTC or Europe/Berlin`},
-		{one(Rule{Limit: "5/1m", Key: []string{"clientip"}}), `rule "api": key "clientip": the source must be one of client_ip, remote_ip, host, method, path, header, cookie, query, static (did you mean client_ip?)`},
+		{one(Rule{Limit: "5/1m", Key: []string{"clientip"}}), `rule "api": key "clientip": the source must be one of client_ip, remote_ip, host, method, path, path_segment, path_regexp, header, cookie, query, unverified_jwt_claim, client_cert, static (did you mean client_ip?)`},
 		{one(Rule{Limit: "5/1m", Cost: "0"}), `rule "api": cost "0": must be a whole number from 1 to 1000000000, or header:NAME, query:NAME or cookie:NAME that has one`},
 		{one(Rule{Limit: "5/1m", IPv4Prefix: "33"}), `rule "api": ipv4Prefix "33": must be a whole number from 1 to 32`},
 		{one(Rule{Limit: "5/1m", IPv6Prefix: "0"}), `rule "api": ipv6Prefix "0": must be a whole number from 1 to 128`},
@@ -58,7 +58,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{one(Rule{Limit: "5/1m", Unknown: object{"on_error": "open"}}), `"on_error" is not a field (did you mean onError?)`},
 
 		{one(Rule{Limit: "unlimitted"}), `rule "api": limit "unlimitted": has no period; write <requests>/<period>, such as 100/1m (did you mean unlimited?)`},
-		{one(Rule{Limit: "5/1m", Key: []string{"{client_ip}"}}), `rule "api": key "{client_ip}": the source must be one of client_ip, remote_ip, host, method, path, header, cookie, query, static (did you mean client_ip?); placeholders are Caddy's alone: write header:NAME for a field`},
+		{one(Rule{Limit: "5/1m", Key: []string{"{client_ip}"}}), `rule "api": key "{client_ip}": the source must be one of client_ip, remote_ip, host, method, path, path_segment, path_regexp, header, cookie, query, unverified_jwt_claim, client_cert, static (did you mean client_ip?); placeholders are Caddy's alone: write header:NAME for a field`},
 		{one(Rule{Limit: "5/1m", Tiers: "free"}), `rule "api": tiers "free": must be an object with some of source, limits`},
 		{one(Rule{Limit: "5/1m", Tiers: object{}}), `rule "api": tiers: source: is missing; write what the tier is read from, such as header:X-Plan`},
 		{one(Rule{Limit: "5/1m", Tiers: object{"source": "header:X-Plan"}}), `rule "api": tiers: limits: is missing; write a limit for each value, such as pro: 1000/1m`},

@@ -222,6 +222,20 @@ var settings = map[string]func(c *Config){
 	"keys of all parts": func(c *Config) {
 		c.Rules[0].Key, c.Rules[0].OnMissingKey = []string{"header:X-Key", "cookie:session"}, "skip"
 	},
+	"the first that has a value": func(c *Config) { c.Rules[0].Key = []string{"first(header:X-Key, client_ip)"} },
+	"the first of a list": func(c *Config) {
+		c.Rules[0].Key, c.IPStrategy = []string{"first(header:X-Key", "client_ip)", "host"}, object{"depth": 1}
+	},
+	"the first of a network": func(c *Config) {
+		c.Rules[0].Key, c.Rules[0].IPv4Prefix = []string{"first(cookie:session, header:X-Key, remote_ip)"}, "24"
+	},
+	"the first or a rejection": func(c *Config) {
+		c.Rules[0].Key, c.Rules[0].OnMissingKey = []string{"first(header:X-Key, cookie:session)"}, "reject"
+	},
+	"parts of a path": func(c *Config) { c.Rules[0].Key = []string{"path_segment:1", "path_regexp:^/(.)", "client_ip"} },
+	"parameters and cookies": func(c *Config) {
+		c.Rules[0].Match = object{"query": object{"a": "!*"}, "cookies": object{"session": "!b*"}}
+	},
 	"keys of three parts": func(c *Config) { c.Rules[0].Key = []string{"host", "client_ip", "cookie:session"} },
 	"keys or none":        func(c *Config) { c.Rules[0].Key, c.Rules[0].OnMissingKey = []string{"header:X-Key"}, "skip" },
 	"a cost":              withCost,

@@ -219,6 +219,11 @@ func all() []*subject {
 			r.ProtoMajor, r.Header["Accept"] = 2, []string{"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"}
 		}),
 		of("rejected,jitter", func(c *traefik.Config) { c.Jitter = "0.5" }, spent),
+		of("headerPrefix", func(c *traefik.Config) { c.HeaderPrefix = "X-Acme" }, token),
+		of("answer", nil, with(token, func(r *traefik.Rule) { r.Answer = map[string]interface{}{"status": 403} })),
+		of("answer,rejected", nil, with(spent, func(r *traefik.Rule) { r.Answer = map[string]interface{}{"status": 403, "body": "{retry_after}"} })),
+		of("cors", allowing, token),
+		of("cors,rejected", allowing, spent),
 		of("metrics,token_bucket", metered, token),
 		of("metrics,sliding_window_counter", metered, counter),
 		of("metrics,key=header", metered, keyed("header:X-Key")),
@@ -263,6 +268,11 @@ func metered(c *traefik.Config) { c.Metrics = map[string]interface{}{"path": "/m
 
 // guarded adds a guard whose limit is so far away that most requests pass by it.
 func guarded(c *traefik.Config) { c.Guard = map[string]interface{}{"max": 512, "min": 512} }
+
+// allowing adds the origin of pages.
+func allowing(c *traefik.Config) {
+	c.CORS = map[string]interface{}{"origins": "https://app.example.com"}
+}
 
 // of returns a middleware with rules. change changes its configuration; nil: nothing.
 func of(name string, change func(c *traefik.Config), rules ...traefik.Rule) *subject {

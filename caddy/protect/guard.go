@@ -107,7 +107,7 @@ func (g *Guard) Check() error {
 		return err
 	}
 	if p := g.Priority; p != nil {
-		t, err := syntax.NewTemplate(p.Source)
+		t, err := syntax.NewValue(p.Source)
 		if err != nil {
 			return fmt.Errorf("guard: priority %q: %w", p.Source, err)
 		}

@@ -120,7 +120,7 @@ var shownPlaceholders = map[string]bool{
 
 // IsSecret reports whether a source's value may be a credential.
 func IsSecret(source match.Source) bool {
-	return source.ClientChooses() || source.Custom() != nil && !shownPlaceholders[source.String()]
+	return source.ClientChooses() || source.Custom() != nil && !shownPlaceholders[source.String()] || slices.ContainsFunc(source.Alternatives(), IsSecret)
 }
 
 // Of returns the key whose parts have these values. The error says why no request has such a key, and what would be right.

@@ -63,7 +63,7 @@ func canonicalFormOfPath(name string, of func(r *http.Request) *url.URL) *Canoni
 		return &CanonicalForm{func(r *http.Request) string { return pathOf(of(r)) }, match.CanonicalizePath, ruleset.Paths}
 	}
 	var piece func(path string) string
-	written := writtenPiece
+	written := match.SpellSegment
 	switch name {
 	case ".file":
 		piece = func(p string) string { _, file := path.Split(p); return file }
@@ -81,7 +81,7 @@ func canonicalFormOfPath(name string, of func(r *http.Request) *url.URL) *Canoni
 		if err != nil || n < 0 || !strings.HasPrefix(name, ".") {
 			return nil
 		}
-		piece = func(p string) string { return segment(p, n) }
+		piece = func(p string) string { return match.Segment(p, n) }
 	}
 	return &CanonicalForm{func(r *http.Request) string { return piece(pathOf(of(r))) }, written, ruleset.Pieces}
 }
@@ -137,15 +137,6 @@ func hostLabel(host string, n int) string {
 		return ""
 	}
 	return labels[len(labels)-1-n]
-}
-
-// segment returns the segment of a path with number n, where the first segment is 0; "" if there is none.
-func segment(path string, n int) string {
-	segments := strings.Split(strings.TrimPrefix(path, "/"), "/")
-	if n >= len(segments) {
-		return ""
-	}
-	return segments[n]
 }
 
 func pathOf(u *url.URL) string {
@@ -206,20 +197,12 @@ func writtenLabel(value string) (string, error) {
 	return label, nil
 }
 
-// writtenPiece normalizes a piece of a path without a slash: a segment, or a file name.
-func writtenPiece(value string) (string, error) {
-	if strings.Contains(value, "/") || value == "." || value == ".." {
-		return "", words.Wrong("", strconv.Quote(value), "must be one segment of a path, such as the login of /login, and has no slash")
-	}
-	return decoded(value)
-}
-
 // writtenBase normalizes a file name without its extension; it is / for a path without a file name.
 func writtenBase(value string) (string, error) {
 	if value == "/" {
 		return value, nil
 	}
-	return writtenPiece(value)
+	return match.SpellSegment(value)
 }
 
 // writtenExt normalizes the extension of a file name.
@@ -227,7 +210,7 @@ func writtenExt(value string) (string, error) {
 	if !strings.HasPrefix(value, ".") || strings.ContainsAny(value[1:], "./") {
 		return "", words.Wrong("", strconv.Quote(value), "must be the last extension of a file with its dot, such as .html")
 	}
-	return decoded(value)
+	return match.SpellDecoded(value)
 }
 
 // writtenDir normalizes a path up to its last slash.
@@ -236,14 +219,6 @@ func writtenDir(value string) (string, error) {
 		return "", words.Wrong("", strconv.Quote(value), "must be a directory of a path, which begins and ends with /")
 	}
 	return match.CanonicalizePath(value)
-}
-
-// decoded accepts a value that is normalized if it is in lower case and not escaped.
-func decoded(value string) (string, error) {
-	if escape := match.EscapeIn(value); escape != "" {
-		return "", words.Wrong("", strconv.Quote(value), "must be written decoded, without %s", escape)
-	}
-	return strings.ToLower(value), nil
 }
 
 // rawPath normalizes a path that has been decoded: what looks escaped in it was escaped twice.

@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // The name under which a zone counts must not change with an update of Weir: else every counter would start afresh.
@@ -63,7 +64,8 @@ func TestAKeyOfTheSameMeaningIsTheSameInBothProxies(t *testing.T) {
 	r := newKeyRequest()
 	r.Method, r.Host, r.RemoteAddr = "pOST", "Shop.Example:8080", "192.0.2.9:4000"
 	r.URL = &url.URL{Path: "//A/./b", RawQuery: "a=1&a=2&b=%20x"}
-	r.Header = http.Header{"X-User": {"ann", "bob"}, "X-Addr": {"2001:DB8::0:1"}, "Cookie": {"id=7; id=8; ID=9"}}
+	const token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIn0.c2lnbmF0dXJl" // {"sub":"anna"}
+	r.Header = http.Header{"X-User": {"ann", "bob"}, "X-Addr": {"2001:DB8::0:1"}, "Cookie": {"id=7; id=8; ID=9; session=" + token}}
 	for _, c := range []struct {
 		template   string
 		ipv6       int // prefix of the zone; the rule has the default
@@ -81,6 +83,13 @@ func TestAKeyOfTheSameMeaningIsTheSameInBothProxies(t *testing.T) {
 		{"{http.request.remote.host}", 64, []string{"remote_ip"}, "192.0.2.9", "remote_ip /0 /64"},
 		{"{http.vars.client_ip}", 64, []string{"client_ip"}, "192.0.2.1", "client_ip /0 /64"},
 		{"{http.vars.client_ip} {http.request.uri.path}", 64, []string{"client_ip", "path"}, "9:192.0.2.14:/a/b", "client_ip path /0 /64"},
+		{"{http.rate_limit.path_segment:2}", 0, []string{"path_segment:2"}, "b", "path_segment:2"},
+		{"{http.rate_limit.path_regexp:^/([a-z]{1,2})/}", 0, []string{"path_regexp:^/([a-z]{1,2})/"}, "a", "path_regexp:^/([a-z]{1,2})/"},
+		{`{http.rate_limit.path_regexp:^/([^\}]+)/}`, 0, []string{`path_regexp:^/([^\}]+)/`}, "a", `path_regexp:^/([^\}]+)/`},
+		{"{http.rate_limit.unverified_jwt_claim:sub@cookie:session}", 0, []string{"unverified_jwt_claim:sub@cookie:session"}, "anna", "unverified_jwt_claim:sub@cookie:session"},
+		{"{http.rate_limit.client_cert:subject} {http.request.host}", 0, []string{"client_cert:subject", "host"}, "0:12:shop.example", "client_cert:subject host"},
+		{"{http.rate_limit.first(header:X-None,client_ip)}", 64, []string{"first(header:X-None", " client_ip)"}, "client_ip=192.0.2.1", "first(header:X-None, client_ip) /0 /64"},
+		{"{http.rate_limit.first({http.request.header.X-Addr}, {http.vars.client_ip})}", 64, []string{"first(header:X-Addr, client_ip)"}, "header:X-Addr=2001:db8::/64", "first(header:X-Addr, client_ip) /0 /64"},
 		{"{http.request.host}|{http.request.method}, {http.request.header.X-User}", 0, []string{"host", "method", "header:X-User"}, "12:shop.example4:POST7:ann,bob", "host method header:X-User"},
 	} {
 		zone := compiled(t, &Zone{Key: c.template, IPv6Prefix: c.ipv6, Requests: 5, Period: "1m"})
@@ -112,5 +121,29 @@ func TestAZoneHasTheFieldsOfTheSchema(t *testing.T) {
 				t.Errorf("%T has no %s", of, f.Name)
 			}
 		}
+	}
+}
+
+// Alternatives in Caddy's own language count as those of all proxies do: a user named as an address is not that address.
+func TestTheFirstOfSeveralPlaceholdersHasItsName(t *testing.T) {
+	zone := compiled(t, &Zone{Key: "{http.rate_limit.first({http.auth.user.id}, {plan}, {http.vars.client_ip})}", Requests: 5, Period: "1m", Overrides: []Override{{Key: []string{"http.auth.user.id=anna"}, Limit: "9/1m"}}})
+	for _, c := range []struct {
+		user, plan, want string
+		limit            int64
+	}{
+		{"anna", "", "http.auth.user.id=anna", 9},
+		{"192.0.2.1", "pro", "http.auth.user.id=192.0.2.1", 5},
+		{"", "pro", "plan=pro", 5},
+		{"", "", "client_ip=192.0.2.1", 5},
+	} {
+		r := newKeyRequest()
+		ReplacerOf(r).Set("http.auth.user.id", c.user)
+		ReplacerOf(r).Set("plan", c.plan)
+		key, _ := ruleset.KeyOf(zone.Rule, r, "192.0.2.1", nil)
+		must.Equal(t, key, c.want, "%+v", c)
+		must.Equal(t, ruleset.LimitOf(zone.Rule, r, "192.0.2.1", key).Limit.Requests, c.limit, "%+v", c)
+	}
+	if source := zone.Rule.Parts[0].Source; !IsCaddys(source) || !source.OfAddress() {
+		t.Errorf("%v", source)
 	}
 }

@@ -1,6 +1,7 @@
 package syntax
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -31,11 +32,9 @@ type Template struct {
 func NewTemplate(text string) (*Template, error) {
 	t := &Template{text: text}
 	around, err := splitPlaceholders(text, func(name string) error {
-		if err := checkPlaceholder(name); err != nil {
-			return err
-		}
-		t.Sources = append(t.Sources, sourceOf(name))
-		return nil
+		source, err := readPlaceholder(name)
+		t.Sources = append(t.Sources, source)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -46,8 +45,20 @@ func NewTemplate(text string) (*Template, error) {
 		if full := fullPlaceholder(short); full != "" {
 			return nil, fmt.Errorf("has no braces, and would be one counter for all; write {%s}, in JSON %s", short, full)
 		}
+		if source, err := match.ParseKey(t.plain()); err == nil && !source.Static() {
+			return nil, fmt.Errorf("has no braces, and would be one counter for all; write %s", cmp.Or(nativeOf(source), "{"+ownPrefix+source.String()+"}"))
+		}
 	}
 	return t, nil
+}
+
+// NewValue is NewTemplate for a text that is no key.
+func NewValue(text string) (*Template, error) {
+	t, err := NewTemplate(text)
+	if err != nil {
+		return nil, err
+	}
+	return t, ruleset.OnlyOfKey(t.Sources)
 }
 
 // keyTemplate is NewTemplate with the result that package ruleset needs.
@@ -175,13 +186,70 @@ func (t *Template) unreachableWildcard(value string) string {
 	return fmt.Sprintf("%q: requests have %q", value, front+spelled+behind)
 }
 
-// sourceOf returns the source of a placeholder: one that all proxies have if it means the same, else one of Caddy's.
-func sourceOf(name string) match.Source {
-	written := map[string]string{
+// ownPrefix is how the placeholders begin that are sources of Weir's own.
+const ownPrefix = "http.rate_limit."
+
+// readPlaceholder returns the source of a placeholder, of Caddy's or of Weir's own.
+func readPlaceholder(name string) (match.Source, error) {
+	if err := checkPlaceholder(name); err != nil {
+		return match.Source{}, err
+	}
+	own, found := strings.CutPrefix(name, ownPrefix)
+	if !found {
+		return sourceOf(name), nil
+	}
+	source, err := match.ParseFirst(own, readOwn)
+	if err != nil {
+		m := words.Of(err)
+		m.At = m.At[:0]
+		return match.Source{}, m.Within("", "{"+name+"}")
+	}
+	if native := nativeOf(source); native != "" {
+		return match.Source{}, fmt.Errorf("{%s}: Caddy has a placeholder for it; write %s", name, native)
+	}
+	return source, nil
+}
+
+// readOwn reads a source of rule files, or among the sources of first(…) a placeholder in its braces.
+func readOwn(text string) (match.Source, error) {
+	if len(text) > 2 && text[0] == '{' && text[len(text)-1] == '}' {
+		return readPlaceholder(text[1 : len(text)-1])
+	}
+	return match.ParseSource(text)
+}
+
+// placeholders have the sources that all proxies have by Caddy's placeholders, and by the beginnings of such with a name behind.
+var (
+	placeholders = map[string]string{
 		"http.vars.client_ip": "client_ip", "http.request.remote.host": "remote_ip", "http.request.host": "host", "http.request.method": "method",
 		"http.request.uri.path": "path",
-	}[name]
-	for prefix, kind := range map[string]string{"http.request.header.": "header:", "http.request.cookie.": "cookie:", "http.request.uri.query.": "query:"} {
+	}
+	namedPlaceholders = map[string]string{"http.request.header.": "header:", "http.request.cookie.": "cookie:", "http.request.uri.query.": "query:"}
+)
+
+// nativeOf returns the placeholder of Caddy's for a source of all proxies; "": there is none.
+func nativeOf(source match.Source) string {
+	text := source.String()
+	for name, written := range placeholders {
+		if written == text {
+			return "{" + name + "}"
+		}
+	}
+	for prefix, kind := range namedPlaceholders {
+		if field, found := strings.CutPrefix(text, kind); found {
+			return "{" + prefix + field + "}"
+		}
+	}
+	if source.Static() {
+		return "the text itself"
+	}
+	return ""
+}
+
+// sourceOf returns the source of a placeholder: one that all proxies have if it means the same, else one of Caddy's.
+func sourceOf(name string) match.Source {
+	written := placeholders[name]
+	for prefix, kind := range namedPlaceholders {
 		if field, found := strings.CutPrefix(name, prefix); found {
 			written = kind + field
 		}
@@ -200,8 +268,10 @@ func FormOf(source match.Source) string {
 	return ruleset.FormOf(source)
 }
 
-// IsCaddys reports whether only Caddy has a source.
-func IsCaddys(source match.Source) bool { return source.Custom() != nil }
+// IsCaddys reports whether only Caddy has a source, or one of its alternatives.
+func IsCaddys(source match.Source) bool {
+	return source.Custom() != nil || slices.ContainsFunc(source.Alternatives(), IsCaddys)
+}
 
 // Placeholder is a source that only Caddy has.
 type Placeholder struct {
@@ -318,11 +388,33 @@ func splitPlaceholders(template string, f func(name string) error) (texts []stri
 }
 
 // closingBrace returns where the placeholder ends that begins at open: at the first closing brace that is not escaped. A brace that
-// is the last character always closes, as it does for Caddy.
+// is the last character always closes, as it does for Caddy. In a placeholder of Weir's own, braces within are closed first.
 func closingBrace(template string, open int) int {
+	if strings.HasPrefix(template[open+1:], ownPrefix) {
+		return ownClosingBrace(template, open)
+	}
 	for i := open + 1; i < len(template); i++ {
 		if template[i] == '}' && (template[i-1] != '\\' || i == len(template)-1) {
 			return i
+		}
+	}
+	return -1
+}
+
+// ownClosingBrace is closingBrace for a placeholder of Weir's own.
+func ownClosingBrace(template string, open int) int {
+	depth := 0
+	for i := open; i < len(template); i++ {
+		switch template[i] {
+		case '\\':
+			i++
+		case '{':
+			depth++
+		case '}':
+			depth--
+			if depth == 0 {
+				return i
+			}
 		}
 	}
 	return -1

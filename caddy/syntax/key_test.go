@@ -51,7 +51,7 @@ func FuzzKeyTemplate(f *testing.F) {
 		} else if err != nil {
 			t.Errorf("%q: is accepted, though %v", template, err)
 		}
-		if err != nil {
+		if err != nil || strings.Contains(template, ownPrefix) { // in which braces are closed first
 			return
 		}
 		var asked []string

@@ -67,7 +67,7 @@ func NewSet(own, files []*Rule, index *ruleset.Set, domain *ruleset.Domain, desc
 	}
 	for _, one := range s.descriptors {
 		for i := range one {
-			s.NeedsAddress = s.NeedsAddress || one[i].Source.String() == "client_ip"
+			s.NeedsAddress = s.NeedsAddress || one[i].Source.NeedsClient()
 			s.ofAddress = s.ofAddress || one[i].Source.OfAddress()
 		}
 	}

@@ -28,7 +28,8 @@ func Jittered(wait int64, jitter float64) int64 {
 // LacksKey is the text of a rejection's body if the request has no key, and no text is configured.
 const LacksKey = "This request lacks what its limit tells clients apart by."
 
-// Fill replaces a proxy's own placeholders in a text by their values, each of which escape writes; nil: as it is.
+// Fill replaces a proxy's own placeholders in a text by their values, each of which escape writes. If that is nil, the text is a message, and not of an
+// answer of a rule's own: then the proxy decides how its placeholders are found and written.
 type Fill func(text string, escape func(value string) string) string
 
 // Reject answers a request that is over a limit, after answer.WriteHeaders. message is the configuration's text for the body if the reported rule
@@ -46,7 +47,8 @@ func Reject(w http.ResponseWriter, r *http.Request, q *Evaluation, message strin
 		}
 	}
 	if message != "" && fill != nil {
-		message = fill(message, escaping(answer.TypeOf(message)))
+		var asMessage func(value string) string
+		message = fill(message, asMessage)
 	}
 	if message == "" && q.Lacking && v.RetryAfter == rate.Never {
 		message = LacksKey
@@ -79,13 +81,15 @@ func rejectAs(own *core.Answer, w http.ResponseWriter, r *http.Request, q *Evalu
 	status := own.PlainStatus()
 	jsonOwn := strings.Contains(strings.ToLower(own.Type), "json")
 	asProblem := answer.WantsProblem(r.Header) && !jsonOwn
-	contentType, body := answer.Body(status, asProblem, message, q.Checks, &q.Verdict)
 	if own.Location != "" && !asProblem {
 		status = own.Status
 		header["Location"] = []string{filled(own.Location, q, fill, url.QueryEscape)}
 	}
-	if own.Body != "" && !asProblem {
-		contentType = own.Type
+	contentType := own.Type
+	var body []byte
+	if own.Body == "" || asProblem {
+		contentType, body = answer.Body(own.PlainStatus(), asProblem, message, q.Checks, &q.Verdict)
+	} else {
 		if contentType == "" {
 			contentType = answer.TypeOf(own.Body)
 		}
@@ -99,6 +103,9 @@ func rejectAs(own *core.Answer, w http.ResponseWriter, r *http.Request, q *Evalu
 
 // filled returns a text with the values of a rejection, and those of the proxy's placeholders.
 func filled(text string, q *Evaluation, fill Fill, escape func(value string) string) string {
+	if !strings.Contains(text, "{") {
+		return text
+	}
 	c := core.Reported(q.Checks, &q.Verdict)
 	after := ""
 	if q.Verdict.RetryAfter != rate.Never {
@@ -112,9 +119,8 @@ func filled(text string, q *Evaluation, fill Fill, escape func(value string) str
 	return text
 }
 
-// escaping returns how values are written in a text of that media type; nil: as they are.
+// escaping returns how values are written in a text of that media type.
 func escaping(contentType string) func(value string) string {
-	var plain func(value string) string
 	contentType = strings.ToLower(contentType)
 	if strings.Contains(contentType, "json") {
 		return func(value string) string { return inJSON(value) } // in Yaegi a function of this package itself panics here
@@ -122,7 +128,7 @@ func escaping(contentType string) func(value string) string {
 	if strings.Contains(contentType, "html") || strings.Contains(contentType, "xml") {
 		return html.EscapeString
 	}
-	return plain
+	return func(value string) string { return value }
 }
 
 // inJSON returns a value as it stands between the quotes of a text in JSON.

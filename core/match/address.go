@@ -275,3 +275,109 @@ func containsAll(n Networks, p netip.Prefix) bool {
 	i := sort.SearchStrings(n, start)
 	return i > 0 && i&1 == 0 && n[i] >= previous(end)
 }
+
+// Prefixes says to networks of how many bits the addresses in a key are masked. Zero leaves them whole. IPv4 is at most 32, IPv6 at most 128.
+type Prefixes struct {
+	IPv4, IPv6 int
+}
+
+// Key returns the key of clients that a configuration names by an address, or by the network in CIDR notation that shares a key. The
+// error says why no client has such a key, and what would be accepted.
+func (p Prefixes) Key(text string) (string, error) {
+	if ReadAddress(text).IsValid() {
+		return p.Mask(text), nil
+	}
+	network, err := ParseNetwork(text)
+	if err != nil {
+		return "", words.Wrong("", strconv.Quote(text), "must be an address, such as 192.0.2.7%s%s", p.orNetwork(), networkHint(text))
+	}
+	key := p.Mask(network.Addr().String())
+	if network.IsSingleIP() || key == network.String() {
+		return key, nil
+	}
+	if network.Bits() == 0 {
+		return "", words.Wrong("", strconv.Quote(text), "is no client, but all; what holds for all is the rule's limit itself; name one, such as %s", p.Mask(someAddress(network)))
+	}
+	field := "ipv6_prefix"
+	most := p.IPv6
+	if network.Addr().Is4() {
+		field = "ipv4_prefix"
+		most = p.IPv4
+	}
+	if most == 0 {
+		most = network.Addr().BitLen()
+	}
+	if network.Bits() > most {
+		return "", words.Wrong("", strconv.Quote(text), "is a part of %s, which is counted as one (`"+field+"` %d)", key, most)
+	}
+	if most == network.Addr().BitLen() {
+		return "", words.Wrong("", strconv.Quote(text), "is no client: each of its addresses is counted by itself; name one, or count by such networks (`"+field+"` %d)", network.Bits())
+	}
+	return "", words.Wrong("", strconv.Quote(text), "is no client: it is counted by smaller networks, such as %s (`"+field+"` %d); name one, or count by larger ones (`"+field+"` %d)", key, most, network.Bits())
+}
+
+// someAddress returns an example address of a network's address family.
+func someAddress(network netip.Prefix) string {
+	if network.Addr().Is4() {
+		return "192.0.2.7"
+	}
+	return "2001:db8::7"
+}
+
+// orNetwork says which networks are accepted in place of an address.
+func (p Prefixes) orNetwork() string {
+	var networks []string
+	for _, address := range []string{"192.0.2.7", "2001:db8::7"} {
+		if network := p.Shared(address); network != "" {
+			networks = append(networks, network)
+		}
+	}
+	if len(networks) == 0 {
+		return ""
+	}
+	return ", or a network such as " + strings.Join(networks, " or ")
+}
+
+// Shared returns the network whose addresses all have the key of value, an address or a network of one address; "" if value is not an
+// address, or has a key of its own.
+func (p Prefixes) Shared(address string) string {
+	if strings.IndexByte(address, '/') >= 0 {
+		network, err := ParseNetwork(address)
+		if err != nil || !network.IsSingleIP() {
+			return ""
+		}
+		address = network.Addr().String()
+	}
+	if !ReadAddress(address).IsValid() {
+		return ""
+	}
+	key := p.Mask(address)
+	if strings.IndexByte(key, '/') < 0 {
+		return ""
+	}
+	return key
+}
+
+// Mask returns the network of an address ("192.0.2.0/24"), or the address in its shortest form if its address family is not masked. It reads
+// addresses as ReadAddress does. Any other text is returned as it is.
+func (p Prefixes) Mask(address string) string {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		if ip = dressedAddress(address); !ip.IsValid() {
+			return address
+		}
+	}
+	ip = ip.Unmap().WithZone("")
+	bits := p.IPv6
+	if ip.Is4() {
+		bits = p.IPv4
+	}
+	if bits == 0 || bits == ip.BitLen() {
+		return ip.String()
+	}
+	network, err := ip.Prefix(bits)
+	if err != nil {
+		return address
+	}
+	return network.String()
+}

@@ -93,21 +93,6 @@ func checkPath(written, path string) error {
 	return nil
 }
 
-// headerName returns the canonical name of a header field. The error says why no request has it.
-func headerName(name string) (string, error) {
-	if !words.IsToken(name) {
-		return "", words.Wrong("", strconv.Quote(name), " cannot be the name of a header field")
-	}
-	if strings.HasPrefix(strings.ToUpper(name), "HTTP_") {
-		return "", words.Wrong("", strconv.Quote(name), " is a variable of CGI; write the field itself, %s", http.CanonicalHeaderKey(strings.Replace(name[5:], "_", "-", -1)))
-	}
-	name = http.CanonicalHeaderKey(name)
-	if name == "Transfer-Encoding" || name == "Trailer" {
-		return "", words.Wrong("", name, "is not among the fields of a request, since the proxy takes it out")
-	}
-	return name, nil
-}
-
 // headerPatternOf reads the value of a header field.
 func headerPatternOf(name, value string) (pattern, error) {
 	if value == "" {

@@ -32,6 +32,10 @@ func (m *Matcher) CoversFunc(client func(r *http.Request) string, noted func(r *
 	for i := range m.texts {
 		parts = append(parts, coversText(m.texts[i].name, &m.texts[i].value))
 	}
+	if len(m.query)+len(m.cookies) > 0 {
+		named := &Matcher{query: m.query, cookies: m.cookies}
+		parts = append(parts, func(r *http.Request) bool { return coversOperators(named, r, "") })
+	}
 	if len(m.except) > 0 {
 		parts = append(parts, coversClients(m.except, client, noted))
 	}

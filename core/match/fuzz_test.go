@@ -6,9 +6,14 @@ package match
 // Yaegi leaves this file out: it has no fuzzing.
 
 import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/proxyweir/weir/tools/must"
 )
@@ -23,8 +28,55 @@ func FuzzParseSource(f *testing.F) {
 			return
 		}
 		again, err := ParseSource(source.String())
-		if err != nil || again != source {
+		if err != nil || again.String() != source.String() {
 			t.Errorf("%q is written %q, which is another: %v", s, source, err)
+		}
+	})
+}
+
+// A claim is one of the payload's own texts, and of a token in three parts; a key that takes it cannot be another source's.
+func FuzzClaimOf(f *testing.F) {
+	for _, payload := range []string{`{"sub":"anna"}`, `{"a":{"b":1.0}}`, `{"a.b":true}`, "[]", "null", `{"sub":"\ud800"}`, ""} {
+		f.Add(token(payload), "sub")
+		f.Add(token(payload), "a.b")
+	}
+	f.Add("a.b.c", "")
+	f.Fuzz(func(t *testing.T, text, name string) {
+		value := claimOf(text, name)
+		if value == "" {
+			return
+		}
+		parts := strings.Split(text, ".")
+		payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+		var object map[string]any
+		if err != nil || json.Unmarshal(payload, &object) != nil || len(parts) != 3 || len(text) > longestToken || !utf8.ValidString(value) {
+			t.Errorf("%q has the claim %q", text, value)
+		}
+		s, err := ParseKey("first(unverified_jwt_claim:sub, client_ip)")
+		must.Succeed(t, err)
+		r := &http.Request{URL: &url.URL{}, Header: http.Header{"Authorization": {"Bearer " + text}}}
+		if got := s.Value(r, value); name == "sub" && got != "unverified_jwt_claim:sub="+value {
+			t.Errorf("%q is the key %q", text, got)
+		}
+	})
+}
+
+func FuzzParseKey(f *testing.F) {
+	for _, s := range []string{"first(header:X-User, client_ip)", "first(path_regexp:^/(a{1,2}), query:a,b)", "first(", "first(host,path),x", "path_segment:2", `first(path_regexp:(\)), host)`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		source, err := ParseKey(s)
+		if err != nil {
+			return
+		}
+		again, err := ParseKey(source.String())
+		if err != nil || again.String() != source.String() {
+			t.Errorf("%q is written %q, which is another: %v", s, source, err)
+		}
+		joined := Joined(strings.Split(source.String(), ","))
+		if len(source.Alternatives()) > 0 && (len(joined) != 1 || joined[0] != source.String()) {
+			t.Errorf("%q, split at commas, is joined to %q", source, joined)
 		}
 	})
 }

@@ -13,7 +13,8 @@ func TestAGetterReturnsTheValue(t *testing.T) {
 	r.Header["X-Two"] = []string{"one", "two"}
 	r.Header["X-Address"] = []string{"2001:db8::1"}
 	r.Header.Set("Cookie", "session=a:b")
-	for _, text := range []string{"remote_ip", "host", "method", "path", "header:X-One", "header:X-Two", "header:X-Address", "header:X-None", "header:Host", "cookie:session", "cookie:none", "query:q", "static:a:b"} {
+	for _, text := range []string{"remote_ip", "host", "method", "path", "header:X-One", "header:X-Two", "header:X-Address", "header:X-None", "header:Host", "cookie:session", "cookie:none", "query:q", "static:a:b",
+		"path_segment:1", "path_regexp:^/(.)"} {
 		source, err := ParseSource(text)
 		if err != nil {
 			t.Fatal(err)

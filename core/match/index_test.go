@@ -50,6 +50,12 @@ func randomMatch(r *rand.Rand) Match {
 		}
 	}
 	if r.Intn(5) == 0 {
+		m.Query = map[string]string{"q": indexValues[r.Intn(len(indexValues))]}
+	}
+	if r.Intn(5) == 0 {
+		m.Cookies = map[string]string{"c": indexValues[r.Intn(len(indexValues))]}
+	}
+	if r.Intn(5) == 0 {
 		m.Methods = someOf(r, indexMethods)
 	}
 	if r.Intn(5) == 0 {
@@ -69,6 +75,10 @@ func randomRequest(r *rand.Rand) *http.Request {
 		for n := r.Intn(6) - 3; n > 0; n-- {
 			req.Header[name] = append(req.Header[name], indexValues[r.Intn(len(indexValues))])
 		}
+	}
+	if r.Intn(2) == 0 {
+		req.URL.RawQuery = "q=" + url.QueryEscape(indexValues[r.Intn(len(indexValues))]) + "&q=3"
+		req.Header.Set("Cookie", "c="+[]string{"1", "2", "11", "bab"}[r.Intn(4)]+"; d=1")
 	}
 	return req
 }

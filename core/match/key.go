@@ -14,7 +14,15 @@ type Source struct {
 	kind string // a word of sourceKinds
 	name string // the field's, cookie's or parameter's; the text of static
 
-	custom Custom // of the kind of that name; else nil
+	custom Custom                       // of the kind of that name; else nil
+	take   func(r *http.Request) string // of the kinds that are prepared once: see taker; else nil
+	first  *alternatives                // of the kind of that name: see ParseKey; else nil
+}
+
+// alternatives are several sources, and what is in front of the values of each.
+type alternatives struct {
+	list   []Source
+	labels []string
 }
 
 // Custom is a source in a proxy's own language.
@@ -35,34 +43,76 @@ func (s Source) Custom() Custom { return s.custom }
 // IsAddress reports whether the source is the address of the client or of the connection.
 func (s Source) IsAddress() bool { return s.kind == "client_ip" || s.kind == "remote_ip" }
 
+// NeedsClient reports whether the source is the client's address, or may take it.
+func (s Source) NeedsClient() bool {
+	return s.kind == "client_ip" || some(s.Alternatives(), func(one Source) bool { return one.NeedsClient() })
+}
+
 // OfAddress reports whether the source is, or has, the address of the client or of the connection.
-func (s Source) OfAddress() bool { return s.IsAddress() || s.custom != nil && s.custom.OfAddress() }
+func (s Source) OfAddress() bool {
+	return s.IsAddress() || s.custom != nil && s.custom.OfAddress() || some(s.Alternatives(), func(one Source) bool { return one.OfAddress() })
+}
+
+// OfRequest reports whether the source describes the request, and not its client.
+func (s Source) OfRequest() bool {
+	return s.kind == "method" || s.ofPath() || some(s.Alternatives(), func(one Source) bool { return one.OfRequest() })
+}
+
+// ofPath reports whether the source is the path, or a part of it.
+func (s Source) ofPath() bool {
+	return s.kind == "path" || s.kind == "path_segment" || s.kind == "path_regexp"
+}
 
 // MayHoldAddress reports whether a value that is an address is one, so that prefixes group it. Hosts keep what looks like a port.
 func (s Source) MayHoldAddress() bool {
-	return (s.IsAddress() || s.kind == "header" || s.custom != nil) && !s.Rewrites()
+	return (s.IsAddress() || s.kind == "header" || s.custom != nil) && !s.Rewrites() || some(s.Alternatives(), func(one Source) bool { return one.MayHoldAddress() })
 }
 
 // ClientChooses reports whether the client sends the value as it likes, or none: it may be a secret, and requests may lack it. Of sources in a proxy's own
 // language only the proxy knows.
-func (s Source) ClientChooses() bool { return ClientChooses(s.kind) }
+func (s Source) ClientChooses() bool {
+	return IsField(s.kind) || s.kind == "unverified_jwt_claim" || some(s.Alternatives(), func(one Source) bool { return one.ClientChooses() })
+}
 
-// ClientChooses reports the same of a kind of sources: the word before the colon.
-func ClientChooses(kind string) bool { return kind == "header" || kind == "cookie" || kind == "query" }
+// some reports whether a source of a list has a property.
+func some(list []Source, has func(s Source) bool) bool {
+	for i := range list {
+		if has(list[i]) {
+			return true
+		}
+	}
+	return false
+}
 
-var sourceKinds = []string{"client_ip", "remote_ip", "host", "method", "path", "header", "cookie", "query", "static"}
+// IsField reports whether a kind of sources, the word before the colon, is a field of the request that a client writes by itself.
+func IsField(kind string) bool { return kind == "header" || kind == "cookie" || kind == "query" }
 
-// ParseSource reads client_ip, remote_ip, host, method, path, header:NAME, cookie:NAME, query:NAME or static:TEXT.
+var sourceKinds = []string{"client_ip", "remote_ip", "host", "method", "path", "path_segment", "path_regexp", "header", "cookie", "query", "unverified_jwt_claim", "client_cert", "static"}
+
+// names has what is written behind the colon of a kind that has such a name.
+var names = map[string]string{"path_segment": "N", "path_regexp": "REGEXP", "header": "NAME", "cookie": "NAME", "query": "NAME", "unverified_jwt_claim": "NAME", "client_cert": "FIELD", "static": "TEXT"}
+
+// othersKinds has what kinds of sources are called by others.
+var othersKinds = map[string]string{"jwt": "unverified_jwt_claim", "jwt_claim": "unverified_jwt_claim", "claim": "unverified_jwt_claim", "segment": "path_segment", "regexp": "path_regexp", "cert": "client_cert",
+	"country": "header"}
+
+// ParseSource reads client_ip, remote_ip, host, method, path, path_segment:N, path_regexp:REGEXP, header:NAME, cookie:NAME, query:NAME,
+// unverified_jwt_claim:NAME, client_cert:FIELD or static:TEXT.
 func ParseSource(s string) (Source, error) {
 	kind, name, named := strings.Cut(s, ":")
 	switch {
+	case strings.HasPrefix(s, firstOf):
+		return Source{}, words.Wrong("key", strconv.Quote(s), "is only for the key of a `rule`; write one source here")
 	case !contains(sourceKinds, kind):
 		m := words.OneOf("key", strconv.Quote(s), kind, sourceKinds)
 		m.Says = "the source " + m.Says
+		if m.Meant == "" {
+			m.Guess(othersKinds[kind])
+		}
 		return Source{}, m
-	case ClientChooses(kind) || kind == "static":
+	case names[kind] != "":
 		if name == "" {
-			return Source{}, words.Wrong("key", strconv.Quote(s), "write %s:%s", kind, map[bool]string{true: "TEXT", false: "NAME"}[kind == "static"])
+			return Source{}, words.Wrong("key", strconv.Quote(s), "write %s:%s", kind, names[kind])
 		}
 	case named:
 		return Source{}, words.Wrong("key", strconv.Quote(s), "%s takes no name", kind)
@@ -74,22 +124,27 @@ func ParseSource(s string) (Source, error) {
 			return Source{}, words.Of(err).Within("key", strconv.Quote(s))
 		}
 		name = canonical
-	case "cookie":
-		if !words.IsToken(name) {
-			return Source{}, words.Wrong("key", strconv.Quote(s), "%q cannot be the name of a cookie", name)
-		}
-	case "query":
-		if strings.ContainsAny(name, "?&=#") {
-			return Source{}, words.Wrong("key", strconv.Quote(s), "must have the name of the parameter alone, such as query:token")
+	case "cookie", "query":
+		if err := checkFieldName(kind, name); err != nil {
+			m := words.Of(err)
+			m.At = m.At[:0]
+			return Source{}, m.Within("key", strconv.Quote(s))
 		}
 	}
-	return Source{kind: kind, name: name}, nil
+	take, name, err := taker(kind, name)
+	if err != nil {
+		return Source{}, words.Of(err).Within("key", strconv.Quote(s))
+	}
+	return Source{kind: kind, name: name, take: take}, nil
 }
 
 // String returns the source as it is written.
 func (s Source) String() string {
 	if s.custom != nil {
 		return s.custom.String()
+	}
+	if s.kind == "first" {
+		return firstText(s.first.list)
 	}
 	if s.name == "" {
 		return s.kind
@@ -130,8 +185,12 @@ func (s Source) Value(r *http.Request, clientIP string) string {
 		return r.URL.Query().Get(s.name)
 	case "custom":
 		return s.custom.Value(r)
+	case "static":
+		return s.name
+	case "first":
+		return firstValue(s.first, r, clientIP)
 	}
-	return s.name
+	return s.take(r)
 }
 
 // Getter returns a function that returns Value for a source that does not need the client's address. A function that is made for one
@@ -139,6 +198,9 @@ func (s Source) Value(r *http.Request, clientIP string) string {
 // leaves them as they are.
 func (s Source) Getter(dressed func(value string) string) func(r *http.Request) string {
 	name := s.name
+	if dressed == nil && s.take != nil {
+		return s.take
+	}
 	if dressed == nil && s.kind == "cookie" {
 		return func(r *http.Request) string {
 			c, err := r.Cookie(name)
@@ -200,6 +262,17 @@ func (s Source) Canonicalize(value string) (string, error) {
 		return SpellMethod(value)
 	case "path":
 		return CanonicalizePath(value)
+	case "path_segment":
+		return SpellSegment(value)
+	case "path_regexp":
+		return SpellDecoded(value)
+	case "first":
+		of, label, rest, ok := s.Chosen(value)
+		if !ok {
+			return "", s.Unlabelled(value)
+		}
+		spelt, err := of.Canonicalize(rest)
+		return label + spelt, err
 	case "static":
 		if value != s.name {
 			return "", words.Wrong("", strconv.Quote(value), "must be %q, which is the same for all", s.name)
@@ -212,7 +285,7 @@ func (s Source) Canonicalize(value string) (string, error) {
 
 // Rewrites reports whether Canonicalize may change a value: the source is a host, a method or a path.
 func (s Source) Rewrites() bool {
-	return s.custom != nil && s.custom.Rewrites() || s.kind == "host" || s.kind == "method" || s.kind == "path" || s.kind == "header" && s.name == "Host"
+	return s.custom != nil && s.custom.Rewrites() || s.kind == "host" || s.kind == "method" || s.ofPath() || s.kind == "header" && s.name == "Host"
 }
 
 // SpellMethod returns a method from a configuration as CleanMethod spells it. The error says why no request has it.
@@ -289,15 +362,61 @@ func CanonicalizePath(value string) (string, error) {
 	return CleanPath(value), nil
 }
 
-// EscapeIn returns the first percent-encoded byte of a text, such as %20; "" if there is none.
-func EscapeIn(text string) string {
-	for i := 0; i+2 < len(text); i++ {
-		if text[i] == '%' && isHex(text[i+1]) && isHex(text[i+2]) {
-			return text[i : i+3]
+// label is in front of a value of the source where it may come from several.
+func (s Source) label() string { return strings.Trim(s.String(), "{}") + "=" }
+
+// Alternatives returns the sources of first(…), in order; nil: it is another source.
+func (s Source) Alternatives() []Source {
+	if s.first == nil {
+		return nil
+	}
+	return s.first.list
+}
+
+// Labels returns what is in front of the values of Alternatives.
+func (s Source) Labels() []string { return s.first.labels }
+
+// Chosen returns the one of Alternatives that a value with a label is of, the label, and the value without it. Of any other source it returns that
+// source itself. ok is false if the value has none of the labels.
+func (s Source) Chosen(value string) (of Source, label, rest string, ok bool) {
+	if s.first == nil {
+		return s, "", value, true
+	}
+	for i, label := range s.first.labels {
+		if strings.HasPrefix(value, label) {
+			return s.first.list[i], label, value[len(label):], true
+		}
+	}
+	return s, "", value, false
+}
+
+// firstValue is Source.Value for the first of several sources.
+func firstValue(s *alternatives, r *http.Request, clientIP string) string {
+	for i := range s.list {
+		value := s.list[i].Value(r, clientIP)
+		if value != "" {
+			return s.labels[i] + value
 		}
 	}
 	return ""
 }
+
+// Unlabelled says that a value lacks a label, and what would be right.
+func (s Source) Unlabelled(value string) error {
+	return words.Wrong("", strconv.Quote(value), "must have the source that it comes from in front, such as %s", s.first.labels[0]+value)
+}
+
+// firstText is Source.String for the first of several sources.
+func firstText(list []Source) string {
+	texts := make([]string, len(list))
+	for i := range list {
+		texts[i] = list[i].String()
+	}
+	return firstOf + strings.Join(texts, ", ") + ")"
+}
+
+// firstOf is how a source begins that is the first of several which has a value.
+const firstOf = "first("
 
 // AppendKeyPart adds one part to a key made of several: its length, a colon and its bytes, so that the parts "a" and "bc" do not make the
 // same key as "ab" and "c".
@@ -305,110 +424,4 @@ func AppendKeyPart(key []byte, part string) []byte {
 	key = strconv.AppendInt(key, int64(len(part)), 10)
 	key = append(key, ':')
 	return append(key, part...)
-}
-
-// Prefixes says to networks of how many bits the addresses in a key are masked. Zero leaves them whole. IPv4 is at most 32, IPv6 at most 128.
-type Prefixes struct {
-	IPv4, IPv6 int
-}
-
-// Key returns the key of clients that a configuration names by an address, or by the network in CIDR notation that shares a key. The
-// error says why no client has such a key, and what would be accepted.
-func (p Prefixes) Key(text string) (string, error) {
-	if ReadAddress(text).IsValid() {
-		return p.Mask(text), nil
-	}
-	network, err := ParseNetwork(text)
-	if err != nil {
-		return "", words.Wrong("", strconv.Quote(text), "must be an address, such as 192.0.2.7%s%s", p.orNetwork(), networkHint(text))
-	}
-	key := p.Mask(network.Addr().String())
-	if network.IsSingleIP() || key == network.String() {
-		return key, nil
-	}
-	if network.Bits() == 0 {
-		return "", words.Wrong("", strconv.Quote(text), "is no client, but all; what holds for all is the rule's limit itself; name one, such as %s", p.Mask(someAddress(network)))
-	}
-	field := "ipv6_prefix"
-	most := p.IPv6
-	if network.Addr().Is4() {
-		field = "ipv4_prefix"
-		most = p.IPv4
-	}
-	if most == 0 {
-		most = network.Addr().BitLen()
-	}
-	if network.Bits() > most {
-		return "", words.Wrong("", strconv.Quote(text), "is a part of %s, which is counted as one (`"+field+"` %d)", key, most)
-	}
-	if most == network.Addr().BitLen() {
-		return "", words.Wrong("", strconv.Quote(text), "is no client: each of its addresses is counted by itself; name one, or count by such networks (`"+field+"` %d)", network.Bits())
-	}
-	return "", words.Wrong("", strconv.Quote(text), "is no client: it is counted by smaller networks, such as %s (`"+field+"` %d); name one, or count by larger ones (`"+field+"` %d)", key, most, network.Bits())
-}
-
-// someAddress returns an example address of a network's address family.
-func someAddress(network netip.Prefix) string {
-	if network.Addr().Is4() {
-		return "192.0.2.7"
-	}
-	return "2001:db8::7"
-}
-
-// orNetwork says which networks are accepted in place of an address.
-func (p Prefixes) orNetwork() string {
-	var networks []string
-	for _, address := range []string{"192.0.2.7", "2001:db8::7"} {
-		if network := p.Shared(address); network != "" {
-			networks = append(networks, network)
-		}
-	}
-	if len(networks) == 0 {
-		return ""
-	}
-	return ", or a network such as " + strings.Join(networks, " or ")
-}
-
-// Shared returns the network whose addresses all have the key of value, an address or a network of one address; "" if value is not an
-// address, or has a key of its own.
-func (p Prefixes) Shared(address string) string {
-	if strings.IndexByte(address, '/') >= 0 {
-		network, err := ParseNetwork(address)
-		if err != nil || !network.IsSingleIP() {
-			return ""
-		}
-		address = network.Addr().String()
-	}
-	if !ReadAddress(address).IsValid() {
-		return ""
-	}
-	key := p.Mask(address)
-	if strings.IndexByte(key, '/') < 0 {
-		return ""
-	}
-	return key
-}
-
-// Mask returns the network of an address ("192.0.2.0/24"), or the address in its shortest form if its address family is not masked. It reads
-// addresses as ReadAddress does. Any other text is returned as it is.
-func (p Prefixes) Mask(address string) string {
-	ip, err := netip.ParseAddr(address)
-	if err != nil {
-		if ip = dressedAddress(address); !ip.IsValid() {
-			return address
-		}
-	}
-	ip = ip.Unmap().WithZone("")
-	bits := p.IPv6
-	if ip.Is4() {
-		bits = p.IPv4
-	}
-	if bits == 0 || bits == ip.BitLen() {
-		return ip.String()
-	}
-	network, err := ip.Prefix(bits)
-	if err != nil {
-		return address
-	}
-	return network.String()
 }

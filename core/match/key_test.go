@@ -1,6 +1,9 @@
 package match
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -65,6 +68,8 @@ func TestSourcesTakeTheSpellingsOfOneValueForTheSame(t *testing.T) {
 		{"path", "/a/b", []string{"/a/b", "//a/./b", "/A/B", "/x/../a/b"}},
 		{"header:X-A", "A/../b", []string{"A/../b"}},
 		{"static:A", "A", []string{"A"}},
+		{"path_segment:1", "a", []string{"a", "A"}},
+		{"path_regexp:^/?(.*)", "a/b", []string{"a/b", "A/B"}},
 	} {
 		s, err := ParseSource(c.source)
 		if err != nil {
@@ -96,6 +101,8 @@ func TestSourcesTakeTheSpellingsOfOneValueForTheSame(t *testing.T) {
 		{"host", "*.example.com", `"*.example.com": must be one host, such as shop.example`},
 		{"host", "bücher.example", `"bücher.example": must be a host as it is sent, in Punycode: xn--…`},
 		{"static:a", "b", `"b": must be "a", which is the same for all`},
+		{"path_segment:1", "a/b", `"a/b": must be one segment of a path, such as the login of /login, and has no slash`},
+		{"path_regexp:(a)", "a%20b", `"a%20b": must be written decoded, without %20`},
 	} {
 		s, _ := ParseSource(c.source)
 		if _, err := s.Canonicalize(c.value); err == nil || err.Error() != c.want {
@@ -161,7 +168,7 @@ func TestPrefixesSayWhichKeyAnAddressOrANetworkNames(t *testing.T) {
 }
 
 func TestParseSourceSaysWhatIsWrong(t *testing.T) {
-	kinds := "client_ip, remote_ip, host, method, path, header, cookie, query, static"
+	kinds := "client_ip, remote_ip, host, method, path, path_segment, path_regexp, header, cookie, query, unverified_jwt_claim, client_cert, static"
 	for _, c := range []struct{ source, want string }{
 		{"", `key "": the source must be one of ` + kinds},
 		{"ip", `key "ip": the source must be one of ` + kinds},
@@ -178,6 +185,21 @@ func TestParseSourceSaysWhatIsWrong(t *testing.T) {
 		{"cookie", `key "cookie": write cookie:NAME`},
 		{"query:", `key "query:": write query:NAME`},
 		{"static", `key "static": write static:TEXT`},
+		{"path_segment", `key "path_segment": write path_segment:N`},
+		{"path_segment:0", `key "path_segment:0": must have the number of a segment, from 1 to 100: path_segment:2 is the acme of /orders/acme`},
+		{"path_segment:-1", `key "path_segment:-1": must have the number of a segment, from 1 to 100: path_segment:2 is the acme of /orders/acme`},
+		{"path_regexp:", `key "path_regexp:": write path_regexp:REGEXP`},
+		{"path_regexp:^/t/[^/]+", `key "path_regexp:^/t/[^/]+": has 0 groups, and must have one, which is the value: path_regexp:^/t/([^/]+); a group that is not is written (?:…)`},
+		{"path_regexp:(a)(b)", `key "path_regexp:(a)(b)": has 2 groups, and must have one, which is the value: path_regexp:^/t/([^/]+); a group that is not is written (?:…)`},
+		{"path_regexp:(a", "key \"path_regexp:(a\": is no regular expression: missing closing ): `(?i)(a`"},
+		{"unverified_jwt_claim:", `key "unverified_jwt_claim:": write unverified_jwt_claim:NAME`},
+		{"unverified_jwt_claim:@cookie:a", `key "unverified_jwt_claim:@cookie:a": must have the name of a claim, of 1 to 200 bytes, such as sub, or sub@cookie:session`},
+		{"unverified_jwt_claim:sub@cookie:a b", `key "unverified_jwt_claim:sub@cookie:a b": "a b" cannot be the name of a cookie`},
+		{"client_cert:cn", `key "client_cert:cn": the field must be one of fingerprint, subject, common_name, issuer, serial, dns, uri`},
+		{"client_cert:common-name", `key "client_cert:common-name": the field must be one of fingerprint, subject, common_name, issuer, serial, dns, uri (did you mean common_name?)`},
+		{"jwt:sub", `key "jwt:sub": the source must be one of ` + kinds + ` (did you mean unverified_jwt_claim?)`},
+		{"path_segments:2", `key "path_segments:2": the source must be one of ` + kinds + ` (did you mean path_segment?)`},
+		{"first(client_ip, host)", `key "first(client_ip, host)": is only for the key of a rule; write one source here`},
 		{"client_ip:x", `key "client_ip:x": client_ip takes no name`},
 		{"path:", `key "path:": path takes no name`},
 	} {
@@ -193,7 +215,10 @@ func TestEverySourceTakesItsPartOfARequest(t *testing.T) {
 	r.Header.Set("X-Plan", "gold")
 	r.Header.Set("Cookie", "a=1")
 	want := map[string]string{"client_ip": "192.0.2.7", "remote_ip": "192.0.2.1", "host": "example.com", "method": "GET", "path": "/list",
-		"header:X-Plan": "gold", "cookie:a": "1", "query:b": "2", "static:c:d": "c:d"}
+		"header:X-Plan": "gold", "cookie:a": "1", "query:b": "2", "static:c:d": "c:d", "path_segment:1": "list", "path_regexp:^/l(.)": "i", "unverified_jwt_claim:sub": "anna",
+		"client_cert:common_name": "till-7"}
+	r.Header.Set("Authorization", "Bearer "+token(`{"sub":"anna"}`))
+	r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "till-7"}}}}}
 	seen := make(map[string]bool)
 	for text, value := range want {
 		s, err := ParseSource(text)

@@ -18,6 +18,8 @@ type Match struct {
 	Paths        []string          // whole, in any of the spellings that CleanPath takes for the same; or with a *, as values of Headers
 	PathPrefixes []string          // as Paths, in whole segments: "/v1" covers /v1 and /v1/users, not /v10
 	Headers      map[string]string // each must have that value; or one that begins ("a*") or ends with it ("*a") or has it ("*a*"); "*" is any value, and "!*" or "" none
+	Query        map[string]string // parameters of the URL, as Headers
+	Cookies      map[string]string // as Headers
 	ExceptIPs    []string          // addresses and networks of clients that are exempt
 }
 
@@ -27,20 +29,16 @@ type Matcher struct {
 	patterns                                  []pattern // of paths
 	ofHost, ofPath                            bool      // there are hosts or suffixes; paths, prefixes or patterns
 	headers                                   []headerMatch
-	operators                                 bool            // there are not or texts
-	not                                       *Matcher        // methods, hosts and paths that have a ! in front; nil: none
-	texts                                     []headerPattern // besides headers
+	operators                                 bool           // there are not, texts, query or cookies
+	not                                       *Matcher       // methods, hosts and paths that have a ! in front; nil: none
+	texts                                     []namedPattern // besides headers
+	query, cookies                            []namedPattern
 	except                                    Networks
 	exceptsPrivate                            bool // see ExceptsPrivate
 }
 
 type headerMatch struct {
 	name, value string
-}
-
-type headerPattern struct {
-	name  string
-	value pattern
 }
 
 // Compile checks m and returns its Matcher. The error is a words.Mistake, in the names of rule files.
@@ -98,12 +96,19 @@ func (m Match) Compile() (*Matcher, error) {
 		}
 		switch {
 		case p.not || p.operator != exactly && p.operator != present:
-			c.texts = append(c.texts, headerPattern{canonical, p})
+			c.texts = append(c.texts, namedPattern{canonical, p})
 		case p.operator == present:
 			c.headers = append(c.headers, headerMatch{canonical, "*"})
 		default:
 			c.headers = append(c.headers, headerMatch{canonical, p.text})
 		}
+	}
+	var err error
+	if c.query, err = namedPatterns("query", "query", m.Query); err != nil {
+		return nil, err
+	}
+	if c.cookies, err = namedPatterns("cookies", "cookie", m.Cookies); err != nil {
+		return nil, err
 	}
 	var except []netip.Prefix
 	for _, s := range m.ExceptIPs {
@@ -120,7 +125,7 @@ func (m Match) Compile() (*Matcher, error) {
 	if len(not.methods) > 0 || not.ofHost || not.ofPath {
 		c.not = not
 	}
-	c.operators = c.not != nil || len(c.texts) > 0
+	c.operators = c.not != nil || len(c.texts)+len(c.query)+len(c.cookies) > 0
 	return c, nil
 }
 
@@ -213,10 +218,6 @@ func HostOf(hostport string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
 }
 
-func isHex(c byte) bool {
-	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
-}
-
 // CleanPath returns a path in its canonical spelling: in lower case, without empty segments and without dot segments. So nobody gets round a
 // limit by another spelling that the proxy or the server behind it treats as the same path. A slash at the end is kept, since it makes a
 // different path. An empty path ("GET http://example.com HTTP/1.1") is "/", as proxies send it on; "*", which OPTIONS may have, is not a
@@ -282,9 +283,9 @@ func Covers(m *Matcher, r *http.Request, path, clientIP string) bool {
 	return true
 }
 
-// CoversCaller is Covers for a request that asks for the quotas of its own client: it ignores methods and paths.
+// CoversCaller is Covers for a request that asks for the quotas of its own client: it ignores methods, paths and parameters.
 func CoversCaller(m *Matcher, r *http.Request, clientIP string) bool {
-	caller := Matcher{hosts: m.hosts, suffixes: m.suffixes, ofHost: m.ofHost, headers: m.headers, operators: m.operators, texts: m.texts, except: m.except}
+	caller := Matcher{hosts: m.hosts, suffixes: m.suffixes, ofHost: m.ofHost, headers: m.headers, operators: m.operators, texts: m.texts, cookies: m.cookies, except: m.except}
 	if m.not != nil {
 		caller.not = &Matcher{hosts: m.not.hosts, suffixes: m.not.suffixes, ofHost: m.not.ofHost}
 	}
@@ -309,20 +310,7 @@ func coversOperators(m *Matcher, r *http.Request, path string) bool {
 			return false
 		}
 	}
-	return true
-}
-
-// meets reports whether the values of a field meet a pattern: one of them fits it, or with not none of them.
-func meets(values []string, p *pattern) bool {
-	if len(values) > manyValues {
-		return true
-	}
-	for i := range values {
-		if p.fits(values[i]) {
-			return !p.not
-		}
-	}
-	return p.not
+	return (len(m.query) == 0 || meetAll(r.URL.Query(), m.query)) && (len(m.cookies) == 0 || meetAll(cookiesOf(r), m.cookies))
 }
 
 // ExceptsPrivate reports whether ExceptIPs has a network with private, loopback or link-local addresses. A single address does not
@@ -382,10 +370,6 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// manyValues is how often a request may send a field for its values to be compared. A field that is sent more often matches any value: its
-// sender wants to get round a limit, or to make it costly.
-const manyValues = 64
-
 func hasValue(values []string, want string) bool {
 	if len(values) > manyValues {
 		return true
@@ -399,96 +383,4 @@ func hasValue(values []string, want string) bool {
 		}
 	}
 	return false
-}
-
-// pattern is a value of a match that is read as an operator and a text: "text", "text*", "*text", "*text*" or "*", and each with a ! in front. With an
-// = in front the rest is the text as it is.
-type pattern struct {
-	operator operator
-	not      bool // of the requests that the pattern without its ! does not fit
-	text     string
-}
-
-type operator int
-
-const (
-	_ operator = iota
-	exactly
-	begins
-	ends
-	within    // *text*
-	present   // *
-	mediaType // exactly, but for the parameters behind a media type and its upper and lower case
-)
-
-// parsePattern reads a pattern. The error says what to write instead of what others write for such a thing.
-func parsePattern(value string) (pattern, error) {
-	var p pattern
-	text := strings.TrimPrefix(value, "!")
-	p.not = text != value
-	if err := checkRegexp(text); err != nil {
-		return p, words.Of(err).Within("", strconv.Quote(value))
-	}
-	plain := strings.TrimPrefix(text, "=")
-	if plain != text {
-		p.operator = exactly
-		p.text = plain
-		return p, nil
-	}
-	if text == "" && p.not || strings.HasPrefix(text, "!") {
-		return p, words.Wrong("", strconv.Quote(value), " must have a text behind one !, or \"!*\" for no value")
-	}
-	p.text = strings.TrimPrefix(strings.TrimSuffix(text, "*"), "*")
-	front, end := strings.HasPrefix(text, "*"), strings.HasSuffix(text, "*")
-	p.operator = exactly
-	switch {
-	case text == "*":
-		p.operator = present
-	case front && end:
-		p.operator = within
-	case front:
-		p.operator = ends
-	case end:
-		p.operator = begins
-	}
-	if text != "*" && p.text == "" && text != "" || strings.IndexByte(p.text, '*') >= 0 {
-		return p, words.Wrong("", strconv.Quote(value), " may have one * at its beginning and one at its end; the text as it is would be %q", "="+text)
-	}
-	return p, nil
-}
-
-// checkRegexp refuses a text that is most likely a regular expression, which is no operator.
-func checkRegexp(text string) error {
-	if strings.HasPrefix(text, "=") && !strings.HasPrefix(text, "=~") {
-		return nil
-	}
-	found := strings.HasSuffix(text, "$")
-	for _, sign := range []string{"~", "=~", "^", "(?"} {
-		found = found || strings.HasPrefix(text, sign)
-	}
-	for _, sign := range []string{".*", ".+", `\d`, `\w`, `\.`} {
-		found = found || strings.Contains(text, sign)
-	}
-	if found {
-		return words.Wrong("", "", " looks like a regular expression, which is not available; write \"text*\" for what begins with a text, \"*text\" for what ends with it, \"*text*\" for what has it, and a ! in front for the others")
-	}
-	return nil
-}
-
-// fits reports whether a value fits the pattern, whatever not says.
-func (p *pattern) fits(value string) bool {
-	switch p.operator {
-	case begins:
-		return strings.HasPrefix(value, p.text)
-	case ends:
-		return strings.HasSuffix(value, p.text)
-	case within:
-		return strings.Contains(value, p.text)
-	case present:
-		return value != ""
-	case mediaType:
-		value, _, _ = strings.Cut(value, ";")
-		return strings.EqualFold(strings.TrimSpace(value), p.text)
-	}
-	return value == p.text
 }

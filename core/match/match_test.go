@@ -212,7 +212,8 @@ func TestEverySpellingOfAPathIsCovered(t *testing.T) {
 
 // Values with a ! or a * in every field, alone and with others.
 func TestMatchReadsOperators(t *testing.T) {
-	bot := &http.Request{Method: "POST", Host: "shop.example", URL: &url.URL{Path: "/API/v1/login.php"}, Header: http.Header{
+	bot := &http.Request{Method: "POST", Host: "shop.example", URL: &url.URL{Path: "/API/v1/login.php", RawQuery: "format=csv&format=xml&empty="}, Header: http.Header{
+		"Cookie":     {"other=1; plan=free"},
 		"User-Agent": {"Mozilla/5.0 (compatible; ClaudeBot/1.0)"}, "Content-Type": {"Application/JSON; charset=utf-8"}, "X-Empty": {""}, "X-Two": {"a", "b"}, "Accept": {"*/*"}, "X-Sign": {"!a*"},
 	}}
 	for _, c := range []struct {
@@ -271,6 +272,25 @@ func TestMatchReadsOperators(t *testing.T) {
 		{Match{PathPrefixes: []string{"/api"}, Paths: []string{"!*.php"}}, false},
 		{Match{PathPrefixes: []string{"!/static"}}, true},
 		{Match{Paths: []string{"=/api/v1/login.php"}}, true},
+		{Match{Query: map[string]string{"format": "csv"}}, true},
+		{Match{Query: map[string]string{"format": "c*"}}, true},
+		{Match{Query: map[string]string{"format": "*s*"}}, true},
+		{Match{Query: map[string]string{"format": "*xml"}}, true}, // its second value
+		{Match{Query: map[string]string{"format": "!csv"}}, false},
+		{Match{Query: map[string]string{"format": "!json"}}, true},
+		{Match{Query: map[string]string{"Format": "csv"}}, false},
+		{Match{Query: map[string]string{"format": "!*"}}, false},
+		{Match{Query: map[string]string{"empty": ""}}, true},
+		{Match{Query: map[string]string{"absent": "!*"}}, true},
+		{Match{Query: map[string]string{"absent": "*"}}, false},
+		{Match{Query: map[string]string{"format": "csv", "absent": "*"}}, false},
+		{Match{Cookies: map[string]string{"plan": "free"}}, true},
+		{Match{Cookies: map[string]string{"plan": "f*"}}, true},
+		{Match{Cookies: map[string]string{"plan": "!free"}}, false},
+		{Match{Cookies: map[string]string{"Plan": "*"}}, false},
+		{Match{Cookies: map[string]string{"session": "!*"}}, true},
+		{Match{Cookies: map[string]string{"session": ""}, Query: map[string]string{"format": "csv"}}, true},
+		{Match{Cookies: map[string]string{"plan": "free"}, Paths: []string{"!*.php"}}, false},
 	} {
 		m, err := c.match.Compile()
 		if err != nil {
@@ -286,15 +306,20 @@ func TestMatchReadsOperators(t *testing.T) {
 		caller.Methods = nil
 		caller.Paths = nil
 		caller.PathPrefixes = nil
+		caller.Query = nil
 		if of, err := caller.Compile(); err != nil || CoversCaller(m, bot, "") != of.Covers(bot, "") {
 			t.Errorf("%+v: the caller is covered: %v", c.match, CoversCaller(m, bot, ""))
 		}
 	}
+	often := &http.Request{URL: &url.URL{RawQuery: strings.Repeat("user=x&", manyValues+1)}}
 	many := http.Header{"X-User": make([]string, manyValues+1)}
 	for _, value := range []string{"*", "!*", "a", "!a", "a*", "!a*"} {
 		m, err := Match{Headers: map[string]string{"X-User": value}}.Compile()
 		if err != nil || !m.Covers(&http.Request{URL: &url.URL{}, Header: many}, "") {
 			t.Errorf("%q: a field that is sent too often gets round it: %v", value, err)
+		}
+		if m, err = (Match{Query: map[string]string{"user": value}}).Compile(); err != nil || !m.Covers(often, "") {
+			t.Errorf("%q: a parameter that is sent too often gets round it: %v", value, err)
 		}
 	}
 }

@@ -4,12 +4,9 @@ package ruleset
 // can ask for its quota by any request.
 func OfTheCaller(r *Rule) bool {
 	for i := range r.Parts {
-		if isOfRequest(r.Parts[i].Source.String()) {
+		if r.Parts[i].Source.OfRequest() {
 			return false
 		}
 	}
-	return r.tier == nil || !isOfRequest(r.tier.String())
+	return r.tier == nil || !r.tier.OfRequest()
 }
-
-// isOfRequest reports whether a source describes the request, and not its client.
-func isOfRequest(source string) bool { return source == "path" || source == "method" }

@@ -14,6 +14,10 @@ func TestOfTheCallerIsWhatDoesNotDependOnPathOrMethod(t *testing.T) {
 		{written{Name: "r", Limit: "5/1m", Key: []string{"header:X-Key", "host", "query:path"}}, true},
 		{written{Name: "r", Limit: "5/1m", Key: []string{"client_ip", "path"}}, false},
 		{written{Name: "r", Limit: "5/1m", Key: []string{"method"}}, false},
+		{written{Name: "r", Limit: "5/1m", Key: []string{"path_segment:2"}}, false},
+		{written{Name: "r", Limit: "5/1m", Key: []string{"client_ip", "path_regexp:^/(a)"}}, false},
+		{written{Name: "r", Limit: "5/1m", Key: []string{"first(header:X-User, client_ip)", "unverified_jwt_claim:sub", "client_cert:subject"}}, true},
+		{written{Name: "r", Limit: "5/1m", Key: []string{"first(header:X-User, path)"}}, false},
 		{written{Name: "r", Tiers: tiers("header:X-Plan")}, true},
 		{written{Name: "r", Tiers: tiers("method")}, false},
 	} {

@@ -60,7 +60,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": null, "burst": null}, {"name": "b", "limit": "5/1m", "match": {}}]}`, []string{
 			`1:43: match: has no value; write one, or take the line out`,
 			`1:58: burst: has no value; write one, or take the line out`,
-			`1:114: rule "b": match: is empty; write some of methods, hosts, paths, path_prefixes, headers, except_ips, or leave it out`,
+			`1:114: rule "b": match: is empty; write some of methods, hosts, paths, path_prefixes, headers, query, cookies, except_ips, or leave it out`,
 		}},
 		{`{}`, []string{`1:1: has neither rules nor a domain; write rules: and a list of them`}},
 		{`{"rules": null}`, []string{`1:1: has neither rules nor a domain; write rules: and a list of them`}},
@@ -100,7 +100,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:43: "window" is not a field of a rule; there are name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, segments, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, cost_response, cost_max, penalty, concurrency, candidate, adapt, consistency, on_error, on_missing_key, count_rejected, message, answer`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"path": ["/a"]}}]}`, []string{`1:53: "path" is not a field of match (did you mean paths?)`}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "match": ["/a"]}]}`, []string{`1:52: match must be a map with some of methods, hosts, paths, path_prefixes, headers, except_ips, not a list`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "match": ["/a"]}]}`, []string{`1:52: match must be a map with some of methods, hosts, paths, path_prefixes, headers, query, cookies, except_ips, not a list`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"paths": ["/a", "b"]}}]}`, []string{`1:62: rule "a": match: paths: "b" must begin with /`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"paths": []}}]}`, []string{`1:62: rule "a": match: paths: is empty; write a value, or leave it out`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"path_prefixes": "b"}}]}`, []string{`1:70: rule "a": match: path_prefixes: "b" must begin with /`}},
@@ -109,9 +109,9 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"except_ips": ["10.0.0.0/33"]}}]}`, []string{`1:67: rule "a": match: except_ips: "10.0.0.0/33" must be an address or a network such as 10.0.0.0/8`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m",
 	"key": ["client_ip", "user"]}]}`, []string{
-			`2:23: rule "a": key "user": the source must be one of client_ip, remote_ip, host, method, path, header, cookie, query, static`,
+			`2:23: rule "a": key "user": the source must be one of client_ip, remote_ip, host, method, path, path_segment, path_regexp, header, cookie, query, unverified_jwt_claim, client_cert, static`,
 		}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "key": "{http.auth.user.id}"}]}`, []string{`1:50: rule "a": key "{http.auth.user.id}": the source must be one of client_ip, remote_ip, host, method, path, header, cookie, query, static; placeholders are Caddy's alone: have request_header set a field to it, and take header:NAME`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "key": "{http.auth.user.id}"}]}`, []string{`1:50: rule "a": key "{http.auth.user.id}": the source must be one of client_ip, remote_ip, host, method, path, path_segment, path_regexp, header, cookie, query, unverified_jwt_claim, client_cert, static; placeholders are Caddy's alone: have request_header set a field to it, and take header:NAME`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "algorithm": "leeky_bucket"}]}`, []string{`1:56: rule "a": algorithm "leeky_bucket": must be one of token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter (did you mean leaky_bucket?)`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "burst": 7}]}`, []string{`1:52: rule "a": burst 7: only token_bucket and leaky_bucket have a burst, not sliding_window_counter`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "count_rejected": "perhaps"}]}`, []string{`1:61: rule "a": count_rejected "perhaps": must be true or false`}},
@@ -123,7 +123,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 		{`{"rules": [{"name": "a", "tiers": {"source": "header:X-Plan", "limits": ["1/1m"]}}]}`, []string{`1:73: rule "a": tiers: limits: must be a map, such as pro: 1000/1m`}},
 		{`{"rules": [{"name": "a", "tiers": {"source": "header:X-Plan", "limits": {"free": null, "*": "1/1m"}}}]}`, []string{`1:74: rule "a": tiers: limits: "free": has no value; write one, such as pro: 1000/1m`}},
 		{`{"rules": [{"name": "a", "tiers": {"source": "header:X-Plan", "limits": {"free": "5 a minute", "*": "1/1m"}}}]}`, []string{`1:82: rule "a": tiers: "free": limit "5 a minute": has no period; write <requests>/<period>, such as 100/1m (did you mean 5/1m?)`}},
-		{`{"rules": [{"name": "a", "tiers": {"source": "headr:X-Plan", "limits": {"*": "1/1m"}}}]}`, []string{`1:46: rule "a": tiers: source "headr:X-Plan": the source must be one of client_ip, remote_ip, host, method, path, header, cookie, query, static (did you mean header?)`}},
+		{`{"rules": [{"name": "a", "tiers": {"source": "headr:X-Plan", "limits": {"*": "1/1m"}}}]}`, []string{`1:46: rule "a": tiers: source "headr:X-Plan": the source must be one of client_ip, remote_ip, host, method, path, path_segment, path_regexp, header, cookie, query, unverified_jwt_claim, client_cert, static (did you mean header?)`}},
 		{`{"rules": [{"name": "a", "tiers": {"limit": {"*": "1/1m"}, "source": "path"}}]}`, []string{`1:36: "limit" is not a field of tiers (did you mean limits?)`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "candidate": "50/1m"}]}`, []string{`1:56: candidate must be a map with some of limit, algorithm, burst, refill, segments, time_zone, not a text`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "candidate": {"limit": "5/0s", "bursts": 5}}, {"name": "b", "limit": "5/1m", "candidate": null}]}`, []string{

@@ -19,8 +19,8 @@ func (c *compiler) setKey() {
 	if len(key) == 0 {
 		key = []string{"client_ip"}
 	}
-	for i, text := range key {
-		source, err := match.ParseSource(strings.TrimSpace(text))
+	for i, text := range match.Joined(key) {
+		source, err := match.ParseKey(strings.TrimSpace(text))
 		if err != nil {
 			c.fail(hinted(words.Of(err), text), "key", strconv.Itoa(i))
 			continue
@@ -32,7 +32,12 @@ func (c *compiler) setKey() {
 
 // addPart adds a part to the key.
 func (c *compiler) addPart(source match.Source) {
-	c.rule.Parts = append(c.rule.Parts, Part{Source: source, Address: source.String() == "client_ip", Masked: source.MayHoldAddress()})
+	c.rule.Parts = append(c.rule.Parts, partOf(source))
+}
+
+// partOf returns the part of a key that is that source.
+func partOf(source match.Source) Part {
+	return Part{Source: source, Address: source.String() == "client_ip", Masked: source.MayHoldAddress()}
 }
 
 // setTemplate reads the key in the proxy's own language.
@@ -59,6 +64,9 @@ func (c *compiler) source(text string) (match.Source, error) {
 		return match.ParseSource(text)
 	}
 	made, err := c.in.Template(text)
+	if err == nil {
+		err = OnlyOfKey(made.Sources)
+	}
 	if err != nil {
 		return match.Source{}, words.Of(err).Within("source", strconv.Quote(text))
 	}
@@ -66,6 +74,16 @@ func (c *compiler) source(text string) (match.Source, error) {
 		return match.Source{}, words.Wrong("source", strconv.Quote(text), "has no placeholder, so that it is the same for all; write one such as {http.auth.user.plan}")
 	}
 	return made.Source, nil
+}
+
+// OnlyOfKey refuses sources that are only for keys.
+func OnlyOfKey(sources []match.Source) error {
+	for i := range sources {
+		if sources[i].Alternatives() != nil {
+			return words.Wrong("", "", "%s is only for the key of a `rule`; write one source here", sources[i].String())
+		}
+	}
+	return nil
 }
 
 // hinted returns the mistake of a source, and says why a placeholder is refused.
@@ -88,7 +106,7 @@ func keySpec(parts []Part, p match.Prefixes) string {
 		}
 		spec += parts[i].Source.String()
 		masked = masked || parts[i].Masked
-		address = address || isAddress(&parts[i])
+		address = address || mayBeAddress(&parts[i])
 	}
 	if p.IPv4 == 0 { // which leaves addresses whole, too
 		p.IPv4 = Standard.IPv4
@@ -121,6 +139,15 @@ func SameKey(a, b *Rule) bool {
 // isAddress reports whether a part is an address and nothing else.
 func isAddress(part *Part) bool {
 	return part.Address || part.Source.String() == "remote_ip"
+}
+
+// mayBeAddress reports whether a part is an address, or may be one of a source that is an address and nothing else.
+func mayBeAddress(part *Part) bool {
+	found := isAddress(part)
+	for _, source := range part.Source.Alternatives() {
+		found = found || source.IsAddress()
+	}
+	return found
 }
 
 // TierFor returns the tier of requests whose tier source has that value, written as in tiers.
@@ -173,7 +200,7 @@ func join(values []string) string {
 // NeedsAddress reports whether the rule needs the client's address.
 func NeedsAddress(r *Rule) bool {
 	for i := range r.Parts {
-		if r.Parts[i].Address {
+		if r.Parts[i].Source.NeedsClient() {
 			return true
 		}
 	}
@@ -276,6 +303,9 @@ func pairFunc(first, second func(r *http.Request) string, needsFirst, needsSecon
 
 // partFunc is KeyFunc for one part of a key.
 func partFunc(rule *Rule, part *Part, address func(dressed func(value string) string) func(r *http.Request) string) func(r *http.Request) string {
+	if part.Source.Alternatives() != nil {
+		return firstFunc(rule, part.Source, address)
+	}
 	var dressed func(value string) string
 	masked := part.Masked && !(part.Address && rule.bare)
 	if masked && !rule.masksIPv4 {
@@ -292,6 +322,25 @@ func partFunc(rule *Rule, part *Part, address func(dressed func(value string) st
 	return func(r *http.Request) string { return mask(found(r)) }
 }
 
+// firstFunc is partFunc for the first of several sources.
+func firstFunc(rule *Rule, source match.Source, address func(dressed func(value string) string) func(r *http.Request) string) func(r *http.Request) string {
+	labels := source.Labels()
+	found := make([]func(r *http.Request) string, len(labels))
+	for i, one := range source.Alternatives() {
+		part := partOf(one)
+		found[i] = partFunc(rule, &part, address)
+	}
+	return func(r *http.Request) string {
+		for i := range found {
+			value := found[i](r)
+			if value != "" {
+				return labels[i] + value
+			}
+		}
+		return ""
+	}
+}
+
 // ValueOf returns the value of a part of a rule's key, with addresses masked. The client's address is as match.CleanAddress returns it.
 func ValueOf(rule *Rule, part *Part, r *http.Request, address string) string {
 	if part.Address {
@@ -302,13 +351,31 @@ func ValueOf(rule *Rule, part *Part, r *http.Request, address string) string {
 	}
 	value := part.Source.Value(r, address)
 	if part.Masked && (rule.masksIPv4 || strings.ContainsAny(value, match.Dress)) {
-		return rule.prefixes.Mask(value)
+		return masked(rule, part, value)
 	}
 	return value
 }
 
+// masked returns a value of a part with its address masked, if it may be one.
+func masked(rule *Rule, part *Part, value string) string {
+	of, label, rest, _ := part.Source.Chosen(value)
+	if !of.MayHoldAddress() {
+		return value
+	}
+	return label + rule.prefixes.Mask(rest)
+}
+
 // spell returns a value from a configuration for a part of a key as ValueOf spells it. The error says why no request has it.
 func spell(rule *Rule, part *Part, value string) (string, error) {
+	of, label, rest, ok := part.Source.Chosen(value)
+	if !ok && value != "" {
+		return "", part.Source.Unlabelled(value)
+	}
+	if label != "" {
+		chosen := partOf(of)
+		spelt, err := spell(rule, &chosen, rest)
+		return label + spelt, err
+	}
 	if isAddress(part) {
 		if value == "" || value == unixPeer {
 			return value, nil

@@ -15,9 +15,12 @@ var neverMatch = map[string][]string{
 	"path prefix":  {"", "api", "https://shop.example/api", "/api?x", "/api/*", "/api*", "/a%2Fb", "~^/api", "/users/{id}", "/users/:id"},
 	"header":       {"", "X A", "X-A:", "Host", "HTTP_X_A", "Transfer-Encoding", "Trailer", ":path", "b\u00fc"},
 	"header value": {"~bot", "=~bot", "^bot", "bot$", ".*bot.*", "(?i)bot", " bot", "bot\n", "!", "!!bot", "a*b", "**", "*/*", "10.0.0.0/8"},
+	"parameter":    {"", "?a", "a=b", "a&b", "#a"},
+	"cookie":       {"", "a b", "a=b", "a;b", "b\u00fc"},
+	"value":        {"~bot", "=~bot", "^bot", "bot$", ".*bot.*", "(?i)bot", "!", "!!bot", "a*b", "**"},
 	"address":      {"", "010.0.0.1", "10.0.0.256", "10.0", "10.*", "10.0.0.0/33", "10.0.0.0/255.0.0.0", "10.0.0.1-10.0.0.9", "shop.example", "unknown", "private_ranges", "*", "!10.0.0.1", "[2001:db8::]/32"},
 	"client":       {"010.0.0.1", "10.0.0.0/8", "10.*", "shop.example", "unknown", "*.example"},
-	"source":       {"header:X A", "header:HTTP_X_A", "header:Trailer", "cookie:a=b", "query:?a", "clientip", "X-Api-Key", "headers:X", "host:shop.example"},
+	"source":       {"header:X A", "header:HTTP_X_A", "header:Trailer", "cookie:a=b", "query:?a", "clientip", "X-Api-Key", "headers:X", "host:shop.example", "path_segment:0", "path_regexp:^/a", "path_regexp:(", "jwt:sub", "client_cert:cn", "first(host)"},
 }
 
 // matching says for each field of the Schema what kind its values have, and rules with such a value, written as %s. A field without values that requests
@@ -28,6 +31,8 @@ var matching = map[string]map[string]string{ // object.field: by kind a rule
 	"match.paths":         {"path": `"limit": "5/1m", "match": {"paths": [%s]}`},
 	"match.path_prefixes": {"path prefix": `"limit": "5/1m", "match": {"path_prefixes": [%s]}`},
 	"match.headers":       {"header": `"limit": "5/1m", "match": {"headers": {%s: "a"}}`, "header value": `"limit": "5/1m", "match": {"headers": {"X-A": %s}}`},
+	"match.query":         {"parameter": `"limit": "5/1m", "match": {"query": {%s: "a"}}`, "value": `"limit": "5/1m", "match": {"query": {"a": %s}}`},
+	"match.cookies":       {"cookie": `"limit": "5/1m", "match": {"cookies": {%s: "a"}}`, "value": `"limit": "5/1m", "match": {"cookies": {"a": %s}}`},
 	"match.except_ips":    {"address": `"limit": "5/1m", "match": {"except_ips": [%s]}`},
 	"rule.key":            {"source": `"limit": "5/1m", "key": [%s]`},
 	"rule.cost":           {"source": `"limit": "5/1m", "cost": %s`},
@@ -107,6 +112,7 @@ func TestOrdinaryValuesAreNotWarnedOf(t *testing.T) {
 		`"paths": ["/", "/login", "/Login/", "/a b", "*.php", "/api/*", "*wp-*", "!/health", "/_next/(group)/[id].js", "/@user", "/a:b", "/.well-known/acme", "/robots.txt*"]`,
 		`"path_prefixes": ["/", "/v1", "/v1/", "!/v1/health"]`,
 		`"headers": {"X-Plan": "free", "Authorization": "Bearer *", "User-Agent": "*bot*", "X-User": "", "Content-Type": "application/json", "X-Env": "!prod", "Accept": "*text/html*", "Upgrade": "websocket", "Origin": "https://shop.example", "X_Id": "*"}`,
+		`"query": {"format": "csv", "page": "!*", "q": "*sql*", "a-b[]": ""}, "cookies": {"plan": "fr*", "session": "!*", "__Host-x": "*"}`,
 		`"except_ips": ["10.0.0.0/8", "10.1.2.3/8", "2001:DB8::1", "[2001:db8::1]", "::ffff:10.0.0.1", "203.0.113.9:80", "fe80::1%eth0"]`,
 	} {
 		if advice, problems := loadText(t, `{"rules": [{"name": "a", "limit": "5/1m", "match": {`+match+`}}]}`); len(advice) > 0 || problems != nil {

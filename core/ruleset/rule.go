@@ -192,18 +192,6 @@ func (c *compiler) setMatcher() {
 	c.rule.Excepts = len(o.Lists["except_ips"]) > 0
 }
 
-// MatchOf returns a rule's match.
-func MatchOf(o *Object) match.Match {
-	m := match.Match{Methods: o.Lists["methods"], Hosts: o.Lists["hosts"], Paths: o.Lists["paths"], PathPrefixes: o.Lists["path_prefixes"], ExceptIPs: o.Lists["except_ips"]}
-	if len(o.Pairs["headers"]) > 0 {
-		m.Headers = make(map[string]string)
-	}
-	for _, field := range o.Pairs["headers"] {
-		m.Headers[field.Name] = field.Value
-	}
-	return m
-}
-
 // setPrefixes reads the prefixes that addresses are masked to.
 func (c *compiler) setPrefixes(standard match.Prefixes) {
 	ipv4 := c.number("ipv4_prefix", int64(standard.IPv4))
@@ -245,7 +233,7 @@ func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 	}
 	if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) == 0 && c.in.Template != nil && len(c.errors) == 0 {
 		c.fail(words.Wrong("overrides", "", "the key %q is the same for all, and has no other that could have a limit of its own", c.rule.Static))
-	} else if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) > 0 && len(c.rule.Parts) >= len(t.Lists["key"]) { // if the key itself is valid
+	} else if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) > 0 && len(c.rule.Parts) >= len(match.Joined(t.Lists["key"])) { // if the key itself is valid
 		c.checkOverrides()
 		more.Overrides = c.overrides()
 	}
@@ -275,10 +263,11 @@ func (c *compiler) checkOverrides() {
 		for j := range c.rule.Parts {
 			part := &c.rule.Parts[j]
 			_, err := spell(c.rule, part, values[j])
-			if err != nil && isAddress(part) {
+			of, _, rest, _ := part.Source.Chosen(values[j])
+			if err != nil && of.IsAddress() {
 				err = words.Of(err).And("; addresses that are not to be counted are written `in match: except_ips`")
-			} else if err == nil && part.Masked {
-				err = ofOneAddress(values[j], c.rule.prefixes)
+			} else if err == nil && of.MayHoldAddress() {
+				err = ofOneAddress(rest, c.rule.prefixes)
 			}
 			if err != nil {
 				c.fail(words.Of(err).Within("overrides", ""), "overrides", strconv.Itoa(i), "key")
@@ -370,7 +359,11 @@ func (c *compiler) setTier() {
 	}
 	source, err := c.source(text)
 	if err != nil {
-		c.failIn("tiers", "", hinted(words.Of(err).Named("source"), text), "tiers", "source")
+		m := words.Of(err).Named("source")
+		if c.in.Template == nil {
+			m = hinted(m, text)
+		}
+		c.failIn("tiers", "", m, "tiers", "source")
 		return
 	}
 	if source.Static() {
@@ -475,6 +468,9 @@ func (c *compiler) setCost(config *core.RuleConfig) {
 		if err == nil && len(made.Sources) != 1 {
 			err = words.Wrong("", "", "must be a whole number from 1 to %d, or one placeholder", rate.MaxRequests)
 		}
+		if err == nil {
+			err = OnlyOfKey(made.Sources)
+		}
 		if err != nil {
 			c.fail(words.Of(err).Within("cost", strconv.Quote(text)))
 			return
@@ -483,7 +479,7 @@ func (c *compiler) setCost(config *core.RuleConfig) {
 		return
 	}
 	kind, _, named := strings.Cut(text, ":")
-	if named && c.in.Template == nil && match.ClientChooses(kind) {
+	if named && c.in.Template == nil && match.IsField(kind) {
 		source, err := match.ParseSource(text)
 		if err != nil {
 			c.fail(words.Wrong("cost", strconv.Quote(c.text.Texts["cost"]), "write %s:NAME", kind))

@@ -47,7 +47,7 @@ func tiers(source string, pairs ...string) *writtenTiers {
 }
 
 func TestCompileSaysAllThatIsWrong(t *testing.T) {
-	const sources = "client_ip, remote_ip, host, method, path, header, cookie, query, static"
+	const sources = "client_ip, remote_ip, host, method, path, path_segment, path_regexp, header, cookie, query, unverified_jwt_claim, client_cert, static"
 	for _, c := range []struct {
 		text written
 		want []string
@@ -55,6 +55,17 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		{written{Name: "a b"}, []string{`name: name "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`}},
 		{written{Limit: "unlimited", OnMissingKey: "reject"}, []string{`on_missing_key: on_missing_key "reject": has no effect on a rule without any limit; write a limit, or leave it out`}},
 		{written{Limit: " "}, []string{`limit: limit: is missing; write one such as 100/1m`}},
+		{written{Key: []string{"first(header:X-User, client_ip)"}, Overrides: []override{{[]string{"acme"}, "9/1m"}}}, []string{
+			`overrides.0.key: overrides: "acme": must have the source that it comes from in front, such as header:X-User=acme`}},
+		{written{Key: []string{"first(header:X-User, client_ip)"}, Overrides: []override{{[]string{"client_ip=2001:db8::7"}, "9/1m"}}}, []string{
+			`overrides.0.key: overrides: "2001:db8::7": has one counter with all of 2001:db8::/64 (ipv6_prefix 64), so that this would be their limit, too; write 2001:db8::/64 if that is meant, else count by addresses`}},
+		{written{Key: []string{"first(header:X-User, client_ip)"}, Overrides: []override{{[]string{"client_ip=acme"}, "9/1m"}}}, []string{
+			`overrides.0.key: overrides: "acme": must be an address, such as 192.0.2.7, or a network such as 2001:db8::/64; addresses that are not to be counted are written in match: except_ips`}},
+		{written{Tiers: tiers("first(header:X-Plan, query:plan)", "*", "1/1m")}, []string{
+			`tiers.source: tiers: source "first(header:X-Plan, query:plan)": is only for the key of a rule; write one source here`}},
+		{written{Match: &match.Match{Query: map[string]string{"a=b": "c"}}}, []string{`match.query: match: query: "a=b": must have the name of the parameter alone, such as query:token`}},
+		{written{Match: &match.Match{Cookies: map[string]string{"a": "^b"}}}, []string{
+			`match.cookies: match: cookies: a: "^b" looks like a regular expression, which is not available; write "text*" for what begins with a text, "*text" for what ends with it, "*text*" for what has it, and a ! in front for the others`}},
 		{written{Limit: "100"}, []string{`limit: limit "100": has no period; write <requests>/<period>, such as 100/1m`}},
 		{written{Limit: "0/1m"}, []string{`limit: limit "0/1m": the requests must be a whole number from 1 to 1000000000`}},
 		{written{Limit: "Unlimited"}, []string{`limit: limit "Unlimited": has no period; write <requests>/<period>, such as 100/1m (did you mean unlimited?)`}},
@@ -238,6 +249,8 @@ func TestTheKeysSpecTellsWhatChangesKeys(t *testing.T) {
 		{[]string{"path"}, "24", "48", "path"},
 		{[]string{"header:x-user"}, "", "", "header:X-User"},
 		{[]string{"static:a b", "remote_ip"}, "", "", "static:a b remote_ip /0 /64"},
+		{[]string{"first(header:x-user, client_ip)"}, "", "", "first(header:X-User, client_ip) /0 /64"},
+		{[]string{"first(header:x-user", "query:u)", "path_segment:2"}, "", "", "first(header:X-User, query:u) path_segment:2"},
 	} {
 		must.Equal(t, mustCompile(t, written{Key: c.key, IPv4Prefix: c.ipv4, IPv6Prefix: c.ipv6}).spec, c.want, "%v", c.key)
 	}
@@ -273,8 +286,27 @@ func TestKeysAreMadeOfTheirSources(t *testing.T) {
 		{written{Key: []string{"static:all"}}, "", "all", false},
 		{written{Key: []string{"client_ip", "path"}}, "192.0.2.1", "9:192.0.2.12:/a", false},
 		{written{Key: []string{"header:X-None", "path"}}, "", "0:2:/a", true},
+		{written{Key: []string{"path_segment:1"}}, "", "a", false},
+		{written{Key: []string{"first(header:X-None, header:X-User, client_ip)"}}, "192.0.2.1", "header:X-User=bob", false},
+		{written{Key: []string{"first(header:X-None", " client_ip)"}}, "2001:db8::1", "client_ip=2001:db8::/64", false},
+		{written{Key: []string{"first(header:X-None, client_ip)"}, IPv4Prefix: "24"}, "192.0.2.1", "client_ip=192.0.2.0/24", false},
+		{written{Key: []string{"first(header:X-Real, client_ip)"}}, "", "header:X-Real=192.0.2.77", false},
+		{written{Key: []string{"first(cookie:id, client_ip)"}, IPv4Prefix: "24"}, "", "cookie:id=c1", false},
+		{written{Key: []string{"first(query:none, remote_ip)", "path"}, IPv4Prefix: "24"}, "", "25:remote_ip=198.51.100.0/242:/a", false},
+		{written{Key: []string{"first(query:none, cookie:none)"}}, "192.0.2.1", "", true},
 	} {
 		rule := mustCompile(t, c.text)
+		byFunction := KeyFunc(rule, func(dressed func(value string) string) func(r *http.Request) string {
+			return func(r *http.Request) string {
+				if dressed == nil {
+					return match.CleanAddress(c.address)
+				}
+				return dressed(c.address)
+			}
+		})
+		if got := byFunction(r); got != c.want && !(c.missing && got == "") {
+			t.Errorf("%v of %q: %q by a function, want %q", c.text.Key, c.address, got, c.want)
+		}
 		for _, buffer := range [][]byte{nil, []byte("something from before")} {
 			if key, missing := KeyOf(rule, r, c.address, buffer); key != c.want || missing != c.missing {
 				t.Errorf("%v of %q: %q %v, want %q", c.text.Key, c.address, key, missing, c.want)
@@ -356,6 +388,17 @@ func TestAKeyThatIsWrittenIsThatOfRequests(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %s", c.value, got, err, c.want)
 		}
 	}
+	first := mustCompile(t, written{Key: []string{"first(header:X-User", " client_ip", "path_segment:1)"}, Limit: "5/1m", Overrides: []override{
+		{[]string{"header:X-User=acme"}, "9/1m"}, {[]string{"client_ip=2001:DB8::/64"}, "8/1m"}, {[]string{"path_segment:1=Shop"}, "7/1m"},
+	}})
+	for _, c := range []struct {
+		user, address, path string
+		want                int64
+	}{{"acme", "192.0.2.1", "/", 9}, {"bob", "192.0.2.1", "/", 5}, {"", "2001:db8::7", "/", 8}, {"2001:db8::/64", "192.0.2.1", "/", 5}, {"", "", "/SHOP", 7}, {"", "", "/x", 5}} {
+		r := &http.Request{URL: &url.URL{Path: c.path}, Header: http.Header{"X-User": {c.user}}}
+		key, _ := KeyOf(first, r, c.address, nil)
+		must.Equal(t, LimitOf(first, r, c.address, key).Limit.Requests, c.want, "%+v", c)
+	}
 	for _, missing := range []string{"", "@"} { // of a request without an address, or through a Unix socket
 		if got, err := Named(rule, 0, missing); err != nil || got != missing {
 			t.Errorf("%q: %q, %v", missing, got, err)
@@ -410,6 +453,9 @@ func TestWhichRulesGoByWhereTheConnectionComesFrom(t *testing.T) {
 		{written{Key: []string{"path"}}, false, false},
 		{written{Key: []string{"client_ip"}}, true, true},
 		{written{Key: []string{"path", "client_ip"}}, true, true},
+		{written{Key: []string{"first(header:X, client_ip)"}}, true, true},
+		{written{Key: []string{"first(header:X, remote_ip)"}}, false, true},
+		{written{Key: []string{"first(header:X, query:y)"}}, false, false},
 		{written{Key: []string{"remote_ip"}}, false, true},
 		{written{Key: []string{"path", "remote_ip"}}, false, true},
 		{written{Key: []string{"path"}, Match: &match.Match{ExceptIPs: []string{"10.0.0.0/8"}}}, true, true},

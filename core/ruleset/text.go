@@ -1,5 +1,7 @@
 package ruleset
 
+import "github.com/proxyweir/weir/core/match"
+
 // Object is an object of the Schema as it is written, by the names of its fields: numbers, durations and the like are still texts, and
 // a field that is not set is missing, or "".
 type Object struct {
@@ -73,6 +75,27 @@ func Only(t *RuleText, fields ...string) *RuleText {
 		}
 	}
 	return some
+}
+
+// MatchOf returns a rule's match.
+func MatchOf(o *Object) match.Match {
+	m := match.Match{Methods: o.Lists["methods"], Hosts: o.Lists["hosts"], Paths: o.Lists["paths"], PathPrefixes: o.Lists["path_prefixes"], ExceptIPs: o.Lists["except_ips"]}
+	m.Headers = valuesByName(o.Pairs["headers"])
+	m.Query = valuesByName(o.Pairs["query"])
+	m.Cookies = valuesByName(o.Pairs["cookies"])
+	return m
+}
+
+// valuesByName returns named values as a map; nil: there are none.
+func valuesByName(pairs []Pair) map[string]string {
+	var values map[string]string
+	for _, one := range pairs {
+		if values == nil {
+			values = make(map[string]string, len(pairs))
+		}
+		values[one.Name] = one.Value
+	}
+	return values
 }
 
 // Unlimited is the word for no limit: requests that it applies to are not counted.

@@ -59,7 +59,12 @@ const (
 var forms = map[string]string{"host": Hosts, "header:Host": Hosts, "method": Methods, "path": Paths}
 
 // FormOf returns the form of a source's values.
-func FormOf(source match.Source) string { return forms[source.String()] }
+func FormOf(source match.Source) string {
+	if kind, _, _ := strings.Cut(source.String(), ":"); kind == "path_segment" || kind == "path_regexp" {
+		return Pieces
+	}
+	return forms[source.String()]
+}
 
 // Unreachable says why no request has a descriptor's value of a form; "": some may have it. spell returns a value from a configuration in the
 // spelling of requests, and an error, which begins with the value, if no request can have it. A wildcard passes unless no value has the text

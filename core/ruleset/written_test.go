@@ -43,8 +43,10 @@ func textOf(w written) *RuleText {
 	if w.Match != nil {
 		o := &Object{}
 		enter(o, "match", reflect.ValueOf(*w.Match))
-		for name, value := range w.Match.Headers {
-			SetPairs(o, "headers", append(o.Pairs["headers"], Pair{Name: name, Value: value}))
+		for field, values := range map[string]map[string]string{"headers": w.Match.Headers, "query": w.Match.Query, "cookies": w.Match.Cookies} {
+			for name, value := range values {
+				SetPairs(o, field, append(o.Pairs[field], Pair{Name: name, Value: value}))
+			}
 		}
 		AddObject(t, "match", o)
 	}

@@ -91,8 +91,8 @@ type Rule struct {
 	// Which requests the rule covers. The default is all.
 	Match interface{} `json:"match,omitempty" yaml:"match,omitempty"`
 
-	// What tells clients apart, one or more of client_ip, remote_ip, host, method, path, header:NAME, cookie:NAME, query:NAME
-	// and static:TEXT. The default is client_ip.
+	// What tells clients apart, one or more of client_ip, remote_ip, host, method, path, path_segment:N, path_regexp:REGEXP, header:NAME,
+	// cookie:NAME, query:NAME, unverified_jwt_claim:NAME, client_cert:FIELD, static:TEXT and first(SOURCE, SOURCE). The default is client_ip.
 	Key []string `json:"key,omitempty" yaml:"key,omitempty"`
 
 	// The requests that a key may make in a period: 100/1m. The requests are 1 to 1000000000, with a sliding window log up to

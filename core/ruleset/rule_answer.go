@@ -128,18 +128,3 @@ func ReadAnswer(r *Rule) error {
 	r.answer.Body = string(data)
 	return nil
 }
-
-// ReadAnswers is ReadAnswer for all rules of the set. It returns a problem for each whose file it cannot read.
-func (s *Set) ReadAnswers() Problems {
-	var problems Problems
-	at := 0
-	for _, f := range s.Files {
-		for i := range f.Rules {
-			if err := ReadAnswer(s.Rules[at]); err != nil {
-				problems = append(problems, Problem{File: f.Name, Line: f.Rules[i].Line, Column: f.Rules[i].Column, Text: fmt.Sprintf("rule %q: %v", s.Rules[at].Name, err)})
-			}
-			at++
-		}
-	}
-	return problems
-}
