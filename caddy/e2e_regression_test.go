@@ -263,6 +263,7 @@ func (failingStore) Block(*core.Rule, string, int64) error {
 func (failingStore) Carry(from, to *core.Rule, done func()) { done() }
 func (failingStore) Now() int64                             { return 0 }
 func (failingStore) Reset(*core.Rule, string) error         { return errors.New("the store is down") }
+func (failingStore) Credit(*core.Rule, string, int64) error { return errors.New("the store is down") }
 
 // noStore is a module of the namespace that is no store.
 type noStore struct{}

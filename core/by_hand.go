@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/proxyweir/weir/core/rate"
@@ -41,6 +42,24 @@ func (l *Limiter) Reset(r *Rule, key string) error {
 		if failure := l.Reset(other, key); err == nil {
 			err = failure
 		}
+	}
+	return err
+}
+
+// ErrNoCredit is wrapped by the errors of stores that cannot give units back.
+var ErrNoCredit = errors.New("")
+
+// Credit gives units back to a key of a rule, as Store.Credit does, but not to the rules beside it. The error is the store's.
+func (l *Limiter) Credit(r *Rule, key string, units int64) error {
+	if units < 1 || units > rate.MaxRequests {
+		return fmt.Errorf("1 to %d units are given back, not %d", rate.MaxRequests, units)
+	}
+	if r.Limit.InFlight {
+		return fmt.Errorf("%wrequests in flight end by themselves, and there is nothing to give back", ErrNoCredit)
+	}
+	err := l.store.Credit(r, key, units)
+	if err == nil && r.Local != nil {
+		_ = l.local.Credit(r.Local, key, (units*r.Local.Limit.Quota+r.Limit.Quota-1)/r.Limit.Quota)
 	}
 	return err
 }

@@ -96,6 +96,10 @@ type Store interface {
 	// Now returns the time in microseconds by which transitions end: see package transition. Only its differences matter.
 	Now() int64
 
+	// Credit gives units back to a key of a rule, as rate.Credit does, or takes as many from what it owes. What requests under way have reserved, penalties and
+	// blocks stay. The error is ErrNoCredit if the store cannot.
+	Credit(r *Rule, key string, units int64) error
+
 	// Reset forgets the state of a key under a rule: counters, tolerance, offences, penalties and blocks. Reservations of
 	// requests under way stay, and end as usual; but places in the queue are not given back any more.
 	Reset(r *Rule, key string) error

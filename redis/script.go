@@ -58,9 +58,10 @@ var (
 	scriptOfFleet    = newScript("fleet")               // see Agree
 	scriptOfNothing  = newScript("nothing")             // see runMoving
 
-	// For keys that somebody blocks, unblocks or resets by hand, whatever their rule.
-	scriptOfBlock = newScript("block")
-	scriptOfReset = newScript("reset")
+	// For keys that somebody blocks, unblocks, resets or gives units back to by hand, whatever their rule.
+	scriptOfBlock  = newScript("block")
+	scriptOfReset  = newScript("reset")
+	scriptOfCredit = newScript("credit")
 )
 
 // lineNumbers is how many numbers are in the line with which one_line.lua replies: those of any reply, and two in seconds.

@@ -188,6 +188,26 @@ func (s *Store) Reset(r *core.Rule, key string) error {
 	return s.sendFor(scriptOfReset, r, key, "")
 }
 
+// Credit implements core.Store.
+func (s *Store) Credit(r *core.Rule, key string, units int64) error {
+	o := opened(r)
+	if o.sync != nil {
+		return s.eventually.of.Credit(r, key, units)
+	}
+	c := core.Check{Rule: r, Key: key, Cost: units}
+	name := s.naming.key(key, o.suffix)
+	defer s.Forget(r, key)
+	return s.runApart(&Call{Script: scriptOfCredit, Keys: []string{name}, Args: []string{argument(s, o, &c, false)}})
+}
+
+// Forget forgets what the node remembers of a key, or holds for it, so that the next request asks Redis.
+func (s *Store) Forget(r *core.Rule, key string) {
+	if o := opened(r); o.sync == nil {
+		s.decisions.forget(s.hashOf(o, key))
+		s.leaseCache.forget(o, s.hashOf(o, key))
+	}
+}
+
 // sendFor runs a script for one key that somebody blocks, unblocks or resets by hand. It forgets the key in the caches, even if the call has
 // failed: the server may have executed it.
 func (s *Store) sendFor(script *Script, r *core.Rule, key, what string) error {
@@ -197,8 +217,7 @@ func (s *Store) sendFor(script *Script, r *core.Rule, key, what string) error {
 	}
 	c := core.Check{Rule: r, Key: key, Cost: 1}
 	err := s.send(script, s.naming.key(key, o.suffix), &c, what, time.Time{}, aside)
-	s.decisions.forget(s.hashOf(o, key))
-	s.leaseCache.forget(o, s.hashOf(o, key))
+	s.Forget(r, key)
 	return err
 }
 

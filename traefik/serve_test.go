@@ -306,6 +306,8 @@ func (f *failing) Now() int64 { return 0 }
 
 func (f *failing) Reset(rule *core.Rule, key string) error { return f.err }
 
+func (f *failing) Credit(rule *core.Rule, key string, units int64) error { return f.err }
+
 func TestWhatHappensWhenTheStoreFails(t *testing.T) {
 	for _, test := range []struct {
 		onError, want string
@@ -354,6 +356,10 @@ func (u *unsettled) Carry(from, to *core.Rule, done func()) { u.memory.Carry(fro
 func (u *unsettled) Now() int64 { return u.memory.Now() }
 
 func (u *unsettled) Reset(rule *core.Rule, key string) error { return u.memory.Reset(rule, key) }
+
+func (u *unsettled) Credit(rule *core.Rule, key string, units int64) error {
+	return u.memory.Credit(rule, key, units)
+}
 
 // A request whose reservation cannot be ended is answered as it would be, and the log says that the store has failed.
 func TestAReservationThatCannotBeEndedIsSaid(t *testing.T) {

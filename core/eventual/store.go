@@ -23,6 +23,7 @@ package eventual
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"sync"
 	"time"
 
@@ -463,6 +464,11 @@ func (s *Store) Block(r *core.Rule, key string, duration int64) error {
 		s.mark(r, key, 0)
 	}
 	return s.memory.Block(r, key, 0)
+}
+
+// Credit implements core.Store: what was told cannot be taken back.
+func (s *Store) Credit(r *core.Rule, key string, units int64) error {
+	return fmt.Errorf("%wits instances have told each other what they have admitted, and cannot take that back; give the key a higher limit until a time", core.ErrNoCredit)
 }
 
 // Reset implements core.Store. Others hear of it.

@@ -450,6 +450,8 @@ func (u *unopenable) Now() int64 { return 0 }
 
 func (u *unopenable) Reset(r *core.Rule, key string) error { return u.err }
 
+func (u *unopenable) Credit(r *core.Rule, key string, units int64) error { return u.err }
+
 func (u *unopenable) Decide(checks []core.Check, peek bool) error { return u.err }
 
 func TestARuleThatCannotBeOpenedLocallyIsNotOpen(t *testing.T) {

@@ -29,6 +29,8 @@ func (r *recorder) Now() int64 { return 0 }
 
 func (r *recorder) Reset(rule *core.Rule, key string) error { return r.err }
 
+func (r *recorder) Credit(rule *core.Rule, key string, units int64) error { return r.err }
+
 func (r *recorder) Decide(checks []core.Check, peek bool) error {
 	for i := range checks {
 		r.costs = append(r.costs, checks[i].Cost)

@@ -63,6 +63,31 @@ func (m *Store) Reset(r *core.Rule, key string) error {
 	return nil
 }
 
+// Credit implements Store. It never fails.
+func (m *Store) Credit(r *core.Rule, key string, units int64) error {
+	c := core.Check{Rule: r, Key: key}
+	s := m.lockKey(&c)
+	defer s.mu.Unlock()
+	now := m.clock()
+	if c.Slot < 0 {
+		return nil
+	}
+	if s.owners[c.Slot]&accounted != 0 {
+		m.fallDue(s, c.Slot, s.accounts[c.Hash], r.Limit, now)
+	}
+	state := &s.slots[c.Slot].state
+	if !r.Limit.IsLog {
+		rate.Credit(r.Limit, state, units)
+		return nil
+	}
+	var d rate.Decision
+	decideInLog(s, c.Slot, r.Limit, now, 0, &d)
+	if !rate.IsBlocked(state) {
+		rate.CreditLog(r.Limit, &s.logs[state.A], units)
+	}
+	return nil
+}
+
 // stillBlocked reports whether the key in slot i is blocked by hand. If its block is over, the key starts afresh.
 func stillBlocked(s *shard, i int, isLog bool, now int64) bool {
 	state := &s.slots[i].state

@@ -80,6 +80,11 @@ type algorithmRow struct {
 	// charge adds units to a state that decide has brought to the present: all of them, as far as the state can hold them.
 	charge func(l *Limit, s *State, cost int64)
 
+	// credit takes units from a state, whatever its time: the newest first, and no more than there are. creditLog does so for an EventLog that
+	// decideLog has brought to the present. Rows of requests in flight, which end by themselves, have none.
+	credit    func(l *Limit, s *State, units int64)
+	creditLog func(l *Limit, log *EventLog, units int64)
+
 	// spent is the shortcut to find out whether a state is unused again, that long after its time. If known is false, decide
 	// must be asked.
 	spent func(l *Limit, s *State, elapsed int64) (isSpent, known bool)
@@ -113,30 +118,30 @@ var algorithms = tabulate([]algorithmRow{
 	{
 		algorithm: TokenBucket, Name: "token_bucket", fastPath: true, isBucket: true, lends: true,
 		MostRequests: MaxRequests, hasInterval: true, canDelay: true, CanCountByStatus: true, CanSoften: true, CanOwe: true,
-		decide: decideTokenBucket, take: TakeFromTokenBucket, reject: rejectFromTokenBucket, charge: chargeLevel, spent: levelSpent,
+		decide: decideTokenBucket, take: TakeFromTokenBucket, reject: rejectFromTokenBucket, charge: chargeLevel, credit: creditLevel, spent: levelSpent,
 		late: chargeNow, slot: tokenBucketSlot, lease: leaseTokenBucket,
 	},
 	{
 		algorithm: LeakyBucket, Name: "leaky_bucket", fastPath: true, isBucket: true, queues: true,
 		MostRequests: MaxRequests, canDelay: true, CanOwe: true,
-		decide: decideLeakyBucket, take: TakeFromLeakyBucket, reject: rejectFromLeakyBucket, charge: chargeLevel, spent: levelSpent,
+		decide: decideLeakyBucket, take: TakeFromLeakyBucket, reject: rejectFromLeakyBucket, charge: chargeLevel, credit: creditLevel, spent: levelSpent,
 		late: chargeNow, slot: levelSlot, lease: leaseByTime,
 	},
 	{
 		algorithm: FixedWindow, Name: "fixed_window", fastPath: true, windows: true,
 		MostRequests: MaxRequests, HasCalendar: true, canDelay: true, CanCountByStatus: true, CanSoften: true, CanOwe: true,
-		decide: decideFixedWindow, take: TakeFromFixedWindow, reject: rejectFromFixedWindow, charge: chargeFixedWindow, spent: fixedWindowSpent,
+		decide: decideFixedWindow, take: TakeFromFixedWindow, reject: rejectFromFixedWindow, charge: chargeFixedWindow, credit: creditFixedWindow, spent: fixedWindowSpent,
 		late: chargeNow, slot: fixedWindowSlot, lease: leaseAtOnce,
 	},
 	{
 		algorithm: SlidingWindowLog, Name: "sliding_window_log", fastPath: true, IsLog: true, ages: true,
 		MostRequests: MaxLogRequests, canDelay: true, CanCountByStatus: true, CanSoften: true, CanOwe: true,
-		decideLog: DecideSlidingWindowLog, chargeLog: ChargeSlidingWindowLog, lateLog: lateSlidingWindowLog, slot: slidingWindowLogSlot, lease: leaseByTime,
+		decideLog: DecideSlidingWindowLog, chargeLog: ChargeSlidingWindowLog, creditLog: creditSlidingWindowLog, lateLog: lateSlidingWindowLog, slot: slidingWindowLogSlot, lease: leaseByTime,
 	},
 	{
 		algorithm: SlidingWindowCounter, Name: "sliding_window_counter", fastPath: true, windows: true, ages: true,
 		MostRequests: MaxRequests, CanCountByStatus: true, CanSoften: true, CanOwe: true,
-		decide: decideSlidingWindowCounter, take: TakeFromSlidingWindowCounter, reject: rejectFromSlidingWindowCounter, roll: rollSlidingWindowCounter, charge: chargeSlidingWindowCounter, spent: slidingWindowCounterSpent,
+		decide: decideSlidingWindowCounter, take: TakeFromSlidingWindowCounter, reject: rejectFromSlidingWindowCounter, roll: rollSlidingWindowCounter, charge: chargeSlidingWindowCounter, credit: creditSlidingWindowCounter, spent: slidingWindowCounterSpent,
 		late: lateSlidingWindowCounter, slot: slidingWindowCounterSlot, lease: leaseByWindow,
 	},
 	{ // no instance tells another of it, or leases it
@@ -146,7 +151,7 @@ var algorithms = tabulate([]algorithmRow{
 	{
 		algorithm: SlidingWindowSegments, Name: "sliding_window_segments", named: SlidingWindowCounter, IsLog: true, Counts: true,
 		MostRequests: MaxRequests, CanCountByStatus: true, CanSoften: true,
-		decideLog: decideSlidingWindowSegments, chargeLog: chargeSlidingWindowSegments, lateLog: lateSlidingWindowSegments,
+		decideLog: decideSlidingWindowSegments, chargeLog: chargeSlidingWindowSegments, creditLog: creditSlidingWindowSegments, lateLog: lateSlidingWindowSegments,
 		slot: slidingWindowSegmentsSlot, lease: leaseSlidingWindowSegments,
 	},
 })
@@ -185,10 +190,12 @@ func (row *algorithmRow) missing() string {
 		{"take", row.take != nil, !row.IsLog},
 		{"reject", row.reject != nil, !row.IsLog && row.fastPath},
 		{"charge", row.charge != nil, !row.IsLog},
+		{"credit", row.credit != nil, !row.IsLog && !row.inFlight},
 		{"spent", row.spent != nil, !row.IsLog},
 		{"late", row.late != nil, !row.IsLog && !row.inFlight},
 		{"decideLog", row.decideLog != nil, row.IsLog},
 		{"chargeLog", row.chargeLog != nil, row.IsLog},
+		{"creditLog", row.creditLog != nil, row.IsLog},
 		{"lateLog", row.lateLog != nil, row.IsLog},
 		{"slot", row.slot != nil, !row.inFlight},
 		{"lease", row.lease != nil, !row.inFlight},

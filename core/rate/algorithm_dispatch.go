@@ -79,6 +79,34 @@ func chargeBy(l *Limit, s *State, cost int64) {
 	}
 }
 
+// creditBy calls credit of the limit's algorithm.
+func creditBy(l *Limit, s *State, units int64) {
+	switch l.Algorithm {
+	case TokenBucket:
+		creditLevel(l, s, units)
+	case LeakyBucket:
+		creditLevel(l, s, units)
+	case FixedWindow:
+		creditFixedWindow(l, s, units)
+	case SlidingWindowCounter:
+		creditSlidingWindowCounter(l, s, units)
+	default:
+		panic(NoFunction(l.Algorithm, "credit"))
+	}
+}
+
+// CreditLog calls creditLog of the limit's algorithm.
+func CreditLog(l *Limit, log *EventLog, units int64) {
+	switch l.Algorithm {
+	case SlidingWindowLog:
+		creditSlidingWindowLog(l, log, units)
+	case SlidingWindowSegments:
+		creditSlidingWindowSegments(l, log, units)
+	default:
+		panic(NoFunction(l.Algorithm, "creditLog"))
+	}
+}
+
 // spent calls spent of the limit's algorithm.
 func spent(l *Limit, s *State, elapsed int64) (isSpent, known bool) {
 	switch l.Algorithm {

@@ -23,6 +23,8 @@ func TestARowWithoutAPartIsRefusedByItsName(t *testing.T) {
 		"(fixed_window) has no take":            func(row *algorithmRow) { row.take = nil },
 		"(fixed_window) has no reject":          func(row *algorithmRow) { row.reject = nil },
 		"(fixed_window) has no charge":          func(row *algorithmRow) { row.charge = nil },
+		"(fixed_window) has no credit":          func(row *algorithmRow) { row.credit = nil },
+		"(sliding_window_log) has no creditLog": func(row *algorithmRow) { row.creditLog = nil },
 		"(fixed_window) has no spent":           func(row *algorithmRow) { row.spent = nil },
 		"(fixed_window) has no late":            func(row *algorithmRow) { row.late = nil },
 		"(fixed_window) has no slot":            func(row *algorithmRow) { row.slot = nil },

@@ -248,7 +248,7 @@ func (p *player) request(key string, cost int64, peek bool, name string) (d, can
 	return checks[0].Decision, checks[last].Decision
 }
 
-// end plays <time> <name> kept|given back, and <time> <key> blocked <duration>|unblocked|reset. It returns false for a request.
+// end plays <time> <name> kept|given back, and <time> <key> blocked <duration>|credited <units>|unblocked|reset. It returns false for a request.
 func (p *player) end(words []string) (bool, error) {
 	if len(words) < 3 {
 		return false, nil
@@ -271,6 +271,13 @@ func (p *player) end(words []string) (bool, error) {
 	if said == "unblocked" {
 		p.scene.block(p.rule, name, 0)
 		return true, nil
+	}
+	if strings.HasPrefix(said, "credited ") {
+		units, err := strconv.ParseInt(words[len(words)-1], 10, 64)
+		if err == nil {
+			err = core.NewLimiter(p.scene.store).Credit(p.rule, name, units)
+		}
+		return true, err
 	}
 	if strings.HasPrefix(said, "blocked ") {
 		span, err := parseOffset(words[len(words)-1])

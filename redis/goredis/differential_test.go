@@ -64,7 +64,7 @@ func TestADenialByOneSlotIsGivenBackByOthers(t *testing.T) {
 	playAll(t, duel{slots: true, forward: true}, everyKind[len(everyKind)-1:])
 }
 
-// TestScriptsAgreeOnBlocksByHand plays them with keys that are blocked, unblocked and reset. The clock never steps back: the stores would
+// TestScriptsAgreeOnBlocksByHand plays them with keys that are blocked, unblocked, reset and given units back. The clock never steps back: the stores would
 // disagree on a key that the memory has looked at, and Redis has let expire.
 func TestScriptsAgreeOnBlocksByHand(t *testing.T) {
 	underrace.OneGoroutine(t)
@@ -154,7 +154,7 @@ type duel struct {
 	remembers bool // Redis's store answers from its cache: for rejections, only the outcome and the times are compared
 	slots     bool // each client's keys are in a slot of their own
 	forward   bool // the clock never steps back
-	byHand    bool // keys are blocked, unblocked and reset
+	byHand    bool // keys are blocked, unblocked, reset and given units back
 	viewers   bool // a changed limit does not replace the earlier ones, and each request comes under one of them
 
 	kind   kind
@@ -434,7 +434,14 @@ func (c *contender) period() int64 { return c.rule.Limit.Period }
 func (d *duel) seeTo(c *contender, client string) error {
 	now := d.clock.Now()
 	span := int64(0)
-	switch d.r.IntN(4) {
+	switch d.r.IntN(6) {
+	case 4, 5:
+		units := 1 + d.r.Int64N(c.config.Requests)
+		d.note("at %d %s %s is credited %d", now, c.rule.Name, client, units)
+		if err := d.redis.Credit(c.ofRedis, client, units); err != nil {
+			return err
+		}
+		return d.memory.Credit(c.ofMemory, client, units)
 	case 0:
 		d.note("at %d %s %s is reset", now, c.rule.Name, client)
 		delete(c.trails, client)

@@ -5,6 +5,7 @@
 -- decide: decides by the state in v. rule in decision.lua says which variables it reads and sets.
 -- evaluate: as decide, in scripts of rules with an overflow policy.
 -- refund: sets value to the state in v without a charge of that cost, made at the time charged.
+-- credit: sets value to the state in v without cost of its units, the newest first.
 -- settle, window, lend: see lease.lua. Only an algorithm with a queue may lack them, and has no leases then.
 
 --#part read

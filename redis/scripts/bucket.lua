@@ -88,3 +88,12 @@ local late = at - now
 	if used < 0 then used, frac = 0, 0 end
 	value = pack('<I7I4I6', at, used, frac) .. string.sub(v, 18)
 --#end
+
+--#part credit
+
+	if #v ~= 17 and #v ~= 36 then return {} end
+	local at, used, frac = unpack('<I7I4I6', v)
+	used = used - cost
+	if used < 0 then used, frac = 0, 0 end
+	value = pack('<I7I4I6', at, used, frac) .. string.sub(v, 18)
+--#end

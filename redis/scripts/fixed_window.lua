@@ -94,3 +94,10 @@ here, ends = from, to
 
 --#put lease.charge
 --#end
+
+--#part credit
+
+	if #v ~= 11 then return {} end
+	local start, count = unpack('<I7I4', v)
+	value = pack('<I7I4', start, math.max(count - cost, 0))
+--#end

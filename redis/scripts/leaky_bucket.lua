@@ -59,3 +59,7 @@ if (ok or cost == 0) and remaining < X - 1 then more = drainTime(used + remainin
 local interval
 --#put bucket.refund
 --#end
+
+--#part credit
+--#put bucket.credit
+--#end

@@ -110,3 +110,11 @@ here, ends = from, from + P
 
 --#put lease.charge
 --#end
+
+--#part credit
+
+	if #v ~= 15 then return {} end
+	local start, previous, current = unpack('<I7I4I4', v)
+	local taken = math.min(cost, current)
+	value = pack('<I7I4I4', start, math.max(previous - cost + taken, 0), current - taken)
+--#end

@@ -222,3 +222,11 @@ end
 break
 --#end
 end
+
+--#part credit
+
+	local head = #v % 4 == 2 and 30 or 11
+	if #v < head then return {} end
+	local _, dead = unpack('<I7I4', v)
+	value = string.sub(v, 1, math.max(#v - 4 * cost, math.min(head + 4 * dead, #v)))
+--#end

@@ -109,3 +109,19 @@ here, ends = from, from + X
 
 --#put lease.charge
 --#end
+
+--#part credit
+
+	if #v ~= 15 + 4 * Y then return {} end
+	local start, newer = unpack('<I7I4', v)
+	local segments, i = '', Y
+	while i >= 0 do
+		local count = unpack('<I4', v, 12 + 4 * i)
+		local taken = math.min(cost, count)
+		cost = cost - taken
+		if i > 0 then newer = newer - taken end
+		segments = pack('<I4', count - taken) .. segments
+		i = i - 1
+	end
+	value = pack('<I7I4', start, newer) .. segments
+--#end

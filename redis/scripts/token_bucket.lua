@@ -132,3 +132,7 @@ else
 end
 --#end
 end
+
+--#part credit
+--#put bucket.credit
+--#end

@@ -11,7 +11,7 @@ import (
 type row map[string]string
 
 // dispatched are the names of the functions that call those of a row, by field.
-var dispatched = map[string]string{"decide": "decideBy", "take": "Take", "reject": "Reject", "roll": "Roll", "charge": "chargeBy", "spent": "spent",
+var dispatched = map[string]string{"decide": "decideBy", "take": "Take", "reject": "Reject", "roll": "Roll", "charge": "chargeBy", "credit": "creditBy", "creditLog": "CreditLog", "spent": "spent",
 	"late": "ChargeLate", "decideLog": "DecideLog", "chargeLog": "ChargeLog", "lateLog": "LateLog", "slot": "SlotOf", "lease": "leaseBy"}
 
 // optional is the function that algorithms may lack: false then says so. For others, core finds what is missing when it starts.
