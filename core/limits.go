@@ -10,6 +10,8 @@ import (
 type MoreLimits struct {
 	Tiers     map[string]*rate.Limit // by the value of a request's tier; for other values the rule's own limit applies
 	Overrides map[string]*rate.Limit // by key; an override takes precedence over the tier
+
+	Exceptions map[string]*rate.Limit // by key, too: overrides that somebody has made at run time, and that take precedence over the configured ones
 }
 
 // Limits are the limits of one rule; a request's key and tier choose one of them. Each limit is a Rule of its own, and all have
@@ -19,13 +21,14 @@ type Limits struct {
 	own              *Rule          // nil: no limit
 	tiers, overrides map[string]int // numbers, from 1, of rules, which make the type smaller in Yaegi than rules themselves; 0: no limit
 	rules            []*Rule
+	excepted         map[string]*rate.Limit // MoreLimits.Exceptions
 }
 
 // NewLimits checks c and returns its limits. A nil c.Limit means no limit, as in MoreLimits.
 func NewLimits(c RuleConfig, more MoreLimits) (*Limits, error) {
 	l := &Limits{}
-	c.room = newRoom()                                              // shared by all of them
-	if c.Limit != nil && len(more.Tiers)+len(more.Overrides) == 0 { // the most frequent case, in fewer steps
+	c.room = newRoom()                                                                   // shared by all of them
+	if c.Limit != nil && len(more.Tiers)+len(more.Overrides)+len(more.Exceptions) == 0 { // the most frequent case, in fewer steps
 		own, err := NewRule(c)
 		if err != nil {
 			return nil, err
@@ -45,6 +48,17 @@ func NewLimits(c RuleConfig, more MoreLimits) (*Limits, error) {
 	}
 	if l.overrides, err = l.byValue(c, more.Overrides, known); err != nil {
 		return nil, err
+	}
+	if len(more.Exceptions) > 0 {
+		c.excepted = true
+		excepted, err := l.byValue(c, more.Exceptions, known)
+		if err != nil {
+			return nil, err
+		}
+		for key, number := range excepted {
+			l.overrides[key] = number
+		}
+		l.excepted = more.Exceptions
 	}
 	return l, nil
 }
@@ -124,6 +138,12 @@ func (l *Limits) Of(tier, key string) *Rule {
 // Overrides reports whether a key has an override, be it a limit or none.
 func (l *Limits) Overrides(key string) bool {
 	_, ok := l.overrides[key]
+	return ok
+}
+
+// Excepts reports whether a key has an exception.
+func (l *Limits) Excepts(key string) bool {
+	_, ok := l.excepted[key]
 	return ok
 }
 

@@ -44,7 +44,8 @@ type RuleConfig struct {
 	// Blocks makes the rule reject every request, whatever Limit says. The quota fields report a limit of 0.
 	Blocks bool
 
-	room *waitQuota // counts waiting requests, if any may wait; nil: the rule makes its own
+	room     *waitQuota // counts waiting requests, if any may wait; nil: the rule makes its own
+	excepted bool       // see Rule.Excepted
 }
 
 // OnError says what happens to a rule's requests while its store fails.
@@ -85,6 +86,7 @@ type Rule struct {
 	CountRejected bool // requests that it rejects are charged, too
 	onError       OnError
 	blocks        bool
+	Excepted      bool             // it is the limit of single keys until a time: see MoreLimits.Exceptions
 	lease         *rate.LeaseTerms // nil: nodes lease nothing
 	sync          *rate.SyncTerms  // nil: it is not eventual
 	central       string           // see NeedsOneStore
@@ -135,6 +137,7 @@ func NewRule(c RuleConfig) (*Rule, error) {
 		CountRejected: c.CountRejected,
 		onError:       c.OnError,
 		blocks:        c.Blocks,
+		Excepted:      c.excepted,
 		adapt:         c.Adapt,
 		Message:       c.Message,
 		Answer:        c.Answer,

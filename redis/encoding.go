@@ -93,6 +93,7 @@ type naming struct {
 	prefix string
 	plain  bool
 	macs   *sync.Pool // of hash.Hash; nil without a secret
+	secret string
 }
 
 func newNaming(prefix, secret string, plain bool) (*naming, error) {
@@ -108,7 +109,7 @@ func newNaming(prefix, secret string, plain bool) (*naming, error) {
 	if plain && secret != "" {
 		return nil, words.Wrong("key_secret", "", " and `plain_keys` are mutually exclusive: remove one")
 	}
-	n := &naming{prefix: prefix + "{", plain: plain}
+	n := &naming{prefix: prefix + "{", plain: plain, secret: secret}
 	if secret != "" {
 		key := []byte(secret)
 		n.macs = &sync.Pool{New: func() interface{} { return hmac.New(sha256.New, key) }}

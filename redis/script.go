@@ -51,12 +51,13 @@ var (
 	scriptOfRenewal  = newScript("renewal")
 	scriptOfRelease  = newScript("release")
 
-	scriptOfLease    = newScript("lease")               // see leaseCache
-	scriptOfEventual = withTexts(newScript("eventual")) // see eventually
-	scriptOfMark     = newScript("mark")                // see comparison
-	scriptOfCarry    = newScript("carry")               // see Carry
-	scriptOfFleet    = newScript("fleet")               // see Agree
-	scriptOfNothing  = newScript("nothing")             // see runMoving
+	scriptOfLease      = newScript("lease")                 // see leaseCache
+	scriptOfEventual   = withTexts(newScript("eventual"))   // see eventually
+	scriptOfMark       = newScript("mark")                  // see comparison
+	scriptOfCarry      = newScript("carry")                 // see Carry
+	scriptOfFleet      = newScript("fleet")                 // see Agree
+	scriptOfExceptions = withTexts(newScript("exceptions")) // see Exceptions
+	scriptOfNothing    = newScript("nothing")               // see runMoving
 
 	// For keys that somebody blocks, unblocks, resets or gives units back to by hand, whatever their rule.
 	scriptOfBlock  = newScript("block")

@@ -20,6 +20,7 @@ var released = map[string]string{
 	"block":                       "733d96ac32b5172ac4b0608b40447a0649150830",
 	"carry":                       "661e0bb42689eb9cb53163d2b077b52ae60b9d94",
 	"credit":                      "ef7e07949f2dfd2a6bb252f5d575fd00f28b13b6",
+	"exceptions":                  "9c8b836169fa68694cf2b8492ff381d41167058f",
 	"eventual":                    "09e85c33eb8ada1656e9a44a0747c51cb21c0899",
 	"fixed_window":                "3a30a426f561a1c7c40e535ee51e3aff7fb8a755",
 	"fixed_window_line":           "43c4a712fb964b86bae503361d97126b1b6b4fb0",

@@ -116,8 +116,12 @@ func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *rul
 	return true
 }
 
-// watched reports whether a request has the header field that is watched, and nobody has noticed that yet.
+// watched reports whether a request must take the general path: it has the header field that is watched, and nobody has noticed that yet; or there are keys
+// with exceptions, and this may be one.
 func watched(e *fastPath, r *http.Request) bool {
+	if e.config.Excepted != nil && atomic.LoadInt32(e.config.Excepted) != 0 {
+		return true
+	}
 	return r.Header[e.config.Watched] != nil && !e.config.Noticed.Load()
 }
 

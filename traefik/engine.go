@@ -236,7 +236,7 @@ func (e *engine) limitsNothing() bool {
 
 // newRuleSet returns the set of an engine's own rules and of those in its files, nil if it has none.
 func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet {
-	s := &ruleSet{own: len(e.own), files: files, domain: domain, shared: newSharedParts()}
+	s := &ruleSet{own: len(e.own), files: files, domain: domain, shared: newSharedParts(), excepted: new(int32)}
 	s.rules = append(s.rules, e.own...)
 	if files != nil {
 		for _, r := range files.Rules {

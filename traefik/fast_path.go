@@ -178,8 +178,9 @@ func generalPath(h *handler, metering *memory.Metering) http.Handler {
 	return withOwnPaths(h, metering)
 }
 
-// watch has requests with X-Forwarded-For noted, if that is to be warned of.
+// watch has requests with X-Forwarded-For noted, if that is to be warned of, and leaves keys with exceptions to the general path.
 func watch(e *engine, s *ruleSet, c *memory.ServeConfig) {
+	c.Excepted = s.excepted
 	if s.watchForwarded {
 		c.Watched = forwardedFor
 		c.Noticed = &e.forwarded

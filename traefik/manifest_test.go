@@ -45,6 +45,7 @@ var mayImport = map[string]string{
 	"core/transition": "core core/rate",
 	"core/memory":     "core core/rate",
 	"core/recent":     "",
+	"core/exception":  "core/rate core/words",
 	"core/usage":      "",
 	"core/eventual":   "core core/memory core/rate core/recent core/usage core/words",
 	"core/answer":     "core core/memory core/rate core/words",
@@ -52,11 +53,12 @@ var mayImport = map[string]string{
 	"core/front":      "core core/answer core/guard core/match core/rate core/ruleset core/words",
 	"core/adaptive":   "core core/advice core/front core/guard core/rate core/ruleset core/words",
 	"core/meter":      "core core/rate",
+	"core/excepted":   "core core/exception core/ruleset core/transition",
 	"core/metrics":    "core core/advice core/front core/guard core/memory core/rate",
-	"redis":           "core core/advice core/eventual core/match core/memory core/rate core/recent core/usage core/words",
+	"redis":           "core core/advice core/eventual core/exception core/match core/memory core/rate core/recent core/usage core/words",
 	"redis/resp":      "redis",
 	"traefik/config":  "core/adaptive core/advice core/answer core/front core/guard core/match core/memory core/rate core/ruleset core/words redis redis/resp",
-	"traefik":         "core core/adaptive core/advice core/answer core/front core/guard core/match core/memory core/meter core/metrics core/rate core/ruleset core/transition core/words redis redis/resp traefik/config",
+	"traefik":         "core core/adaptive core/advice core/answer core/excepted core/exception core/front core/guard core/match core/memory core/meter core/metrics core/rate core/ruleset core/transition core/words redis redis/resp traefik/config",
 }
 
 func interpretedFolders() (list []string) {

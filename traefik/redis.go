@@ -1,10 +1,13 @@
 package traefik
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
+	"github.com/proxyweir/weir/core/excepted"
+	"github.com/proxyweir/weir/core/exception"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/redis"
@@ -20,6 +23,8 @@ type sharedRedis struct {
 	uses        int         // engines
 	silent      atomic.Bool // it did not answer at first, and has not answered since
 	ended       atomic.Bool // no engine has it any more
+
+	exceptions *excepted.Table // what people have decided for single keys, by Caddy's admin API
 }
 
 // newSharedRedis returns a new store, which names the middleware in its log lines.
@@ -49,8 +54,27 @@ func newSharedRedis(s *config.RedisSettings, middleware string, h *host) (*share
 		_ = client.Close() // nothing was sent yet
 		return nil, config.InWords(words.Of(err))
 	}
+	shared.exceptions = excepted.NewTable(redis.Exceptions(shared.store), func() int64 { return time.Now().UnixMicro() }, func(err error) {
+		if (errors.Is(err, redis.ErrReply) || errors.Is(err, exception.ErrDamaged)) && !shared.ended.Load() { // of a Redis that does not answer, report tells
+			warn(middleware, "what people have decided for single keys cannot be read from Redis at "+shared.name+"; what is known of it holds: "+err.Error())
+		}
+	})
 	go shared.greet(middleware)
+	go shared.obey()
 	return shared, nil
+}
+
+// obey keeps up with the exceptions in Redis.
+func (s *sharedRedis) obey() {
+	for !s.ended.Load() {
+		s.obeyOnce()
+		time.Sleep(excepted.Every)
+	}
+}
+
+func (s *sharedRedis) obeyOnce() {
+	defer contain()
+	s.exceptions.Tick()
 }
 
 func (s *sharedRedis) close() {

@@ -238,6 +238,8 @@ func (g *registry) open(e *engine) error {
 	if e.counts {
 		g.meter(e.inForce())
 	}
+	var noSet *ruleSet
+	obeyExceptions(e, e.inForce(), noSet)
 	g.takeGuard(e)
 	g.takeAdvisor(e)
 	g.followNewest(e) // apart: in Yaegi the store keeps all that this function has in variables, so engines would keep those before them
@@ -256,6 +258,7 @@ func (g *registry) open(e *engine) error {
 func (g *registry) close(e *engine) *sharedRedis {
 	delete(g.engines, e.fingerprint)
 	g.indexes.remove(e)
+	disregardExceptions(e, e.inForce())
 	endTransitions(e.inForce().active(0))
 	releaseRules(e.limiter, e.ownCore())
 	releaseRules(e.limiter, e.inForce().ofFiles)

@@ -141,12 +141,13 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 	}
 	before := e.inForce()
 	next.keepTallies(before)
-	continueLimits(e, next, before, true, 0)
-	g.addInstances(e, next)
-	resumeAdvised(e, next, before)
 	if e.counts {
 		g.meter(next)
 	}
+	obeyExceptions(e, next, before)
+	continueLimits(e, next, before, true, 0)
+	g.addInstances(e, next)
+	resumeAdvised(e, next, before)
 	g.track(e, next)
 	g.indexes.replace(e, before, next)
 	e.changing.Store(next)

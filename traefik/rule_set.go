@@ -34,6 +34,9 @@ type ruleSet struct {
 
 	tracked map[string]*guard.Rule // what the guard knows of the rules, by name; nil: there is no guard
 
+	excepted *int32      // not 0 while keys have limits of their own until a time; for functions of sync/atomic
+	obeying  interface{} // *excepted.Group; nil: not open, or not in Redis
+
 	instances []*adaptive.Instance // of the adaptable rules in the files; nil: no advisor
 
 	// If the rules are metered.

@@ -47,17 +47,17 @@ func (p *Instance) Put(o *advice.Outcome) error {
 	if p.put.Requests == o.Requests && p.put.Burst == o.Burst && p.put.Algorithm == o.Algorithm {
 		return nil
 	}
-	next := p.Rule.Limits
+	var own *rate.Limit
 	if !p.isConfigured(o) {
 		algorithm, err := rate.ParseAlgorithm(o.Algorithm)
 		if err != nil {
 			return err
 		}
-		if next, err = ruleset.LimitsWith(p.Rule.Adapt, o.Requests, o.Burst, algorithm); err != nil {
+		if own, err = ruleset.Adapted(p.Rule.Adapt, o.Requests, o.Burst, algorithm); err != nil {
 			return err
 		}
 	}
-	if err := p.Rule.Active.Replace(p.Limiter, next); err != nil {
+	if err := ruleset.PutOwn(p.Rule, p.Limiter, own); err != nil {
 		return err
 	}
 	p.put = advice.Outcome{Requests: o.Requests, Burst: o.Burst, Algorithm: o.Algorithm}

@@ -146,6 +146,9 @@ type ServeConfig struct {
 	Watched string
 	Noticed *atomic.Bool
 
+	// While it is not 0, for functions of sync/atomic, package redis leaves requests to Rest if their key is new, or was forgotten. nil: it never is.
+	Excepted *int32
+
 	Next http.Handler // gets the requests that are allowed; those that ask for a ticket go where the Guarding says
 	Rest http.Handler // gets those that Serve leaves
 }

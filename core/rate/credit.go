@@ -1,5 +1,7 @@
 package rate
 
+import "time"
+
 // Credit takes units back from a state, as if they had not been charged: the newest first, and no more than there are, so that nothing is ever saved
 // up beyond a full quota. The state keeps its time. A key that is blocked by hand has none. It does not apply to logs, which decide
 // brings to the present first: see CreditLog.
@@ -49,4 +51,24 @@ func creditSlidingWindowSegments(l *Limit, log *EventLog, units int64) {
 		}
 		units -= taken
 	}
+}
+
+// More returns the limit with so many units more, in the same period; of a bucket the burst has as many more, too. The error is that of NewLimit.
+func (l *Limit) More(units int64) (*Limit, error) {
+	c := LimitConfig{
+		Algorithm: l.Algorithm.Named(), Requests: l.Requests + units, Period: time.Duration(l.Period) * time.Microsecond,
+		Interval: l.interval, Delays: l.Delays && !l.Queues, MaxDelay: time.Duration(l.MaxDelay) * time.Microsecond, Owes: l.Owes,
+	}
+	if l.Calendar != nil {
+		c.Period = 0
+		c.Calendar = l.Calendar.unit
+		c.Location = l.Calendar.location
+	}
+	if l.IsBucket {
+		c.Burst = l.Burst + units
+	}
+	if l.Algorithm == SlidingWindowSegments {
+		c.Segments = l.Window
+	}
+	return NewLimit(c)
 }

@@ -67,7 +67,7 @@ func burstFor(a *Adapt, requests int64) int64 {
 // alone. Tiers and overrides stay as they are.
 func LimitsWith(a *Adapt, requests, burst int64, algorithm rate.Algorithm) (*core.Limits, error) {
 	var none *core.Limits
-	limit, err := adapted(a, requests, burst, algorithm)
+	limit, err := Adapted(a, requests, burst, algorithm)
 	if err != nil {
 		return none, err
 	}
@@ -76,8 +76,8 @@ func LimitsWith(a *Adapt, requests, burst int64, algorithm rate.Algorithm) (*cor
 	return core.NewLimits(config, a.more)
 }
 
-// adapted returns the own limit of LimitsWith.
-func adapted(a *Adapt, requests, burst int64, algorithm rate.Algorithm) (*rate.Limit, error) {
+// Adapted returns the own limit of LimitsWith.
+func Adapted(a *Adapt, requests, burst int64, algorithm rate.Algorithm) (*rate.Limit, error) {
 	c := a.common
 	c.Requests = requests
 	c.Burst = burst
@@ -234,7 +234,7 @@ func (c *compiler) checkAdapt(a *Adapt) {
 				c.failAdapt(inRule(err).Within("", fmt.Sprintf("%d requests by %s", requests, algorithm)).Within(field, ""), "adapt", field)
 				return
 			}
-			limit, _ := adapted(a, requests, burstFor(a, requests), algorithm)
+			limit, _ := Adapted(a, requests, burstFor(a, requests), algorithm)
 			if c.rule.CostFrom == nil && c.rule.Cost > limit.Capacity {
 				c.failAdapt(words.Wrong(field, "", "the cost, %d, is more than %s can ever hold, which is %d", c.rule.Cost, limit.String(), limit.Capacity))
 				return

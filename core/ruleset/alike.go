@@ -34,7 +34,9 @@ func (a *alike) compile(t *RuleText) (*Rule, []*words.Mistake) {
 	like := a.first[terms]
 	if like == nil {
 		made := &likeness{}
-		r, errors := compile(t, a.in, &made.config)
+		var from origin
+		r, errors := compile(t, a.in, &from)
+		made.config = from.config
 		if len(errors) == 0 && r.Limits.Single() {
 			r.like = made
 			made.rule = r

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
 )
 
@@ -113,27 +112,28 @@ func TestCompileSaysAllThatIsWrongWithTheOverflowPolicy(t *testing.T) {
 }
 
 func TestOverflowPolicyIsWhatTheFieldsSay(t *testing.T) {
-	var config core.RuleConfig
+	var made origin
+	config := &made.config
 	_, errors := compile(textOf(written{
 		Name: "r", Limit: "100/1m", Enforcement: " soft  20  1d12h ", Penalty: []string{"1m", "10m, 1d"}, Concurrency: " 5 ", Candidate: &candidate{Limit: "50/1m"},
-	}), Context{Prefixes: Standard}, &config)
+	}), Context{Prefixes: Standard}, &made)
 	co := config.OverflowPolicy
 	if len(errors) > 0 || co.SoftPercent != 20 || co.SoftFor != 36*time.Hour || config.Shadow || config.Concurrency != 5 || config.Candidate.String() != "50/1m sliding_window_counter" {
-		t.Errorf("%+v, %v", config, errors)
+		t.Errorf("%+v, %v", *config, errors)
 	}
 	if len(co.Penalties) != 3 || co.Penalties[0] != time.Minute || co.Penalties[1] != 10*time.Minute || co.Penalties[2] != 24*time.Hour {
 		t.Errorf("%v", co.Penalties)
 	}
 	for text, want := range map[string]int64{"soft 1% 1ms": 1, "soft 1000 1m": 1000} { // from the least to the most
-		var soft core.RuleConfig
-		if _, errors := compile(textOf(written{Name: "r", Limit: "100/1m", Enforcement: text}), Context{}, &soft); len(errors) > 0 || soft.OverflowPolicy.SoftPercent != want {
-			t.Errorf("%q: %d %%, %v", text, soft.OverflowPolicy.SoftPercent, errors)
+		var soft origin
+		if _, errors := compile(textOf(written{Name: "r", Limit: "100/1m", Enforcement: text}), Context{}, &soft); len(errors) > 0 || soft.config.OverflowPolicy.SoftPercent != want {
+			t.Errorf("%q: %d %%, %v", text, soft.config.OverflowPolicy.SoftPercent, errors)
 		}
 	}
 	for text, want := range map[string]string{"401": "401", "401 403": "401,403", "401,4xx": "4xx", " 5XX, 404": "404,5xx"} {
-		var counting core.RuleConfig
-		if _, errors := compile(textOf(written{Name: "r", Limit: "100/1m", Count: []string{text}}), Context{}, &counting); len(errors) > 0 || counting.OverflowPolicy.Count.String() != want {
-			t.Errorf("%q: %v, %v", text, counting.OverflowPolicy.Count, errors)
+		var counting origin
+		if _, errors := compile(textOf(written{Name: "r", Limit: "100/1m", Count: []string{text}}), Context{}, &counting); len(errors) > 0 || counting.config.OverflowPolicy.Count.String() != want {
+			t.Errorf("%q: %v, %v", text, counting.config.OverflowPolicy.Count, errors)
 		}
 	}
 	delaying := mustCompile(t, written{

@@ -46,7 +46,8 @@ type Rule struct {
 	masksIPv4 bool   // IPv4 addresses are masked
 	spec      string // the parts of the key, for the rule's identity
 
-	like *likeness // all but its name and match; nil: it shares no parts
+	like *likeness   // all but its name and match; nil: it shares no parts
+	made interface{} // *origin, which may be that of another rule, and have its name; an interface, since the type would be part of a circle in Yaegi
 }
 
 // Part is one part of a key.
@@ -113,12 +114,12 @@ func (c *compiler) failIn(object, member string, wrong *words.Mistake, path ...s
 
 // Compile checks and compiles a rule. If the rule has errors, it returns all of them, and no rule.
 func Compile(t *RuleText, in Context) (*Rule, []*words.Mistake) {
-	var config core.RuleConfig
-	return compile(t, in, &config)
+	return compile(t, in, &origin{})
 }
 
-// compile is Compile, and also fills in the configuration of the rule's limits.
-func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*words.Mistake) {
+// compile is Compile, and also fills in what the rule's limits are made of.
+func compile(t *RuleText, in Context, made *origin) (*Rule, []*words.Mistake) {
+	config := &made.config
 	c := &compiler{text: t, in: in, rule: &Rule{Name: t.Name, Cost: 1}}
 	r := c.rule
 	if r.Name == "" {
@@ -171,6 +172,12 @@ func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*words.
 			return nil, c.errors
 		}
 	}
+	made.more = more
+	made.common = c.common
+	if r.Adapt != nil {
+		made.config = r.Adapt.config
+	}
+	r.made = made
 	r.Active = transition.NewActive(r.Limits)
 	r.Shadow = config.Shadow
 	return r, nil

@@ -20,6 +20,7 @@ type Active struct {
 	changing sync.Mutex   // held while the state changes
 	changes  int32        // so far; with changing
 	ended    bool         // with changing
+	kept     interface{}  // by Alter; with changing
 }
 
 // state is what is active at a time. It is immutable.
@@ -74,7 +75,7 @@ func (a *Active) Changing() bool {
 func (a *Active) Previous(tier, key string, r *core.Rule) []*core.Rule {
 	var rules []*core.Rule
 	in := a.current()
-	if len(in.overlaps) == 0 || r == nil {
+	if len(in.overlaps) == 0 || r == nil || in.limits.Excepts(key) { // an exception holds at once
 		return rules
 	}
 	now := in.limiter.Now()

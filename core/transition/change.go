@@ -13,11 +13,18 @@ import (
 // next is Configured, to go back, or limits made for this change alone: of the same core.RuleConfig with another Limit (and the same
 // core.MoreLimits, or others).
 func (a *Active) Replace(l *core.Limiter, next *core.Limits) error {
+	return a.Alter(l, func(kept interface{}) (interface{}, *core.Limits, error) { return kept, next, nil })
+}
+
+// Alter is Replace with the limits that how returns. how gets what it has kept the last time, which may say how the active limits differ from
+// Configured; nil: it was never called. If only exceptions differ, no transition begins.
+func (a *Active) Alter(l *core.Limiter, how func(kept interface{}) (interface{}, *core.Limits, error)) error {
 	a.changing.Lock()
 	defer a.changing.Unlock()
 	before := a.current()
-	if a.ended || next == before.limits {
-		return nil
+	kept, next, err := how(a.kept)
+	if err != nil || a.ended || next == before.limits {
+		return err
 	}
 	if next != a.Configured() { // else it is open, and has all that adapters keep
 		if _, err := l.OpenAll(next.Rules()); err != nil {
@@ -29,6 +36,7 @@ func (a *Active) Replace(l *core.Limiter, next *core.Limits) error {
 		a.release(l, next)
 		return err
 	}
+	a.kept = kept
 	a.release(l, before.limits)
 	return nil
 }

@@ -124,6 +124,9 @@ func eachPair(before, next *core.Limits, f func(old, r *core.Rule)) {
 	tiers = append(append(tiers, ofTiers...), "")
 	keys = append(append(keys, ofKeys...), "")
 	for _, key := range keys {
+		if before.Excepts(key) || next.Excepts(key) { // what somebody has allowed it alone is no promise to anybody
+			continue
+		}
 		for _, tier := range tiers {
 			old := before.Of(tier, key)
 			r := next.Of(tier, key)
