@@ -16,6 +16,7 @@ import (
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/excepted"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/ruleset"
@@ -38,6 +39,10 @@ type App struct {
 	// How often rule files are checked for changes if the system does not report them: from 1s to 1h; the default is 10s. The
 	// shortest interval of the app and all handlers applies.
 	RulesInterval caddy.Duration `json:"rules_interval,omitempty"`
+
+	// The file that keeps the limits and blocks of single keys that the admin API has set, in the store `memory`, beyond the end of this process.
+	// The default is none: they end with the process. Redis keeps them in any case.
+	ExceptionsFile string `json:"exceptions_file,omitempty"`
 
 	// Who gives advice on the limits of zones and rules that have `adapt`. The default is nobody.
 	Advisor *adapt.Advisor `json:"advisor,omitempty"`
@@ -90,6 +95,9 @@ type sharedMemory struct {
 	stop   chan struct{}
 
 	adapting adapt.Controller
+
+	kept       stores.LocalExceptions
+	exceptions *excepted.Table // those in kept
 
 	mu            sync.Mutex
 	inForce, next *App // the app that has started, and the one that has started to replace it

@@ -391,7 +391,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if app.StoreRaw == nil && len(app.RulesFiles) == 0 && app.RulesInterval == 0 && app.Advisor == nil {
+	if app.StoreRaw == nil && len(app.RulesFiles) == 0 && app.RulesInterval == 0 && app.ExceptionsFile == "" && app.Advisor == nil {
 		return nil, syntax.ErrorAt(line, errors.New("rate_limit: the global option is empty; write a store, a rules_file or an advisor in it, or take it out"))
 	}
 	return httpcaddyfile.App{Name: "rate_limit", Value: caddyconfig.JSON(app, nil)}, nil
@@ -406,6 +406,7 @@ func (a *App) settings() []syntax.Setting {
 		}},
 		{Word: "rules_file", To: rulesFiles(&a.RulesFiles), Often: true},
 		syntax.DurationTo("rules_interval", &a.RulesInterval, "1s", "1h"),
+		{Word: "exceptions_file", To: &a.ExceptionsFile},
 		{Word: "advisor", To: func(d *caddyfile.Dispenser) error {
 			a.Advisor = new(adapt.Advisor)
 			return a.Advisor.Read(d)

@@ -11,6 +11,7 @@ import (
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/adaptive"
+	"github.com/proxyweir/weir/core/excepted"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/ruleset"
 )
@@ -24,8 +25,9 @@ type fileSet struct {
 	rules       []*front.Rule        // the same rules, in the form in which requests are checked
 	instances   []*adaptive.Instance // of Set.Rules; nil: advice cannot touch the rule
 	descriptors map[*ruleset.Domain][]*report.Reporter
-	shadows     bool // any rule is a shadow, or has a candidate
-	waits       bool // requests may wait while they are under these rules, since a zone or one of these rules makes them wait
+	obeying     *excepted.Group // nil: not open
+	shadows     bool            // any rule is a shadow, or has a candidate
+	waits       bool            // requests may wait while they are under these rules, since a zone or one of these rules makes them wait
 }
 
 // sharing is what handlers have in common that share a fileSet.
@@ -74,11 +76,13 @@ func (s *fileSet) open() error {
 	for _, r := range s.opened {
 		s.limiter.WarnOf(r)
 	}
+	s.obeying = s.limiter.Obeying(s.namespace, s.Rules, s.Domains)
 	return nil
 }
 
 // release releases the rules that are open, and their reporters.
 func (s *fileSet) release() {
+	s.limiter.Disregard(s.obeying)
 	for _, r := range s.Rules {
 		r.Active.End()
 	}

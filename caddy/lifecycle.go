@@ -39,7 +39,13 @@ func (a *App) Provision(ctx caddy.Context) error {
 		}
 	}
 	a.line = new(line)
-	a.limiter = stores.NewLimiter(memory.store, stores.MemoryName)
+	if err := syntax.ResolvePlaceholders(caddy.NewReplacer(), "exceptions_file", &a.ExceptionsFile); err != nil {
+		return err
+	}
+	if err := memory.useExceptions(a.ExceptionsFile); err != nil {
+		return err
+	}
+	a.limiter = stores.NewLimiter(memory.store, stores.MemoryName, memory.exceptions)
 	if a.StoreRaw != nil {
 		mod, err := ctx.LoadModule(a, "StoreRaw")
 		if err != nil {
@@ -48,7 +54,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		if m, ok := mod.(*stores.MemoryStore); ok {
 			a.maxKeys = m.MaxKeys
 		}
-		if a.limiter, err = stores.LimiterOver(mod, memory.store); err != nil {
+		if a.limiter, err = stores.LimiterOver(mod, memory.store, memory.exceptions); err != nil {
 			return err
 		}
 	}

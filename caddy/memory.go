@@ -5,9 +5,11 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
 
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
+	"github.com/proxyweir/weir/core/excepted"
 	"github.com/proxyweir/weir/core/memory"
 )
 
@@ -24,6 +26,8 @@ func acquireMemory() (*sharedMemory, error) {
 			sweeps: time.NewTicker(defaultSweepInterval),
 			stop:   make(chan struct{}),
 		}
+		s.exceptions = excepted.NewTable(s.kept.Exchange, func() int64 { return time.Now().UnixMicro() }, func(error) {}) // it does not fail to read
+		s.exceptions.AtOnce = true
 		s.store.SetMaxKeys(0)
 		go s.sweeper()
 		return s, nil
@@ -56,6 +60,24 @@ func (s *sharedMemory) start(a *App) {
 	s.putInForce(a)
 }
 
+// useExceptions has a configuration that is loaded use its file of exceptions: at once if no other is in force, else when it starts.
+func (s *sharedMemory) useExceptions(file string) error {
+	if file == "" {
+		return nil
+	}
+	if _, err := stores.CheckExceptionsFile(file); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inForce != nil {
+		return nil
+	}
+	err := s.kept.Use(file)
+	s.exceptions.Tick()
+	return err
+}
+
 // leave undoes start. It does nothing if a has left already.
 func (s *sharedMemory) leave(a *App) {
 	s.mu.Lock()
@@ -78,6 +100,10 @@ func (s *sharedMemory) putInForce(a *App) {
 		s.adapting.Use(nil)
 		return
 	}
+	if err := s.kept.Use(a.ExceptionsFile); err != nil { // which Provision has checked
+		a.logger.Error("exceptions are kept in this process alone", zap.Error(err))
+	}
+	s.exceptions.Tick()
 	s.adapting.Use(a.adviceSource)
 	for _, h := range a.handlers {
 		h.guarded.PutInForce()
@@ -113,8 +139,12 @@ const defaultSweepInterval = time.Minute
 // sweeper sweeps the memory until it is no longer used.
 func (s *sharedMemory) sweeper() {
 	defer s.sweeps.Stop()
+	seconds := time.NewTicker(excepted.Every)
+	defer seconds.Stop()
 	for {
 		select {
+		case <-seconds.C:
+			s.exceptions.Tick()
 		case <-s.sweeps.C:
 			s.store.Sweep()
 			report.SweepTopKeys()

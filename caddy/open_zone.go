@@ -10,6 +10,7 @@ import (
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/adaptive"
+	"github.com/proxyweir/weir/core/excepted"
 )
 
 // openZone is a zone of a handler that serves, or is about to: its rule is open in the store.
@@ -19,6 +20,7 @@ type openZone struct {
 	reporter *report.Reporter
 	opened   []*core.Rule
 	instance *adaptive.Instance // nil: advice cannot touch the zone
+	obeying  *excepted.Group    // nil: not open
 }
 
 // readable returns a function that writes a request's key for the log: the template with its placeholders replaced.
@@ -35,6 +37,7 @@ func (z *openZone) covers(r *http.Request) (bool, error) { return syntax.Covers(
 
 // close releases what provision has acquired.
 func (z *openZone) close(l *stores.Limiter) {
+	l.Disregard(z.obeying)
 	z.Rule.Active.End()
 	for _, r := range z.opened {
 		l.Release(r)

@@ -422,7 +422,7 @@ var refused = []struct {
 		{`store redis { | address 127.0.0.1:1 | node 4 # here`, `store redis: unknown subdirective node (did you mean nodes?)`},
 		{`store memory | store memory # here`, `rate_limit: duplicate subdirective store; keep one`},
 		{`store memory | } | rate_limit { # here | store memory`, `rate_limit: duplicate global option; keep one`},
-		{`jitter 0.2 # here`, `the global option rate_limit: unknown subdirective jitter; it takes store, rules_file, rules_interval, advisor`},
+		{`jitter 0.2 # here`, `the global option rate_limit: unknown subdirective jitter; it takes store, rules_file, rules_interval, exceptions_file, advisor`},
 		{`stroe memory # here`, `the global option rate_limit: unknown subdirective stroe (did you mean store?)`},
 		{`zone api { # here | key {client_ip}`, `rate_limit: zones are written in sites; the global option says what they share`},
 		{`store memory { | max_keys # here`, `store memory: max_keys: takes one value, not 0`},

@@ -144,7 +144,7 @@ func (h *Handler) provisionLimiter(ctx caddy.Context) (*stores.Limiter, error) {
 	if m, ok := mod.(*stores.MemoryStore); ok && m.MaxKeys != 0 {
 		return nil, errors.New("store memory: max_keys belongs in the store of the app rate_limit, since there is one memory for all handlers")
 	}
-	return stores.LimiterOver(mod, h.app.memory.store)
+	return stores.LimiterOver(mod, h.app.memory.store, h.app.memory.exceptions)
 }
 
 // provisionSurroundings finds out which error routes are around the handler, and which servers notify it when they stop.
@@ -271,6 +271,7 @@ func (z *openZone) provision(ctx caddy.Context, h *Handler) error {
 	for _, one := range z.opened {
 		one.Note(z.reporter)
 	}
+	z.obeying = h.limiter.Obeying(h.Namespace, []*ruleset.Rule{r}, nil)
 	ours := make(limitsByName)
 	ours.addZone(h.Namespace, h.limiter, z)
 	ours.continueFrom(h.app.limitsBefore(), nil)

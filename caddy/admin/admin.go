@@ -10,8 +10,6 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/proxyweir/weir/caddy/page"
-	"github.com/proxyweir/weir/caddy/stores"
-	"github.com/proxyweir/weir/core"
 )
 
 func init() {
@@ -20,8 +18,8 @@ func init() {
 
 // Admin is the part of Caddy's admin API below `/rate_limit/`. It lists the rules in force with the outcomes of their requests,
 // the keys that send the most, the state of a key, the health of the stores, and what an advisor advises; it explains what would
-// become of a request; it resets, blocks and unblocks keys, and freezes and reverts limits; and it lists, retries, cancels, exports and
-// purges deferred requests. It is always on and has no
+// become of a request; it gives single keys other limits until a time, and units back, resets, blocks and unblocks them; it freezes and reverts
+// limits; and it lists, retries, cancels, exports and purges deferred requests. It is always on and has no
 // settings. Errors have the form of Caddy's admin API: `{"error": "..."}`.
 type Admin struct{}
 
@@ -68,9 +66,13 @@ var endpoints = []endpoint{
 	{name: "deferred/drain", methods: writing, answer: drain},
 	{name: "deferred/purge", methods: writing, answer: purgeJobs},
 	{name: "deferred/export", methods: writing, answer: exportJobs},
-	{name: "reset", methods: writing, answer: onKey(func(l *stores.Limiter, r *core.Rule, key string) error { return l.Reset(r, key) })},
+	{name: "exceptions", methods: reading, answer: listExceptions},
+	{name: "limit", methods: writing, answer: limitKey},
+	{name: "end", methods: writing, answer: endLimit},
+	{name: "credit", methods: writing, answer: creditKey},
+	{name: "reset", methods: writing, answer: resetKey},
 	{name: "block", methods: writing, answer: blockKey},
-	{name: "unblock", methods: writing, answer: onKey(func(l *stores.Limiter, r *core.Rule, key string) error { return l.Unblock(r, key) })},
+	{name: "unblock", methods: writing, answer: unblockKey},
 }
 
 // serveRest serves the page at adminPath; for any other path it returns an error that lists the endpoints.

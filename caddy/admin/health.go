@@ -16,6 +16,7 @@ type healthAnswer struct {
 	Guards      []guardAnswer        `json:"guards,omitempty"`
 	Advisor     *adapt.AdvisorAnswer `json:"advisor,omitempty"`
 	Deferred    []queueAnswer        `json:"deferred,omitempty"`
+	Exceptions  int                  `json:"exceptions,omitempty"` // in force
 }
 
 // storeAnswer is the state of the memory, or of one Redis server.
@@ -69,5 +70,6 @@ func showHealth(a *View, r *http.Request) (any, error) {
 		answer.Deferred = append(answer.Deferred, queueAnswerOf(d, d.Worker.Sums()))
 	}
 	answer.RuleFiles = a.Files
+	answer.Exceptions = len(exceptionsOf(a))
 	return answer, nil
 }

@@ -3,15 +3,11 @@ package admin
 import (
 	"net/http"
 	"slices"
-	"time"
-
-	"github.com/caddyserver/caddy/v2"
 
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/match"
-	"github.com/proxyweir/weir/core/rate"
 )
 
 // keyAnswer is the answer of /rate_limit/key: the state of a key in each rule whose keys have that form.
@@ -169,69 +165,6 @@ func rulesCounting(s *report.ActiveRule) []*core.Rule {
 		}
 	}
 	return append(list, s.Rules...)
-}
-
-// keysAnswer says how many keys an action has met: 1 if the key was counted or blocked, else 0.
-type keysAnswer struct {
-	Keys int `json:"keys"`
-}
-
-// onKey returns an endpoint's function that calls act for the key that the request names, in every place where the key is counted.
-func onKey(act func(l *stores.Limiter, r *core.Rule, key string) error) func(*View, *http.Request) (any, error) {
-	return func(a *View, r *http.Request) (any, error) {
-		var request keyRequest
-		if err := readBody(r, &request); err != nil {
-			return nil, err
-		}
-		s, key, err := named(a, request)
-		if err != nil {
-			return nil, err
-		}
-		var answer keysAnswer
-		return &answer, eachPlace(s, func(l *stores.Limiter, r *core.Rule) error {
-			before, err := l.Standing(r, key)
-			if err == nil {
-				err = act(l, r, key)
-			}
-			if err != nil {
-				return err
-			}
-			after, err := l.Standing(r, key)
-			if after.Remaining > before.Remaining || after.Allowed && !before.Allowed {
-				answer.Keys = 1
-			}
-			return err
-		})
-	}
-}
-
-// blockKey blocks a key in a rule for a given time.
-func blockKey(a *View, r *http.Request) (any, error) {
-	var request struct {
-		keyRequest
-		For string `json:"for"`
-	}
-	if err := readBody(r, &request); err != nil {
-		return nil, err
-	}
-	s, key, err := named(a, request.keyRequest)
-	if err != nil {
-		return nil, err
-	}
-	duration, err := caddy.ParseDuration(request.For)
-	if err != nil || duration < time.Millisecond || duration > rate.MaxPeriod {
-		return nil, adminError(http.StatusBadRequest, "for %q: must be a duration from 1ms to 366d, such as 1h", request.For)
-	}
-	if s.Shadow {
-		return nil, adminError(http.StatusConflict, "rule %q: is a shadow, and blocks nobody", s.Label)
-	}
-	if hasUnlimited(s, key) {
-		return nil, adminError(http.StatusConflict, "rule %q: has no limit for some or all requests of this key, which are not counted and would pass all the same. Write a limit in place of unlimited, if it is a high one", s.Label)
-	}
-	if why := passes(s, key); why != "" {
-		return nil, adminError(http.StatusConflict, "rule %q: %s", s.Label, why)
-	}
-	return struct{}{}, eachPlace(s, func(l *stores.Limiter, r *core.Rule) error { return l.Block(r, key, duration.Microseconds()) })
 }
 
 // passes says why no handler counts requests of the key under the rule, so that they pass whatever is done to the key; "" if any

@@ -71,7 +71,7 @@ func ruleNamed(a *View, label string) (*report.ActiveRule, error) {
 	return nil, adminError(http.StatusNotFound, "rule %q: there is none of that name%s", label, hint)
 }
 
-// keyOf returns the key that a request names, either by its parts or by the id that a list of top keys has for it.
+// keyOf returns the key that a request names, either by its parts or by the id that a list of top keys, or of exceptions, has for it.
 func keyOf(s *report.ActiveRule, parts []string, id string) (string, error) {
 	if id == "" {
 		key, err := s.Keys.Of(parts)
@@ -91,7 +91,14 @@ func keyOf(s *report.ActiveRule, parts []string, id string) (string, error) {
 			}
 		}
 	}
-	return "", adminError(http.StatusNotFound, "id %q: is none of the rule's top keys any more; name the key by its parts", id)
+	for _, t := range tablesOf(s) {
+		for _, e := range t.List() {
+			if e.Rule == s.Label && report.IdOf(s.Label, string(e.Key)) == id {
+				return string(e.Key), nil
+			}
+		}
+	}
+	return "", adminError(http.StatusNotFound, "id %q: is none of the rule's top keys any more, nor of its exceptions; name the key by its parts", id)
 }
 
 // checkQuery refuses unknown parameters, so that a misspelt one is not silently ignored, and duplicates. Only "key" may be

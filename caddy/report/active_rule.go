@@ -197,7 +197,7 @@ func (f KeyForm) Show(key string) []string {
 	parts := f.Parts(key)
 	for i := range parts {
 		if f.Free && f.Secret[0] || !f.Free && i < len(f.Secret) && f.Secret[i] || len(parts) != len(f.Names) && !f.Free {
-			parts[i] = shortened(parts[i])
+			parts[i] = Shortened(parts[i])
 		}
 	}
 	return parts
@@ -228,8 +228,8 @@ func keyedHash(text string) []byte {
 // shownOfSecret is how many characters of a possible credential are shown at most.
 const shownOfSecret = 4
 
-// shortened returns what is shown of a possible credential: a quarter of it, at most four characters, and a hash.
-func shortened(value string) string {
+// Shortened returns what is shown of a possible credential: a quarter of it, at most four characters, and a hash.
+func Shortened(value string) string {
 	if value == "" {
 		return ""
 	}

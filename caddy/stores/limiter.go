@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/excepted"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/rate"
@@ -21,17 +22,19 @@ import (
 // Limiter is a core.Limiter, with what logs and metrics report about its store.
 type Limiter struct {
 	*core.Limiter
-	Store    string          // "memory", "redis", or the name of another module
-	Redis    *redis.Store    // nil: the store is no Redis
-	Settings *redisSettings  // of that Redis
-	Storage  *SharedStorage  // nil: the store is not over a storage
-	times    *rate.Durations // of its decisions
-	trouble  *troubleLog     // nil: the store cannot fail
+	Store    string         // "memory", "redis", or the name of another module
+	Redis    *redis.Store   // nil: the store is no Redis
+	Settings *redisSettings // of that Redis
+	Storage  *SharedStorage // nil: the store is not over a storage
+
+	Exceptions *excepted.Table // of the store
+	times      *rate.Durations // of its decisions
+	trouble    *troubleLog     // nil: the store cannot fail
 }
 
-// NewLimiter returns a limiter over a store of that name.
-func NewLimiter(store core.Store, name string) *Limiter {
-	return &Limiter{Limiter: core.NewLimiter(store), Store: name, times: decisionTimesOf(name)}
+// NewLimiter returns a limiter over a store of that name, with the store's exceptions.
+func NewLimiter(store core.Store, name string, exceptions *excepted.Table) *Limiter {
+	return &Limiter{Limiter: core.NewLimiter(store), Store: name, Exceptions: exceptions, times: decisionTimesOf(name)}
 }
 
 // Counters names the store such that two limiters of one name have the same counters, and those of two names have not.
@@ -125,22 +128,23 @@ func InRedis(limiters []*Limiter) []*redis.Store {
 	return list
 }
 
-// LimiterOver returns a limiter over the store of a loaded module. If the store fails, the limiter counts in memory.
-func LimiterOver(mod any, inMemory *memory.Store) (*Limiter, error) {
+// LimiterOver returns a limiter over the store of a loaded module. If the store fails, the limiter counts in memory. local are the exceptions of this process.
+func LimiterOver(mod any, inMemory *memory.Store, local *excepted.Table) (*Limiter, error) {
 	if _, ok := mod.(*MemoryStore); ok {
-		return NewLimiter(inMemory, MemoryName), nil
+		return NewLimiter(inMemory, MemoryName, local), nil
 	}
 	m, ok := mod.(StoreModule)
 	if !ok {
 		return nil, fmt.Errorf("store: the module %T has no store for rate limits", mod)
 	}
-	limiter := NewLimiter(m.Store(), caddy.GetModuleName(mod))
+	limiter := NewLimiter(m.Store(), caddy.GetModuleName(mod), local)
 	if s, ok := mod.(*StorageStore); ok { // it cannot fail
 		limiter.Storage = s.shared
 		return limiter, nil
 	}
 	if r, ok := mod.(*RedisStore); ok {
 		limiter.Redis, limiter.trouble, limiter.Settings = r.shared.store, r.shared.trouble, r.resolved
+		limiter.Exceptions = r.shared.exceptions
 	}
 	nodes := 0
 	if fleet, ok := mod.(FleetStoreModule); ok {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/excepted"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
@@ -146,7 +147,9 @@ func (s *RedisStore) Provision(ctx caddy.Context) error {
 			logger.Warn("Redis cannot be used yet; until it can, rate limits go by the zones' on_error",
 				zap.String("server", shared.name), zap.Error(err))
 			go shared.awaitAnswer()
+			return
 		}
+		shared.exceptions.Tick()
 	})
 	return nil
 }
@@ -296,6 +299,8 @@ type sharedRedis struct {
 	silent  atomic.Bool // it did not answer when it was made, and has not answered since
 	ended   atomic.Bool // no configuration uses it any more
 	trouble *troubleLog
+
+	exceptions *excepted.Table
 }
 
 // Lingering is how long a store still works after Caddy has cleaned up its last configuration. Caddy does that after it has told
@@ -321,6 +326,8 @@ func acquireRedis(settings *redisSettings) (*sharedRedis, error) {
 			return nil, err
 		}
 		Leases.add(shared.store)
+		shared.exceptions = exceptionsOf(shared.store, shared.name)
+		go shared.obey()
 		return shared, nil
 	})
 	if err != nil {
@@ -338,6 +345,14 @@ func (s *sharedRedis) awaitAnswer() {
 			return
 		}
 		time.Sleep(time.Second)
+	}
+}
+
+// obey keeps up with the exceptions in Redis.
+func (s *sharedRedis) obey() {
+	for !s.ended.Load() {
+		time.Sleep(excepted.Every)
+		s.exceptions.Tick()
 	}
 }
 
