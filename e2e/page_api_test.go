@@ -34,7 +34,8 @@ type adminAPI struct {
 	deferred  []map[string]any
 	jobs      []map[string]any // of all queues, in all lists
 	advice    map[string]any   // nil: there is no advisor
-	ended     bool             // the advisor has gone since health was asked
+	excepted  []map[string]any
+	ended     bool // the advisor has gone since health was asked
 	down      bool
 	fails     string // the error of every request, if not empty
 	refuses   string // the error of every action, if not empty
@@ -79,7 +80,7 @@ func startAPI(t testing.TB) *adminAPI {
 		"GET /rate_limit/rules": a.answerRules, "GET /rate_limit/top": a.answerTop, "POST /rate_limit/key": a.answerKey, "GET /rate_limit/health": a.answerHealth,
 		"POST /rate_limit/reset": a.answerAction, "POST /rate_limit/block": a.answerAction, "POST /rate_limit/unblock": a.answerAction,
 		"POST /rate_limit/explain": a.answerExplain, "GET /rate_limit/advice": a.answerAdvice, "POST /rate_limit/freeze": a.answerAction, "POST /rate_limit/revert": a.answerAction,
-		"POST /rate_limit/deferred": a.answerJobs, "GET /rate_limit/deferred/job": a.answerJob,
+		"GET /rate_limit/exceptions": a.answerExceptions, "POST /rate_limit/end": a.answerAction, "POST /rate_limit/deferred": a.answerJobs, "GET /rate_limit/deferred/job": a.answerJob,
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { a.answer(w, r, answer) })
 	}
@@ -255,6 +256,8 @@ func (a *adminAPI) answerAction(r *http.Request) (any, error) {
 		a.block[of] = true
 	case "/rate_limit/unblock":
 		delete(a.block, of)
+	case "/rate_limit/end":
+		a.excepted = nil
 	}
 	return struct{}{}, nil
 }
@@ -290,7 +293,14 @@ func (a *adminAPI) answerHealth(*http.Request) (any, error) {
 	if a.ruleFiles != nil {
 		health["rule_files"] = a.ruleFiles
 	}
+	if len(a.excepted) > 0 {
+		health["exceptions"] = len(a.excepted)
+	}
 	return health, nil
+}
+
+func (a *adminAPI) answerExceptions(*http.Request) (any, error) {
+	return map[string]any{"exceptions": a.excepted, "total": len(a.excepted) + 3}, nil
 }
 
 // answerJobs answers with a page of the jobs. after is the number of those before it.

@@ -1,0 +1,36 @@
+package e2e
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/tools/must"
+)
+
+// The page shows what people have decided for single keys, with who and why, and an operator ends it.
+func TestThePageShowsExceptionsAndEndsThem(t *testing.T) {
+	a := startAPI(t)
+	a.asOfAShop()
+	id := keyID([]string{"203.0.113.41"})
+	a.is(func() {
+		a.excepted = []map[string]any{
+			{"rule": "shop/login", "key": []string{"203.0.113.41"}, "id": id, "kind": "limit", "limit": "+1000", "until": a.now.Add(3 * time.Hour), "made": a.now, "note": "<b>launch</b>", "by": "ann@ops"},
+			{"rule": "gone", "key": []string{"a…#1"}, "kind": "block", "until": a.now.Add(time.Hour), "made": a.now},
+		}
+	})
+	b := open(t, pageOf(t, a.addr), desktop)
+	for _, want := range []string{"shop/login", "203.0.113.41", "+1000", "in 2 h", "<b>launch</b>", "ann@ops", "blocked"} {
+		b.says("#excepted-list", want)
+	}
+	b.says("#excepted-more", "and 3 more")
+	must.Equal(t, js[int](b, "document.querySelectorAll('#excepted-list button').length"), 1, "buttons: that of a rule which this Caddy does not have is missing")
+	b.click("#excepted-list button")
+	b.says("#confirm-text", "End the limit that this key was given in shop/login?")
+	b.click("#confirm-yes")
+	b.says("#key-said", "The key has the rule's limit again.")
+	acted := a.actions()
+	body, _ := json.Marshal(acted[0].body)
+	must.Equal(t, acted[0].path+" "+string(body), `/rate_limit/end {"id":"`+id+`","rule":"shop/login"}`)
+	b.until("document.querySelector('#excepted').hidden")
+}
