@@ -1,7 +1,6 @@
 package command
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,10 +11,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
-
-	"github.com/proxyweir/weir/caddy/page"
 )
 
 // deferredCommand returns the command `caddy rate-limit deferred`.
@@ -33,36 +29,21 @@ not be done, and are kept), or done (there is a response).`,
 
 // deferredOptions are the flags that both commands have.
 type deferredOptions struct {
-	address, config, adapter string
-	rule, status             string
+	adminOptions
+	rule, status string
 }
 
 func (o *deferredOptions) add(cmd *cobra.Command, status string, statuses string) {
+	o.adminOptions.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&o.address, "address", "", "Address of the admin endpoint; the default is that of the configuration, or "+caddy.DefaultAdminListen)
-	flags.StringVarP(&o.config, "config", "c", "", "Configuration file that says where the admin endpoint is, if --address does not")
-	flags.StringVarP(&o.adapter, "adapter", "a", "", "Name of the config adapter to apply to it")
 	flags.StringVar(&o.rule, "rule", "", "Name of the zone, if several defer")
 	flags.StringVar(&o.status, "status", status, "Which: "+statuses)
 }
 
 // ask makes a request of the admin endpoint.
 func (o *deferredOptions) ask(endpoint string, body map[string]any, answer any) error {
-	address, err := caddycmd.DetermineAdminAPIAddress(o.address, nil, o.config, o.adapter)
-	if err != nil {
-		return err
-	}
 	body["rule"], body["status"] = o.rule, o.status
-	text, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	response, err := caddycmd.AdminAPIRequest(address, http.MethodPost, page.Path+"deferred/"+endpoint, http.Header{"Content-Type": {"application/json"}}, bytes.NewReader(text))
-	if err != nil {
-		return fmt.Errorf("the admin endpoint at %s (--address says where it is): %w", address, err)
-	}
-	defer response.Body.Close()
-	return json.NewDecoder(response.Body).Decode(answer)
+	return o.adminOptions.ask(http.MethodPost, "deferred/"+endpoint, body, answer)
 }
 
 func exportCommand() *cobra.Command {
