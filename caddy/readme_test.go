@@ -169,7 +169,7 @@ func TestManualHasTheSettingsThatTheCodeHas(t *testing.T) {
 	const headings = "(?m)^### `([a-z0-9_]+)`$"
 	manual.SameWords(t, "docs/caddy.md, zones", found(manual.Section(t, reference, "## Zones"), headings), syntax.ZoneWords())
 	manual.SameWords(t, "docs/caddy.md, the handler", found(manual.Section(t, reference, "## The handler"), headings), handlerWords)
-	manual.SameWords(t, "docs/caddy.md, the global option", found(manual.Section(t, reference, "## The global option"), headings), append(syntax.FieldNames(reflect.TypeFor[stores.MemoryStore]()), "rules_file"))
+	manual.SameWords(t, "docs/caddy.md, the global option", found(manual.Section(t, reference, "## The global option"), headings), append(syntax.FieldNames(reflect.TypeFor[stores.MemoryStore]()), "rules_file", "exceptions_file"))
 
 	redis := manual.Section(t, manual.Page(t, "docs/redis.md"), "## Settings")
 	settings := strings.Split(redis, "In JSON they are")[0]
