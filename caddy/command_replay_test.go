@@ -193,9 +193,21 @@ a.example.com {
 			}
 		}
 	}
+	handle_path /inner/* {
+		rate_limit {
+			zone stripped {
+				match sent_path /x
+				limit 3/1m
+			}
+			zone inner {
+				limit 3/1m
+			}
+		}
+	}
 	handle {
 		rate_limit {
 			zone rest {
+				match sent_path /page /page/* /other
 				limit 3/1m
 			}
 			zone outside {
@@ -226,11 +238,25 @@ c.example.com {
 		rules_file limits.yaml
 	}
 }
+*.example.org {
+	@x host x.example.org
+	rewrite /old /new
+	rate_limit @x {
+		zone x {
+			limit 3/1m
+		}
+		zone new {
+			match path /new
+			limit 3/1m
+		}
+	}
+}
 `
 	var log strings.Builder
 	for i, request := range []string{
 		"GET a.example.com /page/1 free-plan 192.0.2.1", "GET a.example.com /Page/2 free 192.0.2.9", "POST a.example.com /page/1 free 192.0.2.1", "GET a.example.com /page/not free 192.0.2.1",
 		"GET a.example.com /other pro 192.0.2.1", "GET b.example.com /page free 192.0.2.1", "GET a.example.com /api/x free 192.0.2.1", "GET a.example.com /api/y free 192.0.2.1",
+		"GET x.example.org /old free 192.0.2.1", "GET y.example.org /new free 192.0.2.1", "GET a.example.com /inner/x free 192.0.2.1",
 		"GET c.example.com /v1 free 192.0.2.1", "GET c.example.com /v2 free 192.0.2.1", "GET d.example.com /v1 free 192.0.2.1",
 	} {
 		f := strings.Fields(request)
@@ -254,13 +280,16 @@ c.example.com {
 	}
 	must.Equal(t, got, `Caddyfile page 1/1m: 2, 1
 Caddyfile tiers 9/1m: 5, 3
-Caddyfile shared 5/1m: 8, 0
+Caddyfile shared 5/1m: 9, 1
+Caddyfile inner 3/1m: 1, 0
 Caddyfile api 2/1m: 1, 0
 Caddyfile rest 3/1m: 5, 0
+Caddyfile x 3/1m: 1, 0
 limits.yaml:2 v1 1/1m: 1, 0
 `)
 	for _, want := range []string{
 		`zone "regexp": is left out: a replay does not know the matcher path_regexp`, `zone "user": is left out: a replay does not know {http.vars.user}`,
+		`zone "stripped": is left out: a replay does not know the matcher sent_path (behind a rewrite) ["/x"]`, `zone "new": is left out: a replay does not know the matcher path (behind a rewrite) ["/new"]`,
 		`zone "outside": is left out: a replay does not know the matcher host ["b.example.com"]`, `zone "errors": is left out: a replay does not know which requests come to a handler in error routes`,
 		`zone "rest": is left out: another of that name, in another namespace, is replayed`, `rule "shared": is left out: another of that name, with other settings, is replayed`,
 	} {
@@ -268,5 +297,5 @@ limits.yaml:2 v1 1/1m: 1, 0
 			t.Errorf("%q is not among the warnings\n%s", want, strings.Join(report.Warnings, "\n"))
 		}
 	}
-	must.Equal(t, len(report.Warnings), 6, report.Warnings)
+	must.Equal(t, len(report.Warnings), 8, strings.Join(report.Warnings, "\n"))
 }

@@ -72,7 +72,7 @@ func (l *loggable) handler(h *Handler, at place) error {
 			}
 			list, _ := sets.([]any)
 			if err == nil {
-				err = narrow(text, append(slices.Clone(at.around), list), at)
+				err = narrow(text, append(slices.Clone(at.around), at.knowable(list)), at)
 			}
 		}
 		if err != nil {
@@ -240,13 +240,13 @@ func loggedSource(text string) (string, error) {
 	return sources[0], nil
 }
 
-// fieldOfMatcher are the matchers of Caddy that rules of files have, too, and the sources that they look at.
-var fieldOfMatcher = map[string]string{"host": "hosts", "path": "paths", "method": "methods"}
+// fieldOfMatcher has the matchers of Caddy that are fields of a rule's match, too.
+var fieldOfMatcher = map[string]string{"host": "hosts", "path": "paths", "sent_path": "paths", "method": "methods"}
 
 // narrow has a rule cover only what matcher sets cover, too: those of the routes around a handler, and a zone's own.
 func narrow(t *ruleset.RuleText, around [][]any, at place) error {
-	if at.unknown != "" {
-		return errors.New(at.unknown)
+	if at.outside != "" {
+		return errors.New("a replay does not know which requests come to a handler " + at.outside)
 	}
 	for _, sets := range around {
 		if len(sets) == 0 {
@@ -356,12 +356,14 @@ func narrowTo(t *ruleset.RuleText, field string, values []string, unknown error)
 	return nil
 }
 
-// within reports whether each of some values is one of others, or begins as one that ends with a star.
+// within reports whether each of some values is one of others, or is covered by one with a star: a path's beginning, or all names one level below.
 func within(inner, outer []string) bool {
 	for _, value := range inner {
 		if !slices.ContainsFunc(outer, func(o string) bool {
 			prefix, isPrefix := strings.CutSuffix(match.CleanPath(o), "*")
-			return strings.EqualFold(o, value) || isPrefix && !strings.Contains(prefix, "*") && strings.HasPrefix(match.CleanPath(value), prefix)
+			name, below := strings.CutSuffix(strings.ToLower(value), strings.TrimPrefix(strings.ToLower(o), "*"))
+			return strings.EqualFold(o, value) || isPrefix && !strings.Contains(prefix, "*") && strings.HasPrefix(match.CleanPath(value), prefix) ||
+				below && strings.HasPrefix(o, "*.") && name != "" && !strings.ContainsAny(name, ".*")
 		}) {
 			return false
 		}

@@ -79,11 +79,7 @@ func (w *walk) servers(raw []byte) error {
 			routes["in route "+route] = named[route]
 		}
 		for _, where := range slices.Sorted(maps.Keys(routes)) {
-			at := place{hosts: hosts, routes: where}
-			if where != "" {
-				at.unknown = "a replay does not know which requests come to a handler " + where
-			}
-			if err := w.look(routes[where], at); err != nil {
+			if err := w.look(routes[where], place{hosts: hosts, routes: where, outside: where}); err != nil {
 				return err
 			}
 		}
@@ -96,21 +92,29 @@ type place struct {
 	hosts  string // the hosts of the routes around it
 	routes string // which of their requests reach it, in words
 
-	around  [][]any // the matcher sets of these routes
-	unknown string  // why it is not known which requests reach it; "": it is
+	outside  string   // where it is, if not among the routes of a server
+	around   [][]any  // the matcher sets of these routes
+	unlogged []string // the matchers that see another path there than the client has sent
 }
 
 // look looks for handlers in a part of the configuration.
 func (w *walk) look(part any, at place) error {
 	switch part := part.(type) {
 	case []any:
-		taken := make(map[any][]any) // by the routes of a group, of which a request takes the first that matches
+		taken := make(map[any][]any)      // by the routes of a group, of which a request takes the first that matches
+		changed := make(map[any][]string) // by a group, what its routes change for those behind it
 		for _, item := range part {
 			inside := at
-			if route, _ := item.(map[string]any); route["group"] != nil {
-				group := route["group"]
+			route, _ := item.(map[string]any)
+			group := route["group"]
+			for other, names := range changed {
+				if other == nil || other != group {
+					inside.unlogged = append(slices.Clone(inside.unlogged), names...)
+				}
+			}
+			if group != nil {
 				if before := taken[group]; len(before) > 0 {
-					inside.around = append(slices.Clone(at.around), []any{map[string]any{"not": before}})
+					inside.around = append(slices.Clone(at.around), []any{map[string]any{"not": inside.knowable(before)}})
 				}
 				sets, _ := route["match"].([]any)
 				if len(sets) == 0 {
@@ -120,6 +124,9 @@ func (w *walk) look(part any, at place) error {
 			}
 			if err := w.look(item, inside); err != nil {
 				return err
+			}
+			if route["terminal"] != true { // else nobody comes from there
+				changed[group] = append(changed[group], changesPath(item)...)
 			}
 		}
 	case map[string]any:
@@ -143,6 +150,41 @@ func (w *walk) look(part any, at place) error {
 	return nil
 }
 
+// changesPath returns the matchers that see another path behind a route or handler than the client has sent.
+func changesPath(item any) (unlogged []string) {
+	part, _ := item.(map[string]any)
+	for _, name := range []string{"handle", "routes"} {
+		list, _ := part[name].([]any)
+		for _, inside := range list {
+			unlogged = append(unlogged, changesPath(inside)...)
+		}
+	}
+	if part["handler"] != "rewrite" {
+		return unlogged
+	}
+	if part["strip_path_prefix"] != nil {
+		return []string{"path", "sent_path"}
+	}
+	return []string{"path"}
+}
+
+// knowable returns matcher sets, in which those that see another path have another name.
+func (p place) knowable(sets []any) []any {
+	list := make([]any, 0, len(sets))
+	for _, set := range sets {
+		matchers, _ := set.(map[string]any)
+		known := maps.Clone(matchers)
+		for _, name := range p.unlogged {
+			if value, there := known[name]; there {
+				delete(known, name)
+				known[name+" (behind a rewrite)"] = value
+			}
+		}
+		list = append(list, known)
+	}
+	return list
+}
+
 // within returns the place inside a route with these matcher sets.
 func (p place) within(sets []any) place {
 	var hosts []string
@@ -154,7 +196,7 @@ func (p place) within(sets []any) place {
 		p.routes += "; "
 	}
 	p.routes += routes
-	p.around = append(slices.Clone(p.around), sets)
+	p.around = append(slices.Clone(p.around), p.knowable(sets))
 	return p
 }
 
