@@ -129,6 +129,12 @@ func TestAPlaceholderThatNothingProvidesIsWarnedOf(t *testing.T) {
 	if len(lines) != 1 || lines[0]["placeholder"] != "clientip" {
 		t.Errorf("%v; want one line on clientip", lines)
 	}
+	// Of a source that a key takes first, if there is one, it is told at once, and of no other that it is empty.
+	s = startSite(t, "rate_limit {\nzone z {\nkey {http.rate_limit.first({userid},{vars.user},{header.X-User},{client_ip})}\nlimit 2000/366d\n}\n}\nrespond ok")
+	s.admit(1100, "/")
+	if told := s.serious(); len(told) != 1 || !strings.Contains(told[0], "nothing provides") || !strings.Contains(told[0], `"userid"`) {
+		t.Errorf("%q; want one line on userid", told)
+	}
 }
 
 // Each setting with placeholders is warned of once if no request has a value: at the first request if nothing provides it, else when many had none.

@@ -23,6 +23,7 @@ type expected struct {
 	zone    *openZone // whose requests have it; nil: all requests of the handler
 	setting string
 	source  match.Source
+	another bool         // if a request has none, the key takes another source
 	misses  atomic.Int32 // requests in a row without it
 	over    atomic.Bool  // one had it, or it is not looked for any more
 	told    atomic.Bool  // that none has it
@@ -43,6 +44,14 @@ func expectationsOf(zones []*openZone, descriptors [][]DescriptorEntry, at strin
 	e := &expectations{at: at, logger: logger}
 	add := func(zone *openZone, setting string, sources []match.Source) {
 		for _, source := range sources {
+			for _, one := range source.Alternatives() {
+				if syntax.IsCaddys(one) {
+					e.list = append(e.list, &expected{zone: zone, setting: setting, source: one, another: true})
+				}
+			}
+			if source.Alternatives() != nil {
+				continue
+			}
 			if source.ClientChooses() || syntax.IsCaddys(source) {
 				e.list = append(e.list, &expected{zone: zone, setting: setting, source: source})
 			}
@@ -115,6 +124,11 @@ func (e *expectations) note(r *http.Request) {
 		switch {
 		case syntax.IsCaddys(one.source) && !known && !auth && !strings.HasPrefix(placeholder, "http.regexp."):
 			message = subject + " has a placeholder that nothing provides, so it is empty for every request"
+		case one.another: // it is foreseen
+			if misses >= mostMisses {
+				e.end(one)
+			}
+			continue
 		case auth && one.setting == "key":
 			if e.end(one) {
 				e.logger.Warn(subject+" is empty for a request that nobody has authenticated; does rate_limit run before authentication?", fields...)
@@ -160,7 +174,7 @@ func (e *expectations) missing(r *http.Request) (list []string) {
 			}
 			of = "the " + one.setting + " of zone " + one.zone.Rule.Name
 		}
-		if one.source.Value(r, syntax.ClientIPOf(r)) == "" && !strings.HasPrefix(one.placeholder(), "http.auth.") { // which explain asks for by itself
+		if one.source.Value(r, syntax.ClientIPOf(r)) == "" && !one.another && !strings.HasPrefix(one.placeholder(), "http.auth.") { // which explain asks for by itself
 			list = append(list, "the request has no "+one.placeholder()+", which "+of+" is taken from")
 		}
 	}

@@ -436,6 +436,9 @@ func checkPlaceholder(name string) error {
 	if full := fullPlaceholder(name); full != "" {
 		return fmt.Errorf("{%s} is a shorthand that Caddy knows in the sites of a Caddyfile only; write %s", name, full)
 	}
+	if source, err := match.ParseKey(name); err == nil && strings.ContainsAny(name, ":(") {
+		return fmt.Errorf("{%s} is no placeholder of Caddy; write %s", name, cmp.Or(nativeOf(source), "{"+ownPrefix+name+"}"))
+	}
 	return checkProvided(name)
 }
 

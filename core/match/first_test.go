@@ -38,7 +38,7 @@ func TestTheFirstSourceThatHasAValueCounts(t *testing.T) {
 		}
 	}
 	for value, want := range map[string]string{
-		"anna":        `"anna": must have the source that it comes from in front, such as header:X-User=anna`,
+		"anna":        `"anna": must have the source that it comes from in front, such as header:X-User=…`,
 		"client_ip=x": `"x": must be an address, such as 192.0.2.7`,
 	} {
 		if _, err := s.Canonicalize(value); err == nil || err.Error() != want {

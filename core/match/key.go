@@ -403,7 +403,7 @@ func firstValue(s *alternatives, r *http.Request, clientIP string) string {
 
 // Unlabelled says that a value lacks a label, and what would be right.
 func (s Source) Unlabelled(value string) error {
-	return words.Wrong("", strconv.Quote(value), "must have the source that it comes from in front, such as %s", s.first.labels[0]+value)
+	return words.Wrong("", strconv.Quote(value), "must have the source that it comes from in front, such as %s…", s.first.labels[0])
 }
 
 // firstText is Source.String for the first of several sources.

@@ -395,6 +395,10 @@ func (c *compiler) setTier() {
 	c.rule.tier = &source
 	if source.ClientChooses() {
 		kind, name, _ := strings.Cut(source.String(), ":")
+		if kind == "unverified_jwt_claim" {
+			c.rule.Advice = append(c.rule.Advice, words.Wrong("tiers", "", "anybody can write the claim %s, so that clients can choose their own limit; take it from what verifies the token, or refuse forged tokens in front", name))
+			return
+		}
 		c.rule.Advice = append(c.rule.Advice, words.Wrong("tiers", "", "the %s %s is what the client sends, so that it can choose its own limit; have the proxy set it to what it knows, or delete it from requests", kind, name))
 	}
 }

@@ -56,7 +56,7 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		{written{Limit: "unlimited", OnMissingKey: "reject"}, []string{`on_missing_key: on_missing_key "reject": has no effect on a rule without any limit; write a limit, or leave it out`}},
 		{written{Limit: " "}, []string{`limit: limit: is missing; write one such as 100/1m`}},
 		{written{Key: []string{"first(header:X-User, client_ip)"}, Overrides: []override{{[]string{"acme"}, "9/1m"}}}, []string{
-			`overrides.0.key: overrides: "acme": must have the source that it comes from in front, such as header:X-User=acme`}},
+			`overrides.0.key: overrides: "acme": must have the source that it comes from in front, such as header:X-User=…`}},
 		{written{Key: []string{"first(header:X-User, client_ip)"}, Overrides: []override{{[]string{"client_ip=2001:db8::7"}, "9/1m"}}}, []string{
 			`overrides.0.key: overrides: "2001:db8::7": has one counter with all of 2001:db8::/64 (ipv6_prefix 64), so that this would be their limit, too; write 2001:db8::/64 if that is meant, else count by addresses`}},
 		{written{Key: []string{"first(header:X-User, client_ip)"}, Overrides: []override{{[]string{"client_ip=acme"}, "9/1m"}}}, []string{
