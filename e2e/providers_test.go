@@ -18,7 +18,7 @@ import (
 // proxy: requests with X-Plan: free may be three in 366 days, and POSTs and PUTs below /two/v1 and /two/v2 two, except from 10.0.0.0/8.
 var oneRule = []string{
 	"limit", "5/366d",
-	"key", "header:X-User",
+	"key", "first(header:X-User,client_ip)",
 	"algorithm", "token_bucket",
 	"headers", "x_ratelimit",
 }
@@ -26,6 +26,8 @@ var oneRule = []string{
 var twoRules = []string{
 	"rules[0].name", "free",
 	"rules[0].match.headers.X-Plan", "free",
+	"rules[0].match.query.userId", "!*",
+	"rules[0].match.cookies.planOf", "!staff*",
 	"rules[0].limit", "3/366d",
 	"rules[0].countRejected", "true",
 	"rules[1].name", "posts",
@@ -96,6 +98,8 @@ func checkLimits(t *testing.T, s *site) {
 	}
 	s.admit(9, "/two")
 	s.exactly(3, "/two", "X-Plan", "free")
+	s.admit(2, "/two?userId=1", "X-Plan", "free")
+	s.admit(2, "/two", "X-Plan", "free", "Cookie", "planOf=staff-1")
 	s.exactly(2, "POST /two/v1/x?a=b", "X-Forwarded-For", "192.0.2.7")
 	if r := s.reject("PUT /two/v2?a=b", "X-Forwarded-For", "192.0.2.8"); r.body != "Slow down, please.\n" {
 		t.Errorf("body %q, want the message", r.body)
@@ -124,7 +128,7 @@ func TestAFileOfYAML(t *testing.T) {
 	s := newSite(t)
 	s.limit("one", `
 		limit: 5/366d
-		key: [header:X-User]
+		key: ['first(header:X-User, client_ip)']
 		algorithm: token_bucket
 		headers: [x_ratelimit]`)
 	s.limit("two", `
@@ -133,6 +137,8 @@ func TestAFileOfYAML(t *testing.T) {
 		    match:
 		      headers:
 		        X-Plan: free
+		      query: {userId: '!*'}
+		      cookies: {planOf: '!staff*'}
 		    limit: 3/366d
 		    countRejected: true
 		  - name: posts
@@ -214,6 +220,12 @@ func TestAFileOfTOML(t *testing.T) {
 
     [http.middlewares.NAME-two.plugin.weir.rules.match.headers]
       X-Plan = "free"
+
+    [http.middlewares.NAME-two.plugin.weir.rules.match.query]
+      userId = "!*"
+
+    [http.middlewares.NAME-two.plugin.weir.rules.match.cookies]
+      planOf = "!staff*"
 
   [[http.middlewares.NAME-two.plugin.weir.rules]]
     name = "posts"

@@ -151,6 +151,14 @@ func all() []*subject {
 		of("key=address,header", direct, with(token, func(r *traefik.Rule) { r.Key = []string{"client_ip", "header:X-Key"} })),
 		of("key=header,path", direct, with(token, func(r *traefik.Rule) { r.Key = []string{"header:X-Key", "path"} })),
 		of("key=network", direct, with(token, func(r *traefik.Rule) { r.IPv4Prefix = "24" })),
+		of("key=first", direct, with(token, func(r *traefik.Rule) { r.Key = []string{"first(header:X-None, client_ip)"} })),
+		of("key=segment", direct, with(token, func(r *traefik.Rule) { r.Key = []string{"path_segment:1"} })),
+		of("key=regexp", direct, with(token, func(r *traefik.Rule) { r.Key = []string{"path_regexp:^/(.)"} })),
+		of("key=claim", direct, with(token, func(r *traefik.Rule) { r.Key = []string{"unverified_jwt_claim:sub"} })).from(func(r *http.Request, _ int) {
+			r.Header["Authorization"] = []string{"Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIn0.c2lnbmVk"}
+		}),
+		of("match=query", direct, matching("query", map[string]interface{}{"a": "!*"})),
+		of("match=cookie", direct, matching("cookies", map[string]interface{}{"a": "!*"})),
 		of("key=missing,skip", direct, with(token, func(r *traefik.Rule) { r.Key, r.OnMissingKey = []string{"header:X-None"}, "skip" })),
 		of("key=missing,reject", direct, with(token, func(r *traefik.Rule) { r.Key, r.OnMissingKey = []string{"header:X-None"}, "reject" })),
 		of("key=missing,share", direct, with(token, func(r *traefik.Rule) { r.Key, r.OnMissingKey = []string{"header:X-None"}, "share" })),
