@@ -88,7 +88,9 @@ func OnlyOfKey(sources []match.Source) error {
 
 // hinted returns the mistake of a source, and says why a placeholder is refused.
 func hinted(m *words.Mistake, text string) *words.Mistake {
-	if strings.HasPrefix(strings.TrimSpace(text), "{") {
+	if own := strings.Trim(strings.TrimSpace(text), "{}"); strings.HasPrefix(own, "http.rate_limit.") {
+		m.And("; the form in braces is Caddy's: write %s", strings.TrimPrefix(own, "http.rate_limit."))
+	} else if strings.HasPrefix(strings.TrimSpace(text), "{") {
 		m.And("; placeholders are Caddy's alone: `have request_header set a field to it, and take header:NAME`")
 	}
 	return m

@@ -55,6 +55,7 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		{written{Name: "a b"}, []string{`name: name "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`}},
 		{written{Limit: "unlimited", OnMissingKey: "reject"}, []string{`on_missing_key: on_missing_key "reject": has no effect on a rule without any limit; write a limit, or leave it out`}},
 		{written{Limit: " "}, []string{`limit: limit: is missing; write one such as 100/1m`}},
+		{written{Key: []string{"{http.rate_limit.path_segment:2}"}}, []string{`key.0: key "{http.rate_limit.path_segment:2}": the source must be one of ` + sources + `; the form in braces is Caddy's: write path_segment:2`}},
 		{written{Key: []string{"first(header:X-User, client_ip)"}, Overrides: []override{{[]string{"acme"}, "9/1m"}}}, []string{
 			`overrides.0.key: overrides: "acme": must have the source that it comes from in front, such as header:X-User=…`}},
 		{written{Key: []string{"first(header:X-User, client_ip)"}, Overrides: []override{{[]string{"client_ip=2001:db8::7"}, "9/1m"}}}, []string{
