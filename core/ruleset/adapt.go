@@ -36,16 +36,6 @@ const (
 	leastStep, mostStep = time.Second, time.Hour
 )
 
-// OneKey reports whether a rule's key is the same for all requests.
-func OneKey(r *Rule) bool {
-	for i := range r.Parts {
-		if !r.Parts[i].Source.Static() {
-			return false
-		}
-	}
-	return true
-}
-
 // burstFor returns the burst of a bucket of so many requests: the configured one, in proportion; at least 1.
 func burstFor(a *Adapt, requests int64) int64 {
 	own := a.config.Limit

@@ -209,3 +209,13 @@ func inRule(err error) *words.Mistake {
 	}
 	return &m
 }
+
+// OneKey reports whether a rule's key is the same for all requests.
+func OneKey(r *Rule) bool {
+	for i := range r.Parts {
+		if !r.Parts[i].Source.Static() {
+			return false
+		}
+	}
+	return true
+}
