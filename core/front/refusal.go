@@ -83,7 +83,7 @@ func rejectAs(own *core.Answer, w http.ResponseWriter, r *http.Request, q *Evalu
 	asProblem := answer.WantsProblem(r.Header) && !jsonOwn
 	if own.Location != "" && !asProblem {
 		status = own.Status
-		header["Location"] = []string{filled(own.Location, q, fill, url.QueryEscape)}
+		header["Location"] = []string{target(filled(own.Location, q, fill, url.QueryEscape))}
 	}
 	contentType := own.Type
 	var body []byte
@@ -99,6 +99,14 @@ func rejectAs(own *core.Answer, w http.ResponseWriter, r *http.Request, q *Evalu
 	header["Content-Length"] = []string{strconv.Itoa(len(body))} // also of an answer to HEAD
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the client may be gone
+}
+
+// target returns where a client is redirected to. Of a path that begins with empty values one slash stays: //example.org/ would be another host.
+func target(location string) string {
+	for strings.HasPrefix(location, "//") {
+		location = location[1:]
+	}
+	return location
 }
 
 // filled returns a text with the values of a rejection, and those of the proxy's placeholders.

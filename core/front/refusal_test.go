@@ -65,6 +65,32 @@ func TestRefusalsAreWrittenAsTheirClientsReadThem(t *testing.T) {
 	}
 }
 
+// A path in which a client leaves the first values empty would begin with two slashes, and so with a host.
+func TestARedirectToAPathStaysOnTheSite(t *testing.T) {
+	limit, err := rate.NewLimit(rate.LimitConfig{Requests: 1, Period: time.Hour})
+	must.Succeed(t, err)
+	value := ""
+	fill := func(text string, escape func(string) string) string {
+		return strings.NewReplacer("{a}", "", "{b}", escape(value)).Replace(text)
+	}
+	for _, c := range []struct{ redirect, value, want string }{
+		{"/{a}/{b}", "evil.example", "/evil.example"},
+		{"/{a}/{a}/{b}", "evil.example", "/evil.example"},
+		{"/{b}", "/evil.example", "/%2Fevil.example"},
+		{"https://example.com/{a}/{b}", "x", "https://example.com//x"},
+	} {
+		value = c.value
+		rule, err := core.NewRule(core.RuleConfig{Name: "a", Limit: limit, Answer: &core.Answer{Status: 302, Location: c.redirect}})
+		must.Succeed(t, err)
+		q := &Evaluation{Verdict: core.Verdict{Outcome: core.Reject, RetryAfter: 1_000_000}, Checks: []core.Check{{Rule: rule}}}
+		w := httptest.NewRecorder()
+		Reject(w, httptest.NewRequest(http.MethodGet, "/", nil), q, "", fill)
+		if got := w.Header().Get("Location"); got != c.want {
+			t.Errorf("%s with %q: %s, not %s", c.redirect, c.value, got, c.want)
+		}
+	}
+}
+
 // The text is the reported rule's, else the configuration's, and its placeholders are replaced.
 func TestARejectionHasTheTextOfItsRule(t *testing.T) {
 	limit, err := rate.NewLimit(rate.LimitConfig{Requests: 1, Period: time.Hour})

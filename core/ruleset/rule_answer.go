@@ -91,7 +91,8 @@ func checkLocation(location string) error {
 	u, err := url.Parse(target)
 	if err == nil && isVisible(target) && !strings.Contains(target, `\`) {
 		path := strings.HasPrefix(location, "/") && !strings.HasPrefix(location, "//")
-		host, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(location, "https://"), "http://"), "/")
+		_, host, _ := strings.Cut(location, "://")
+		host, _, _ = strings.Cut(host, "/")
 		host, _, _ = strings.Cut(host, "?")
 		if path || (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && !strings.Contains(host, "{") {
 			return nil

@@ -51,6 +51,7 @@ func TestAnAnswerThatNoClientCouldUseIsRefused(t *testing.T) {
 		{"", []string{"redirect", "https://"}, `answer: redirect "https://": ` + target},
 		{"", []string{"redirect", "/a\r\nX: y"}, `answer: redirect "/a\r\nX: y": ` + target},
 		{"", []string{"redirect", "https://{http.request.host}/slow"}, `answer: redirect "https://{http.request.host}/slow": ` + target},
+		{"", []string{"redirect", "HTTPS://{http.request.host}/slow"}, `answer: redirect "HTTPS://{http.request.host}/slow": ` + target},
 		{"", []string{"redirect", "{http.request.uri}"}, `answer: redirect "{http.request.uri}": ` + target},
 		{"", []string{"close", "perhaps"}, `answer: close "perhaps": must be true or false`},
 		{"No.", []string{"status", "403", "close", "true"}, ""},
