@@ -32,6 +32,13 @@ func answerAsModel(w http.ResponseWriter, r *http.Request) {
 	case "bytes":
 		n, _ := strconv.Atoi(tokens)
 		_, _ = io.WriteString(w, strings.Repeat("a", n))
+	case "upgrade":
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\nX-Tokens: %s\r\n\r\n", tokens)
+		conn.Close()
 	case "failure":
 		w.WriteHeader(http.StatusUnauthorized)
 	case "broken":
@@ -97,7 +104,8 @@ func TestTraefikCountsByStatus(t *testing.T) {
 		s.reject(path + "?tokens=1")
 	}
 	must.Equal(t, remaining(s.admit(5, "/field?tokens=1")), "1", "another value")
-	s.admit(2, "/field?tokens=7&as=trailer")
+	must.Equal(t, s.do("/field?tokens=7&as=upgrade", "Connection", "Upgrade", "Upgrade", "echo").status, http.StatusSwitchingProtocols, "an upgrade")
+	s.admit(1, "/field?tokens=7&as=trailer")
 	s.reject("/field?tokens=1")
 }
 

@@ -18,6 +18,7 @@ type measured struct {
 	inner    http.ResponseWriter
 	meter    *meter.Meter
 	headOnly bool // the response has no body
+	upgraded bool // somebody has taken the connection over
 }
 
 // Header implements http.ResponseWriter.
@@ -52,12 +53,10 @@ func (m *measured) Write(p []byte) (int, error) {
 // flush sends what was written. A writer that cannot has buffered it for a purpose.
 func flush(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
 
-// Hijack implements http.Hijacker. Who takes the connection over answers himself, with the status of an upgrade.
+// Hijack implements http.Hijacker. Who takes the connection over answers himself, with the status of an upgrade. Traefik's proxy sets the header after that.
 func (m *measured) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(m.inner).Hijack()
-	if err == nil {
-		m.meter.Begin(http.StatusSwitchingProtocols, m.inner.Header())
-	}
+	m.upgraded = m.upgraded || err == nil
 	return conn, buffered, err
 }
 
@@ -81,6 +80,9 @@ func serveByResponse(h *handler, w http.ResponseWriter, r *http.Request, s *rule
 // charge ends the reservations of a request by its response.
 func charge(e *engine, b *byResponse) {
 	costs := b.writer.meter
+	if b.writer.upgraded {
+		costs.Begin(http.StatusSwitchingProtocols, b.writer.inner.Header())
+	}
 	status := costs.Status()
 	if status == 0 {
 		status = http.StatusOK
