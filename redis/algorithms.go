@@ -53,9 +53,22 @@ func numbersOfTokenBucket(l *rate.Limit) (x, y int64) { return l.Capacity, oneIf
 
 func numbersOfLeakyBucket(l *rate.Limit) (x, y int64) { return l.Capacity, l.MaxDelay }
 
-func numbersOfFixedWindow(l *rate.Limit) (x, y int64) { return 0, oneIf(l.Windows(0) != nil) }
+func numbersOfFixedWindow(l *rate.Limit) (x, y int64) {
+	if l.Start == rate.FirstRequest {
+		return 0, -1
+	}
+	return 0, oneIf(l.Windows(0) != nil)
+}
 
 func numbersOfLog(l *rate.Limit) (x, y int64) { return l.Quantum, l.Window }
+
+// spreadNumber returns Y for a key under a limit that is Spread.
+func spreadNumber(l *rate.Limit, key string) int64 {
+	if l.IsLog {
+		return l.Window + 64*rate.Phase(l, key)
+	}
+	return rate.Phase(l, key)
+}
 
 func noNumbers(_ *rate.Limit) (x, y int64) { return 0, 0 }
 

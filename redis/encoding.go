@@ -41,13 +41,16 @@ func countsOf(r *core.Rule) byte {
 	return byte(oneIf(r.CountRejected))
 }
 
-// costAt is the offset of the cost in the bytes that appendArgument appends.
-const costAt = 4
+// costAt and yAt are the offsets of the cost and of Y in the bytes that appendArgument appends.
+const (
+	costAt = 4
+	yAt    = costAt + 4*8
+)
 
-// withCost returns an argument that appendArgument has made, with another cost.
-func withCost(argument string, cost int64) string {
+// withNumber returns an argument that appendArgument has made, with another number at that offset.
+func withNumber(argument string, at int, n int64) string {
 	b := []byte(argument)
-	putDouble(b[costAt:], cost)
+	putDouble(b[at:], n)
 	return string(b)
 }
 

@@ -522,7 +522,10 @@ func argument(s *Store, o *openRule, c *core.Check, peek bool) string {
 		}
 	}
 	if c.Cost != 1 {
-		argument = withCost(argument, c.Cost)
+		argument = withNumber(argument, costAt, c.Cost)
+	}
+	if c.Rule.Limit.Spread {
+		argument = withNumber(argument, yAt, spreadNumber(c.Rule.Limit, c.Key))
 	}
 	return argument
 }

@@ -87,7 +87,7 @@ type Concluder interface {
 // Serve returns a handler with a fast path for a rule that is open in the store, as memory.Serve does for one in a Memory. Requests that are
 // neither allowed at once nor known to be rejected go to conclude after their decision; rare ones go to c.Rest before it. A Guarding is not
 // supported: c.Next must be guarded. Serve returns nil if there is no fast path: because the rule counts by status; or because it is strict,
-// and its limit follows the calendar, or the server depends on the key, or has no Pipeline.
+// and its limit follows the calendar or is Spread, or the server depends on the key, or has no Pipeline.
 func Serve(s *Store, r *core.Rule, c *memory.ServeConfig, conclude Concluder) http.Handler {
 	var none http.Handler
 	served := &memory.ServedRule{QuotaFields: c.QuotaFields, Refusal: c.Refusal}
@@ -212,7 +212,7 @@ func newFastPath(s *Store, rules []*fastRule, c *memory.ServeConfig, conclude Co
 func connect(e *fastPath) bool {
 	s := e.store
 	for _, one := range e.rules {
-		if one.open.charge == "" || one.open.lease != nil || one.open.sync != nil {
+		if one.open.charge == "" || one.rule.Limit.Spread || one.open.lease != nil || one.open.sync != nil {
 			return false
 		}
 	}

@@ -306,7 +306,9 @@ func decideOne(m *Store, c *core.Check, peek bool) {
 	} else if at, ok := s.index[h]; ok {
 		i = at
 	}
-	if r.Limit.IsLog {
+	if r.Limit.Spread {
+		decideSpread(s, c, i, r.Limit, now, c.Cost)
+	} else if r.Limit.IsLog {
 		decideInLog(s, i, r.Limit, now, c.Cost, &c.Decision)
 	} else {
 		c.State = rate.State{}
@@ -345,7 +347,9 @@ func (m *Store) decideAll(checks []core.Check, peek bool) {
 			slot = at
 		}
 		c.Slot = slot
-		if c.Rule.Limit.IsLog {
+		if c.Rule.Limit.Spread {
+			decideSpread(s, c, slot, c.Rule.Limit, now, c.Cost)
+		} else if c.Rule.Limit.IsLog {
 			decideInLog(s, slot, c.Rule.Limit, now, c.Cost, &c.Decision)
 		} else {
 			c.State = rate.State{}
@@ -371,7 +375,9 @@ func (m *Store) decideAll(checks []core.Check, peek bool) {
 			continue
 		}
 		if allowed && !admit { // the state of a rule that would have allowed what another rejects
-			if c.Rule.Limit.IsLog {
+			if c.Rule.Limit.Spread {
+				decideSpread(s, c, c.Slot, c.Rule.Limit, now, 0)
+			} else if c.Rule.Limit.IsLog {
 				decideInLog(s, c.Slot, c.Rule.Limit, now, 0, &c.Decision)
 			} else {
 				rate.Decide(c.Rule.Limit, &c.State, now, 0, &c.Next, &c.Decision)
@@ -432,7 +438,7 @@ func lockAll(m *Store, checks []core.Check) {
 func chargeKey(m *Store, s *shard, c *core.Check, i int, now int64) {
 	allowed := c.Decision.Allowed
 	if i < 0 {
-		i = insertKey(m, s, c.Rule.InMemory.(*space), c.Hash, now)
+		i = insertFor(m, s, c, now)
 	}
 	if c.Rule.Limit.IsLog {
 		chargeInLog(m, s, i, c.Rule.InMemory.(*space), c.Rule.Limit, c.Cost, c.Rule.Limit.Requests)

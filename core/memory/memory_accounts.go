@@ -31,7 +31,7 @@ func (m *Store) chargeWhole(s *shard, i int, l *rate.Limit, at, cost, now int64)
 func (m *Store) accountOf(s *shard, c *core.Check, now int64) *account {
 	c.Slot = find(s, c.Hash)
 	if c.Slot < 0 {
-		c.Slot = insertKey(m, s, c.Rule.InMemory.(*space), c.Hash, now)
+		c.Slot = insertFor(m, s, c, now)
 	}
 	if s.owners[c.Slot]&accounted != 0 {
 		return s.accounts[c.Hash]
@@ -157,7 +157,7 @@ func (m *Store) settle(r *core.Reservation) {
 		sp := r.Rule.InMemory.(*space)
 		if r.Units > 0 && len(sp.limits.Load().([]*rate.Limit)) > 0 {
 			if c.Slot < 0 {
-				c.Slot = insertKey(m, s, sp, c.Hash, now)
+				c.Slot = insertFor(m, s, &c, now)
 			}
 			m.chargeWhole(s, c.Slot, r.Rule.Limit, now, r.Units, now)
 		}

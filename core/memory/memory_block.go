@@ -15,7 +15,7 @@ func (m *Store) Block(r *core.Rule, key string, duration int64) error {
 		if duration <= 0 {
 			return nil
 		}
-		c.Slot = insertKey(m, s, c.Rule.InMemory.(*space), c.Hash, now)
+		c.Slot = insertFor(m, s, &c, now)
 	}
 	if s.owners[c.Slot]&accounted != 0 {
 		a := s.accounts[c.Hash]
@@ -33,7 +33,7 @@ func (m *Store) Block(r *core.Rule, key string, duration int64) error {
 		m.markHand(s, c.Slot)
 	} else if rate.IsBlocked(&s.slots[c.Slot].state) {
 		m.unmarkHand(s, c.Slot)
-		startAfresh(s, c.Slot, r.Limit.IsLog, now)
+		startAfresh(s, &c, now)
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ func (m *Store) Reset(r *core.Rule, key string) error {
 	}
 	m.dropLog(s, c.Slot, r.InMemory.(*space))
 	m.unmarkHand(s, c.Slot)
-	startAfresh(s, c.Slot, r.Limit.IsLog, now)
+	startAfresh(s, &c, now)
 	return nil
 }
 
@@ -71,6 +71,9 @@ func (m *Store) Credit(r *core.Rule, key string, units int64) error {
 	now := m.clock()
 	if c.Slot < 0 {
 		return nil
+	}
+	if r.Limit.Spread {
+		placeWindows(s, &c, now)
 	}
 	if s.owners[c.Slot]&accounted != 0 {
 		m.fallDue(s, c.Slot, s.accounts[c.Hash], r.Limit, now)
@@ -88,9 +91,9 @@ func (m *Store) Credit(r *core.Rule, key string, units int64) error {
 	return nil
 }
 
-// stillBlocked reports whether the key in slot i is blocked by hand. If its block is over, the key starts afresh.
-func stillBlocked(s *shard, i int, isLog bool, now int64) bool {
-	state := &s.slots[i].state
+// stillBlocked reports whether the key in the check's slot is blocked by hand. If its block is over, the key starts afresh.
+func stillBlocked(s *shard, c *core.Check, now int64) bool {
+	state := &s.slots[c.Slot].state
 	if !rate.IsBlocked(state) {
 		return false
 	}
@@ -98,17 +101,19 @@ func stillBlocked(s *shard, i int, isLog bool, now int64) bool {
 	if rate.BlockedFor(state, now) > 0 {
 		return true
 	}
-	startAfresh(s, i, isLog, now)
+	startAfresh(s, c, now)
 	return false
 }
 
-// startAfresh gives the key in slot i, which has no log, the state of a key that was never seen.
-func startAfresh(s *shard, i int, isLog bool, now int64) {
-	if isLog {
-		startLog(s, i, now)
-		return
+// startAfresh gives the key in the check's slot, which has no log, the state of a key that was never seen.
+func startAfresh(s *shard, c *core.Check, now int64) {
+	s.slots[c.Slot].state = rate.State{}
+	if c.Rule.Limit.IsLog {
+		startLog(s, c.Slot, now)
 	}
-	s.slots[i].state = rate.State{}
+	if c.Rule.Limit.Spread {
+		beginWindow(s, c, now)
+	}
 }
 
 // dropLog frees the log of the key in slot i, if it has one, since the key gets another state.

@@ -95,7 +95,7 @@ func (m *Store) bring(b *carried, to *core.Rule) {
 		return
 	}
 	if c.Slot < 0 {
-		c.Slot = insertKey(m, s, c.Rule.InMemory.(*space), c.Hash, now)
+		c.Slot = insertFor(m, s, &c, now)
 	}
 	if rate.BlockedFor(&s.slots[c.Slot].state, now) >= b.hand.B-now {
 		return

@@ -115,7 +115,7 @@ func (m *Store) evaluate(s *shard, c *core.Check, w *evaluation, now int64) {
 		m.fallDue(s, c.Slot, w.account, r.Limit, now)
 	}
 	a := w.account
-	if c.Slot >= 0 && s.slots[c.Slot].state.A >= rate.BlockMark && stillBlocked(s, c.Slot, r.Limit.IsLog, now) {
+	if c.Slot >= 0 && s.slots[c.Slot].state.A >= rate.BlockMark && stillBlocked(s, c, now) {
 		w.blocked = true
 		rate.DecideBlocked(r.Limit, rate.BlockedFor(&s.slots[c.Slot].state, now), neededBy(c), &c.Decision)
 		return
@@ -158,6 +158,10 @@ func evaluateInFlight(c *core.Check, a *account) {
 
 // decideAt writes the decision of a limit on a check, at a time and cost that may differ from the check's.
 func (m *Store) decideAt(s *shard, c *core.Check, l *rate.Limit, at, cost int64) {
+	if l.Spread {
+		decideSpread(s, c, c.Slot, l, at, cost)
+		return
+	}
 	if c.Rule.Limit.IsLog {
 		decideInLog(s, c.Slot, l, at, cost, &c.Decision)
 		return
@@ -416,7 +420,7 @@ func (m *Store) reject(s *shard, c *core.Check, w *evaluation, now int64) {
 // chargeRejected charges a request to the rule that rejects it, and decides again by the new state, as charge does.
 func (m *Store) chargeRejected(s *shard, c *core.Check, w *evaluation, now int64) {
 	if c.Slot < 0 {
-		c.Slot = insertKey(m, s, c.Rule.InMemory.(*space), c.Hash, now)
+		c.Slot = insertFor(m, s, c, now)
 	}
 	quota := c.Decision.Limit
 	m.decideAt(s, c, w.limit, now, c.Cost)
@@ -468,7 +472,7 @@ func (m *Store) admit(s *shard, c *core.Check, w *evaluation, now, depart int64)
 	}
 	c.Slot = find(s, c.Hash)
 	if c.Slot < 0 {
-		c.Slot = insertKey(m, s, c.Rule.InMemory.(*space), c.Hash, now)
+		c.Slot = insertFor(m, s, c, now)
 	}
 	decision := c.Decision
 	at := now

@@ -53,9 +53,9 @@ func Costing(e *FastPath, cost int64) *FastPath {
 }
 
 // NewLinkedPath returns what ServeSeveral needs of a rule that is decided together with another: a candidate, or a limit of requests in flight. It
-// returns nil if m is not Mapped.
+// returns nil if m is not Mapped, or windows of the limit do not begin by the clock.
 func NewLinkedPath(m *Store, r *core.Rule) *FastPath {
-	if !m.mapped {
+	if !m.mapped || r.Limit.Start != rate.ByClock {
 		return nil
 	}
 	return newFastPath(m, r)

@@ -67,7 +67,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 	tPolicy := t.Policy
 	limitQuota := limit.Quota
 	limitCost := limit.Cost
-	limitCalendar := limit.Calendar
+	limitOwn := limit.Own
 	limitQuantum := limit.Quantum
 	limitWindow := limit.Window
 	limitWeighable := limit.Weighable
@@ -411,7 +411,7 @@ func Serve(e *FastPath, c *ServeConfig) http.Handler {
 			if state.A == start {
 				count += state.B
 			}
-			if state.A > start || count > limitRequests || limitCalendar != nil {
+			if state.A > start || count > limitRequests || limitOwn {
 				goto rare
 			}
 			state.A = start

@@ -14,7 +14,7 @@ func (m *Store) ChargeSlot(r *core.Rule, key string, slot rate.Slot, units int64
 	if units > 0 && slot.End > now {
 		i := c[0].Slot
 		if i < 0 {
-			i = insertKey(m, s, r.InMemory.(*space), c[0].Hash, now)
+			i = insertFor(m, s, &c[0], now)
 		}
 		if r.Limit.IsLog {
 			m.chargeSlotInLog(s, i, r, &slot, units, now)

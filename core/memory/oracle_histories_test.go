@@ -72,6 +72,14 @@ func TestSlidingWindowCounterAgreesWithItsOracle(t *testing.T) {
 	againstOracle(t, numbers{algorithm: rate.SlidingWindowCounter})
 }
 
+func TestWindowsOfAKeysOwnAgreeWithTheirOracle(t *testing.T) {
+	underrace.OneGoroutine(t)
+	againstOracle(t, numbers{algorithm: rate.FixedWindow, start: rate.FirstRequest})
+	againstOracle(t, numbers{algorithm: rate.FixedWindow, start: rate.Spread})
+	againstOracle(t, numbers{algorithm: rate.SlidingWindowCounter, start: rate.Spread})
+	againstOracle(t, numbers{algorithm: rate.SlidingWindowCounter, start: rate.Spread, segments: 6})
+}
+
 // The windows of the calendar are found a second time from the date of every half hour of ten weeks in which clocks change: at
 // night in Berlin, at midnight in São Paulo.
 func TestFixedWindowOfTheCalendarAgreesWithItsOracle(t *testing.T) {
@@ -84,26 +92,31 @@ func TestFixedWindowOfTheCalendarAgreesWithItsOracle(t *testing.T) {
 			continue
 		}
 		first := time.Date(2018, 9, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
-		for unit := rate.Day; unit <= rate.Month; unit++ {
-			bounds := naiveBounds(unit, location, first, 70*48)
+		for _, on := range []struct {
+			unit rate.Calendar
+			on   int
+		}{{rate.Day, 0}, {rate.Week, 0}, {rate.Month, 0}, {rate.Week, 7}, {rate.Month, 17}} {
+			unit := on.unit
+			bounds := naiveBounds(unit, on.on, location, first, 70*48)
 			tally := &tally{}
-			for tally.decisions < decisions/9 {
+			for tally.decisions < decisions/15 {
 				h := newHistory(r, numbers{algorithm: rate.FixedWindow, bounds: bounds, requests: 1 + r.Int63n(5)}, tally)
-				h.config = rate.LimitConfig{Algorithm: rate.FixedWindow, Calendar: unit, Location: location}
+				h.config = rate.LimitConfig{Algorithm: rate.FixedWindow, Calendar: unit, On: on.on, Location: location}
 				h.low, h.high = bounds[0], bounds[len(bounds)-1]
 				h.now = h.low + r.Int63n(h.high-h.low)
 				h.n.period = mustLimit(t, rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1, Calendar: unit, Location: location}).Period
 				if err := h.run(60); err != nil {
-					t.Fatalf("seed %d, %s in %s: %v", seed, unit.String(), zone, err)
+					t.Fatalf("seed %d, %s on %d in %s: %v", seed, unit.String(), on.on, zone, err)
 				}
 			}
-			t.Logf("%s in %s: %s", unit.String(), zone, tally.String())
+			t.Logf("%s on %d in %s: %s", unit.String(), on.on, zone, tally.String())
 		}
 	}
 }
 
-// naiveBounds lists the half hours at which the date enters another unit, between the first and the last such one.
-func naiveBounds(unit rate.Calendar, location *time.Location, first int64, halfHours int) []int64 {
+// naiveBounds lists the half hours at which the date enters another unit, between the first and the last such one. A day on which months begin is at most
+// 28, and one on which weeks begin is 7.
+func naiveBounds(unit rate.Calendar, on int, location *time.Location, first int64, halfHours int) []int64 {
 	var bounds []int64
 	before := ""
 	for i := 0; i < halfHours; i++ {
@@ -111,9 +124,15 @@ func naiveBounds(unit rate.Calendar, location *time.Location, first int64, halfH
 		date := time.UnixMicro(at).In(location)
 		label := date.Format("2006-01-02")
 		if unit == rate.Week {
+			if on == 7 {
+				date = date.AddDate(0, 0, 1)
+			}
 			year, week := date.ISOWeek()
 			label = fmt.Sprint(year, "-", week)
 		} else if unit == rate.Month {
+			if on > 1 {
+				date = date.AddDate(0, 0, 1-on)
+			}
 			label = date.Format("2006-01")
 		}
 		if before != "" && label != before {
@@ -141,10 +160,10 @@ func againstOracle(t *testing.T, n numbers) {
 	if tally.late*100_000 > tally.random {
 		t.Errorf("%d of %d decisions refuse what the oracle admits: more than one of 100,000", tally.late, tally.random)
 	}
-	if !n.interval && n.segments == 0 && tally.fastPath < tally.decisions/100 {
+	if !n.interval && n.segments == 0 && n.start == rate.ByClock && tally.fastPath < tally.decisions/100 {
 		t.Errorf("%d of %d decisions were made by the fast path", tally.fastPath, tally.decisions)
 	}
-	if refused := tally.decisions - tally.allowed; !n.interval && n.segments == 0 && tally.rejected < refused/400 {
+	if refused := tally.decisions - tally.allowed; !n.interval && n.segments == 0 && n.start == rate.ByClock && tally.rejected < refused/400 {
 		t.Errorf("%d of %d rejections were made by the shortcut", tally.rejected, refused)
 	}
 }
@@ -205,7 +224,7 @@ func (h *history) view() {
 
 func newHistory(r *rand.Rand, n numbers, t *tally) *history {
 	h := &history{r: r, n: n, oracle: newOracle(&n), tally: t}
-	h.config = rate.LimitConfig{Algorithm: n.algorithm, Interval: n.interval, Segments: n.segments, Period: time.Duration(n.period) * time.Microsecond}
+	h.config = rate.LimitConfig{Algorithm: n.algorithm, Interval: n.interval, Segments: n.segments, Start: n.start, Period: time.Duration(n.period) * time.Microsecond}
 	h.countRejected = r.Intn(3) == 0
 	h.changes = r.Intn(3) == 0
 	h.viewers = h.changes && r.Intn(2) == 0

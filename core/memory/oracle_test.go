@@ -3,6 +3,7 @@ package memory
 import (
 	"math/big"
 	"sort"
+	"time"
 
 	"github.com/proxyweir/weir/core/rate"
 )
@@ -22,6 +23,7 @@ type numbers struct {
 	algorithm rate.Algorithm
 	interval  bool
 	segments  int64
+	start     rate.WindowStart
 	requests  int64
 	period    int64
 	burst     int64
@@ -31,6 +33,12 @@ type numbers struct {
 
 func newOracle(n *numbers) oracle {
 	switch {
+	case n.start == rate.Spread:
+		clock := *n
+		clock.start = rate.ByClock
+		c := rate.LimitConfig{Algorithm: n.algorithm, Segments: n.segments, Requests: 1, Period: time.Duration(n.period) * time.Microsecond, Start: rate.Spread}
+		l, _ := rate.NewLimit(c)
+		return &spreadOracle{of: newOracle(&clock), shift: rate.Phase(l, "k")}
 	case n.algorithm == rate.TokenBucket && n.interval:
 		return &intervalOracle{}
 	case n.algorithm == rate.TokenBucket:
@@ -46,6 +54,20 @@ func newOracle(n *numbers) oracle {
 		return &segmentsOracle{}
 	}
 	return &counterOracle{}
+}
+
+// spreadOracle decides as the oracle of windows of the clock would, if that was slow by so much.
+type spreadOracle struct {
+	of    oracle
+	shift int64
+}
+
+func (o *spreadOracle) look(n *numbers, now, cost int64) rate.Decision {
+	return o.of.look(n, now-o.shift, cost)
+}
+
+func (o *spreadOracle) charge(n *numbers, now, cost int64, allowed bool) {
+	o.of.charge(n, now-o.shift, cost, allowed)
 }
 
 // product returns a·b/c exactly.
@@ -270,6 +292,12 @@ func (o *windowOracle) now(n *numbers, now int64) (start, end, count int64) {
 		} else {
 			count = 0
 		}
+	}
+	if n.start == rate.FirstRequest {
+		if count == 0 || at >= o.start+n.period {
+			return at, at + n.period, 0
+		}
+		return o.start, o.start + n.period, count
 	}
 	if n.bounds == nil {
 		start = at / n.period * n.period

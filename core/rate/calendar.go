@@ -1,6 +1,7 @@
 package rate
 
 import (
+	"strconv"
 	"sync/atomic"
 	"time"
 )
@@ -9,6 +10,7 @@ import (
 // has 23 hours). The last window found is kept, so that only one request in each window pays for the search.
 type calendar struct {
 	unit     Calendar
+	on       int // of a week, the weekday that it begins with, 1 (Monday) to 7; of a month the day, 1 to 31, or its last if that is earlier
 	location *time.Location
 	latest   atomic.Value // *span
 }
@@ -18,13 +20,27 @@ type span struct {
 	start, end int64
 }
 
-func newCalendar(unit Calendar, location *time.Location) *calendar {
+func newCalendar(unit Calendar, on int, location *time.Location) *calendar {
 	if location == nil {
 		location = time.UTC
 	}
-	c := &calendar{unit: unit, location: location}
+	if on == 0 {
+		on = 1
+	}
+	c := &calendar{unit: unit, on: on, location: location}
 	c.latest.Store(&span{})
 	return c
+}
+
+// String returns the unit as a limit has it: "day", or "month on 17".
+func (c *calendar) String() string {
+	if c.on == 1 {
+		return c.unit.String()
+	}
+	if c.unit == Week {
+		return "week on " + weekdays[c.on-1]
+	}
+	return c.unit.String() + " on " + strconv.Itoa(c.on)
 }
 
 // longest returns the longest that the unit can be, in microseconds. It includes two hours, the most that any zone sets clocks
@@ -71,10 +87,13 @@ func (c *calendar) find(now int64) *span {
 			start, end = c.midnight(year, month, day), c.midnight(year, month, day+1)
 		case Week:
 			weekday := int(time.Date(year, month, day, 12, 0, 0, 0, time.UTC).Weekday())
-			monday := day - (weekday+6)%7
-			start, end = c.midnight(year, month, monday), c.midnight(year, month, monday+7)
+			first := day - (weekday+7-c.on)%7
+			start, end = c.midnight(year, month, first), c.midnight(year, month, first+7)
 		default:
-			start, end = c.midnight(year, month, 1), c.midnight(year, month+1, 1)
+			if day < c.dayIn(year, month) {
+				month--
+			}
+			start, end = c.midnight(year, month, c.dayIn(year, month)), c.midnight(year, month+1, c.dayIn(year, month+1))
 		}
 		if now < end.UnixMicro() {
 			return &span{start.UnixMicro(), end.UnixMicro()}
@@ -82,6 +101,18 @@ func (c *calendar) find(now int64) *span {
 		// If the clocks are set back over midnight, they show the old date again, but the new day has begun.
 		year, month, day = end.Date()
 	}
+}
+
+// dayIn returns on which of its days the window of a month begins.
+func (c *calendar) dayIn(year int, month time.Month) int {
+	if c.on <= 28 {
+		return c.on
+	}
+	last := time.Date(year, month+1, 0, 12, 0, 0, 0, time.UTC).Day()
+	if last < c.on {
+		return last
+	}
+	return c.on
 }
 
 // midnight returns the first instant at which the clocks show that day or a later one. It walks through the spans between two

@@ -1,6 +1,6 @@
 package rate
 
-// decideFixedWindow allows at most R in each window of length P, aligned to the Unix epoch, or in each day, week or month. Up to
+// decideFixedWindow allows at most R in each window of length P, aligned as the limit's Start says, or in each day, week or month. Up to
 // 2R can pass within one P, half at the end of a window and half at the start of the next: a known weakness of the algorithm.
 //
 // The state is the window's start (A) and the units counted in it (B). If the limit Owes, what does not fit into a window counts in the next one:
@@ -21,6 +21,9 @@ func decideFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Deci
 		start, end = w.start, w.end
 	} else {
 		start = at - at%l.Period
+		if l.Own {
+			start = at - intoOwn(at, s.A, l.Period)
+		}
 		end = start + l.Period
 	}
 	count := int64(0)
@@ -28,6 +31,10 @@ func decideFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Deci
 		count = counted
 	} else if l.Owes && s.A < start {
 		count = owedByWindows(l, s.A, start, counted)
+	}
+	if count == 0 && l.Start == FirstRequest {
+		start = at
+		end = at + l.Period
 	}
 	d.Allowed = cost <= l.Requests-count || cost == 0
 	next.A = start
@@ -81,7 +88,7 @@ func TakeFromFixedWindow(l *Limit, s *State, now int64) (remaining, reset, more 
 	if s.A == start {
 		count += s.B
 	}
-	if s.A > start || count > l.Requests || l.Calendar != nil {
+	if s.A > start || count > l.Requests || l.Own {
 		return -1, 0, 0
 	}
 	s.A = start

@@ -53,7 +53,9 @@ type LimitConfig struct {
 	Requests  int64         // R: units per period; 1 to MaxRequests
 	Period    time.Duration // P: whole microseconds, MinPeriod to MaxPeriod; zero with a Calendar
 	Calendar  Calendar      // instead of Period; only for a FixedWindow
+	On        int           // the day on which the Calendar's unit begins: see ParseLimit; 0 means the first
 	Location  *time.Location
+	Start     WindowStart   // when windows without a Calendar begin
 	Burst     int64         // B: 0 means R; buckets only
 	Segments  int64         // of a SlidingWindowCounter, LeastSegments to MostSegments; 0: it has two windows instead
 	Interval  bool          // a TokenBucket gets R tokens at each whole P of the epoch, instead of continuously
@@ -83,7 +85,10 @@ type Limit struct {
 	usual     int64     // P; with a calendar, how long its unit lasts on average
 	Owes      bool      // windows that follow are charged with what does not fit into one; buckets always owe it
 	slack     int64     // how far a key's time may be ahead of the clock before that means that the clock has stepped back
-	Calendar  *calendar // nil: aligned to the epoch
+	Calendar  *calendar // nil: aligned to the epoch, or as Start says
+	Start     WindowStart
+	Spread    bool // Start is Spread
+	Own       bool // windows are not those of the epoch: Take does not apply
 
 	Capacity int64 // what the state can hold, and so the most that one request may cost: B; B+1 for a leaky bucket (B that wait and the one that leaves); else R
 	Quota    int64 // the limit that clients see: B, or R
@@ -137,7 +142,7 @@ func (l *Limit) CalendarText() string {
 	if l.Calendar == nil {
 		return ""
 	}
-	return l.Calendar.unit.String() + "@" + l.Calendar.location.String()
+	return l.Calendar.String() + "@" + l.Calendar.location.String()
 }
 
 // Interval reports whether a token bucket refills at each whole period, instead of continuously.
@@ -212,6 +217,9 @@ func (l *Limit) Identity() string {
 	if n := l.Segments(); n > 0 {
 		id += "+" + strconv.FormatInt(n, 10)
 	}
+	if l.Start != ByClock {
+		id += "+" + l.Start.String()
+	}
 	if l.Calendar != nil {
 		return id + "/" + l.CalendarText()
 	}
@@ -235,7 +243,7 @@ func (l *Limit) String() string {
 	}
 	s := strconv.FormatInt(l.Requests, 10) + "/"
 	if l.Calendar != nil {
-		s += l.Calendar.unit.String()
+		s += l.Calendar.String()
 	} else {
 		s += FormatPeriod(time.Duration(l.Period) * time.Microsecond)
 	}
@@ -245,6 +253,9 @@ func (l *Limit) String() string {
 	}
 	if l.Burst != 0 && l.Burst != l.Requests {
 		s += " burst " + strconv.FormatInt(l.Burst, 10)
+	}
+	if l.Start != ByClock {
+		s += " window_start " + l.Start.String()
 	}
 	return s
 }
@@ -268,8 +279,15 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 	l.interval = c.Interval
 	l.Delays = c.Delays
 	l.Owes = c.Owes && !l.IsBucket
+	if c.Start != ByClock {
+		l.Start = c.Start
+		l.Spread = c.Start == Spread
+		l.Own = true
+		l.FastPath = false
+	}
 	if c.Calendar != Epoch {
-		l.Calendar = newCalendar(c.Calendar, c.Location)
+		l.Calendar = newCalendar(c.Calendar, c.On, c.Location)
+		l.Own = true
 		l.Period = l.Calendar.longest()
 		l.usual = l.Calendar.usual()
 	}
@@ -406,6 +424,9 @@ func (c LimitConfig) check() error {
 		if c.Period != 0 {
 			return words.Wrong("period", FormatPeriod(c.Period), "a window of the calendar has none of its own")
 		}
+	}
+	if err := c.checkStart(); err != nil {
+		return err
 	}
 	if c.Burst != 0 && !row.isBucket {
 		return words.Wrong("burst", fmt.Sprint(c.Burst), "%s have a burst, not %s", onlyThose(func(row *algorithmRow) bool { return row.isBucket }), row.Name)

@@ -11,7 +11,8 @@ import (
 )
 
 // ParseLimit reads "<requests>/<period>". The requests are a whole number. The period is a duration ("10s", "1m30s", "7d"), or a
-// unit of the calendar ("day", "week", "month"). It sets c's Requests, and Period or Calendar.
+// unit of the calendar ("day", "week", "month"), the latter two also with the day on which they begin: "week on sunday", "month on 17". In months without
+// that day it is their last. It sets c's Requests, and Period, or Calendar and On.
 func ParseLimit(s string, c *LimitConfig) error {
 	number, period, found := strings.Cut(s, "/")
 	if !found {
@@ -22,12 +23,24 @@ func ParseLimit(s string, c *LimitConfig) error {
 		return words.Wrong("limit", strconv.Quote(s), "the requests must be a whole number from 1 to %d", MaxRequests).Guess(meantLimit(s))
 	}
 	c.Requests = requests
+	c.On = 0
+	unit, day, dated := strings.Cut(period, " on ")
 	for i, name := range calendarNames {
-		if i > 0 && period == name {
+		if i > 0 && strings.TrimSpace(unit) == name {
 			c.Calendar = Calendar(i)
 			c.Period = 0
+			if dated {
+				on, wrong := parseOn(c.Calendar, strings.TrimSpace(day))
+				if wrong != nil {
+					return words.Of(wrong).Within("limit", strconv.Quote(s))
+				}
+				c.On = on
+			}
 			return nil
 		}
+	}
+	if dated {
+		return words.Wrong("limit", strconv.Quote(s), "only a week or a month begins on a day; write such as %d/month on 17, or leave it out", requests)
 	}
 	c.Calendar = Epoch
 	c.Period, err = ParsePeriod(period)
@@ -35,6 +48,29 @@ func ParseLimit(s string, c *LimitConfig) error {
 		return words.Of(err).Within("limit", strconv.Quote(s))
 	}
 	return nil
+}
+
+// weekdays are the days that a week may begin with, the first in the first place.
+var weekdays = []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
+
+// parseOn reads the day on which a week or a month begins.
+func parseOn(unit Calendar, day string) (int, error) {
+	if unit == Day {
+		return 0, words.Wrong("", "", "a day begins at midnight; leave %q out", "on "+day)
+	}
+	if unit == Month {
+		n, err := words.ParseCount(day, 31)
+		if err != nil {
+			return 0, words.Wrong("", "", "a month begins on a day from 1 to 31, such as month on 17, not on %q", day)
+		}
+		return int(n), nil
+	}
+	for i, name := range weekdays {
+		if strings.ToLower(day) == name {
+			return i + 1, nil
+		}
+	}
+	return 0, words.Wrong("", "", "a week begins on a day from monday to sunday, such as week on sunday, not on %q", day)
 }
 
 // ReadCost returns the cost that a text names. A text that is not a number costs 1. A number too large for an int64 is

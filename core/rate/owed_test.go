@@ -25,6 +25,7 @@ func TestDebtsArePaid(t *testing.T) {
 	for name, c := range map[string]rate.LimitConfig{
 		"token_bucket":           {Algorithm: rate.TokenBucket, Requests: 32, Period: 1 << 20 * time.Microsecond, Burst: 40}, // exact in a double
 		"fixed_window":           {Algorithm: rate.FixedWindow, Requests: minute.Requests, Period: minute.Period},
+		"first_request":          {Algorithm: rate.FixedWindow, Requests: minute.Requests, Period: minute.Period, Start: rate.FirstRequest},
 		"sliding_window_counter": {Algorithm: rate.SlidingWindowCounter, Requests: minute.Requests, Period: minute.Period},
 		"month":                  {Algorithm: rate.FixedWindow, Requests: 20, Calendar: rate.Month},
 	} {
@@ -32,7 +33,7 @@ func TestDebtsArePaid(t *testing.T) {
 		random := rand.New(rand.NewSource(1))
 		for round := 0; round < 100; round++ {
 			now := 1_700_000_000_000_000 + random.Int63n(1<<45)
-			d := storetest.NewDebtor(l, now)
+			d := storetest.NewDebtor(l, "", now)
 			var s rate.State
 			rejected := 0
 			for step := 0; step < 300; step++ {

@@ -2,7 +2,7 @@ package rate
 
 import "math/bits"
 
-// decideSlidingWindowCounter counts in windows of length P, aligned to the Unix epoch. It estimates the sliding window from two
+// decideSlidingWindowCounter counts in windows of length P, aligned to the Unix epoch unless the limit is Spread. It estimates the sliding window from two
 // of them, as if the units of the previous one had come evenly, where overlap is the part of the previous window that the sliding
 // one still covers:
 //
@@ -23,6 +23,9 @@ func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State
 		}
 	}
 	into := at % l.Period
+	if l.Own {
+		into = intoOwn(at, last, l.Period)
+	}
 	start := at - into
 	if start != last {
 		if start-last == l.Period {
@@ -154,7 +157,7 @@ func rejectFromSlidingWindowCounter(l *Limit, s *State, now int64) (retry, reset
 func rollSlidingWindowCounter(l *Limit, s *State, now int64) bool {
 	left := l.Period - now%l.Period
 	start := now + left - l.Period
-	if s.A >= start || s.A|s.B < 0 {
+	if s.A >= start || s.A|s.B < 0 || l.Own {
 		return false
 	}
 	previous := int64(0)

@@ -9,7 +9,9 @@ package rate
 // N is newer, the sum of all but the oldest. It returns when the present segment began, which is the time of the state.
 func decideSlidingWindowSegments(l *Limit, log *EventLog, last, now, cost int64, d *Decision) int64 {
 	at := now
-	last -= last % l.Quantum // of a new key it is the time of the first request
+	if !l.Own {
+		last -= last % l.Quantum // of a new key it is the time of the first request
+	}
 	begun := int64(0)
 	if last <= now {
 		begun = (now - last) / l.Quantum
@@ -19,6 +21,9 @@ func decideSlidingWindowSegments(l *Limit, log *EventLog, last, now, cost int64,
 		begun = l.Window + 1
 	}
 	into := at % l.Quantum
+	if l.Own {
+		into = intoOwn(at, last, l.Quantum)
+	}
 	beginSegments(l, log, begun)
 	weighted := overlap(l, segment(log, l.Window), l.Quantum-into, l.Quantum)
 	room := l.Requests - weighted - int64(log.N)

@@ -27,6 +27,9 @@ const goesOn = 3
 
 // SyncTermsOf returns the terms on which nodes keep a limit. The error says why they cannot.
 func SyncTermsOf(l *Limit, every time.Duration) (SyncTerms, error) {
+	if l.Start != ByClock {
+		return SyncTerms{}, fmt.Errorf("the limit %s has windows of each key's own, and nodes tell each other what they have admitted in windows of the clock; choose window_start clock, or consistency strict or lease", l)
+	}
 	t := SyncTerms{Every: int64(every / time.Microsecond), Whole: WholeAfter(l)}
 	if t.Every > t.Whole {
 		return t, fmt.Errorf("the limit %s is whole again after %s; the interval, %s, must not be longer: choose a shorter one, or consistency strict", l, FormatMicroseconds(t.Whole), FormatPeriod(every))

@@ -11,7 +11,7 @@ import (
 // testChangedLimits: a reload opens the new rule, and then releases the old one. Counters survive; from then on they are compared
 // with the new numbers.
 func testChangedLimits(t *testing.T, newStore NewStore) {
-	each(t, newStore, "", variants(), aLimitIsRaised, aLimitIsLowered, aLimitIsLoweredBelowWhatIsUsed, twoLimitsHaveOneCount)
+	each(t, newStore, "", withOwnWindows(), aLimitIsRaised, aLimitIsLowered, aLimitIsLoweredBelowWhatIsUsed, twoLimitsHaveOneCount)
 }
 
 func aLimitIsRaised(s *scene, v variant) {
@@ -87,7 +87,7 @@ func testIsolation(t *testing.T, newStore NewStore) {
 }
 
 func testCost(t *testing.T, newStore NewStore) {
-	each(t, newStore, "", variants(), unitsAreTakenAtOnce, costsBelowOneAreOne)
+	each(t, newStore, "", withOwnWindows(), unitsAreTakenAtOnce, costsBelowOneAreOne)
 	t.Run("no checks", func(t *testing.T) {
 		s := newScene(t, newStore)
 		s.decide(nil, false)

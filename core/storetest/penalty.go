@@ -10,7 +10,7 @@ import (
 
 // testPenalty: a key that exceeds the limit of a rule with penalties is blocked, for longer each time.
 func testPenalty(t *testing.T, newStore NewStore) {
-	each(t, newStore, "", variants(), offendersAreBlockedForLongerEachTime, offendersStartOverAfterAQuietTime, whoIsBlockedIsChargedNothing,
+	each(t, newStore, "", withOwnWindows(), offendersAreBlockedForLongerEachTime, offendersStartOverAfterAQuietTime, whoIsBlockedIsChargedNothing,
 		peeksAreNoOffence, onlyTheRulesOwnRejectionIsAnOffence, whatCanNeverBeAdmittedIsNoOffence, theLimitMayHaveOneWaitLonger,
 		keysAreBlockedAndUnblockedByHand, whereThereIsNoPenaltyAnyMoreNobodyIsBlocked)
 	each(t, newStore, "with tolerance, ", but(rate.LeakyBucket), toleratedRequestsAreNoOffence)

@@ -121,6 +121,7 @@ type variant struct {
 	name      string
 	algorithm rate.Algorithm
 	interval  bool
+	start     rate.WindowStart
 }
 
 // variants returns all algorithms but that of requests in flight.
@@ -130,12 +131,22 @@ func variants() []variant {
 		if a == rate.InFlight {
 			continue
 		}
-		list = append(list, variant{a.Row().Name, a, false})
+		list = append(list, variant{a.Row().Name, a, false, rate.ByClock})
 		if a == rate.TokenBucket {
-			list = append(list, variant{a.String() + " interval", a, true})
+			list = append(list, variant{a.String() + " interval", a, true, rate.ByClock})
 		}
 	}
 	return list
+}
+
+// withOwnWindows returns all variants, and those whose windows do not begin by the clock.
+func withOwnWindows() []variant {
+	return append(variants(),
+		variant{"fixed_window first_request", rate.FixedWindow, false, rate.FirstRequest},
+		variant{"fixed_window spread", rate.FixedWindow, false, rate.Spread},
+		variant{"sliding_window_counter spread", rate.SlidingWindowCounter, false, rate.Spread},
+		variant{"sliding_window_segments spread", rate.SlidingWindowSegments, false, rate.Spread},
+	)
 }
 
 // limit returns a limit that allows a new key that many units, at least 2, at one instant. (In a leaky bucket, one leaves, and
@@ -152,7 +163,7 @@ func (v variant) limit(t *testing.T, units, period int64) *rate.Limit {
 
 // config returns the common part of a variant's limits. The period is in microseconds.
 func (v variant) config(requests, period int64) rate.LimitConfig {
-	c := rate.LimitConfig{Algorithm: v.algorithm, Interval: v.interval, Requests: requests, Period: time.Duration(period) * time.Microsecond}
+	c := rate.LimitConfig{Algorithm: v.algorithm, Interval: v.interval, Start: v.start, Requests: requests, Period: time.Duration(period) * time.Microsecond}
 	if v.algorithm == rate.SlidingWindowSegments {
 		c.Segments = 6
 	}

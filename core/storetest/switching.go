@@ -246,8 +246,8 @@ func penaltiesSurviveASwitch(s *scene, v, w variant) {
 }
 
 func thereAndBack(s *scene) {
-	a := variant{"token_bucket", rate.TokenBucket, false}
-	b := variant{"fixed_window", rate.FixedWindow, false}
+	a := variant{"token_bucket", rate.TokenBucket, false, rate.ByClock}
+	b := variant{"fixed_window", rate.FixedWindow, false, rate.ByClock}
 	x := s.switching(core.RuleConfig{Namespace: "back", Name: "x", Limit: a.limit(s.t, 5, minute)}, core.MoreLimits{})
 	if got := x.all("", "alice"); got != 5 {
 		s.t.Fatalf("%d were allowed", got)
@@ -280,7 +280,7 @@ func thereAndBack(s *scene) {
 
 // otherNumbers plays advice, which changes a limit at run time every 30 seconds: nothing else changes, and nobody starts afresh.
 func otherNumbers(s *scene) {
-	a := variant{"sliding_window_counter", rate.SlidingWindowCounter, false}
+	a := variant{"sliding_window_counter", rate.SlidingWindowCounter, false, rate.ByClock}
 	x := s.switching(core.RuleConfig{Namespace: "advice", Name: "x", Limit: a.limit(s.t, 10, minute), Concurrency: 50}, core.MoreLimits{})
 	x.active.Configured().Own().Note("noted")
 	used := int64(0)
@@ -296,7 +296,7 @@ func otherNumbers(s *scene) {
 		}
 		s.clock.Add(second)
 	}
-	b := variant{"token_bucket", rate.TokenBucket, false}
+	b := variant{"token_bucket", rate.TokenBucket, false, rate.ByClock}
 	x.to(b.limit(s.t, 20, minute), core.MoreLimits{})
 	if got := x.all("", "alice"); got != 9 { // those that the counter had left
 		s.t.Fatalf("another algorithm: %d were allowed, want 9", got)
@@ -305,9 +305,9 @@ func otherNumbers(s *scene) {
 }
 
 func tiersSwitch(s *scene) {
-	a := variant{"token_bucket", rate.TokenBucket, false}
-	b := variant{"sliding_window_log", rate.SlidingWindowLog, false}
-	c := variant{"fixed_window", rate.FixedWindow, false}
+	a := variant{"token_bucket", rate.TokenBucket, false, rate.ByClock}
+	b := variant{"sliding_window_log", rate.SlidingWindowLog, false, rate.ByClock}
+	c := variant{"fixed_window", rate.FixedWindow, false, rate.ByClock}
 	x := s.switching(core.RuleConfig{Namespace: "tiers", Name: "x", Limit: a.limit(s.t, 2, minute)}, core.MoreLimits{
 		Tiers:     map[string]*rate.Limit{"gold": a.limit(s.t, 4, minute), "free": nil, "same": c.limit(s.t, 3, minute)},
 		Overrides: map[string]*rate.Limit{"vip": b.limit(s.t, 5, minute)},
@@ -337,9 +337,9 @@ func tiersSwitch(s *scene) {
 
 // aPreviousLimitThatComesTwice: two previous limits count in the same place for those without a tier, who are charged there once.
 func aPreviousLimitThatComesTwice(s *scene) {
-	a := variant{"token_bucket", rate.TokenBucket, false}.limit(s.t, 5, minute)
-	b := variant{"fixed_window", rate.FixedWindow, false}.limit(s.t, 9, minute)
-	c := variant{"sliding_window_log", rate.SlidingWindowLog, false}.limit(s.t, 9, minute)
+	a := variant{"token_bucket", rate.TokenBucket, false, rate.ByClock}.limit(s.t, 5, minute)
+	b := variant{"fixed_window", rate.FixedWindow, false, rate.ByClock}.limit(s.t, 9, minute)
+	c := variant{"sliding_window_log", rate.SlidingWindowLog, false, rate.ByClock}.limit(s.t, 9, minute)
 	gold := func(l *rate.Limit) core.MoreLimits { return core.MoreLimits{Tiers: map[string]*rate.Limit{"gold": l}} }
 	x := s.switching(core.RuleConfig{Namespace: "twice", Name: "x", Limit: a}, gold(b))
 	x.to(b, gold(b))
@@ -355,8 +355,8 @@ func aPreviousLimitThatComesTwice(s *scene) {
 }
 
 func shadowsStartAfresh(s *scene) {
-	a := variant{"token_bucket", rate.TokenBucket, false}
-	b := variant{"fixed_window", rate.FixedWindow, false}
+	a := variant{"token_bucket", rate.TokenBucket, false, rate.ByClock}
+	b := variant{"fixed_window", rate.FixedWindow, false, rate.ByClock}
 	x := s.switching(core.RuleConfig{Namespace: "shadow", Name: "x", Limit: a.limit(s.t, 2, minute), Shadow: true}, core.MoreLimits{})
 	x.to(b.limit(s.t, 3, minute), core.MoreLimits{})
 	if x.active.Changing() {
@@ -367,8 +367,8 @@ func shadowsStartAfresh(s *scene) {
 
 // aReloadSwitches plays a reload: limits of a new configuration go on where those of an old one are, which are released then.
 func aReloadSwitches(s *scene) {
-	a := variant{"token_bucket", rate.TokenBucket, false}
-	b := variant{"fixed_window", rate.FixedWindow, false}
+	a := variant{"token_bucket", rate.TokenBucket, false, rate.ByClock}
+	b := variant{"fixed_window", rate.FixedWindow, false, rate.ByClock}
 	x := s.switching(core.RuleConfig{Namespace: "reload", Name: "x", Limit: a.limit(s.t, 5, minute)}, core.MoreLimits{})
 	x.all("", "alice")
 	for i, l := range []*rate.Limit{b.limit(s.t, 7, minute), b.limit(s.t, 8, minute), a.limit(s.t, 4, 2*minute)} {
@@ -403,8 +403,8 @@ func aReloadSwitches(s *scene) {
 }
 
 func lookSeesBoth(s *scene) {
-	a := variant{"token_bucket", rate.TokenBucket, false}
-	b := variant{"fixed_window", rate.FixedWindow, false}
+	a := variant{"token_bucket", rate.TokenBucket, false, rate.ByClock}
+	b := variant{"fixed_window", rate.FixedWindow, false, rate.ByClock}
 	x := s.switching(core.RuleConfig{Namespace: "look", Name: "x", Limit: a.limit(s.t, 5, minute)}, core.MoreLimits{})
 	x.ask("", "alice")
 	x.ask("", "alice")
@@ -482,9 +482,9 @@ type greedy struct {
 func (g *greedy) limit(t *testing.T) *rate.Limit {
 	requests := 1 + g.rand.Int63n(6)
 	period := (1 + g.rand.Int63n(3)) * 20 * second
-	list := variants()
+	list := withOwnWindows()
 	v := list[g.rand.Intn(len(list))]
-	c := rate.LimitConfig{Algorithm: v.algorithm, Interval: v.interval, Requests: requests, Period: time.Duration(period) * time.Microsecond}
+	c := rate.LimitConfig{Algorithm: v.algorithm, Interval: v.interval, Start: v.start, Requests: requests, Period: time.Duration(period) * time.Microsecond}
 	if c.Algorithm == rate.TokenBucket || c.Algorithm == rate.LeakyBucket {
 		c.Burst = 1 + g.rand.Int63n(2*requests)
 	}
@@ -576,9 +576,9 @@ func bound(l *rate.Limit, within int64) int64 {
 
 // policiesInTransition: what the previous limit does besides rejecting goes on as it was.
 func policiesInTransition(t *testing.T, newStore NewStore) {
-	a := variant{"token_bucket", rate.TokenBucket, false}
-	b := variant{"sliding_window_log", rate.SlidingWindowLog, false}
-	c := variant{"fixed_window", rate.FixedWindow, false}
+	a := variant{"token_bucket", rate.TokenBucket, false, rate.ByClock}
+	b := variant{"sliding_window_log", rate.SlidingWindowLog, false, rate.ByClock}
+	c := variant{"fixed_window", rate.FixedWindow, false, rate.ByClock}
 	t.Run("soft", func(t *testing.T) {
 		s := newScene(t, newStore)
 		x := s.switching(core.RuleConfig{Namespace: "soft", Name: "x", Limit: a.limit(t, 2, minute), OverflowPolicy: core.OverflowPolicy{SoftPercent: 100, SoftFor: time.Hour}}, core.MoreLimits{})
@@ -648,7 +648,7 @@ func policiesInTransition(t *testing.T, newStore NewStore) {
 	})
 	t.Run("queue", func(t *testing.T) {
 		s := newScene(t, newStore)
-		x := s.switching(core.RuleConfig{Namespace: "queue", Name: "x", Limit: variant{"leaky_bucket", rate.LeakyBucket, false}.limit(t, 5, minute)}, core.MoreLimits{})
+		x := s.switching(core.RuleConfig{Namespace: "queue", Name: "x", Limit: variant{"leaky_bucket", rate.LeakyBucket, false, rate.ByClock}.limit(t, 5, minute)}, core.MoreLimits{})
 		x.ask("", "alice")
 		x.to(b.limit(t, 100, minute), core.MoreLimits{})
 		if d := x.ask("", "alice"); !d.Allowed || d.Delay != 12*second {

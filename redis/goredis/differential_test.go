@@ -92,6 +92,7 @@ type variant struct {
 	interval  bool
 	calendar  bool
 	segments  int64
+	start     rate.WindowStart
 }
 
 var (
@@ -103,13 +104,17 @@ var (
 	slidingLog    = variant{algorithm: rate.SlidingWindowLog}
 	slidingCount  = variant{algorithm: rate.SlidingWindowCounter}
 	segments      = variant{algorithm: rate.SlidingWindowCounter, segments: 5}
-	everyVariant  = []variant{tokenBucket, intervals, leakyBucket, fixedWindow, calendar, slidingLog, slidingCount, segments}
+	firstRequest  = variant{algorithm: rate.FixedWindow, start: rate.FirstRequest}
+	spreadWindow  = variant{algorithm: rate.FixedWindow, start: rate.Spread}
+	spreadCount   = variant{algorithm: rate.SlidingWindowCounter, start: rate.Spread}
+	spreadParts   = variant{algorithm: rate.SlidingWindowCounter, segments: 5, start: rate.Spread}
+	everyVariant  = []variant{tokenBucket, intervals, leakyBucket, fixedWindow, calendar, slidingLog, slidingCount, segments, firstRequest, spreadWindow, spreadCount, spreadParts}
 	everyKind     = append(kindsOfOne(), kind{"several rules", everyVariant, 5, 3})
 	calendarZones = []string{"UTC", "Europe/Berlin", "America/Sao_Paulo", "Pacific/Apia", "Asia/Kathmandu", "Antarctica/Troll"}
 )
 
 func kindsOfOne() []kind {
-	names := []string{"token_bucket", "token_bucket interval", "leaky_bucket", "fixed_window", "calendar", "sliding_window_log", "sliding_window_counter", "segments"}
+	names := []string{"token_bucket", "token_bucket interval", "leaky_bucket", "fixed_window", "calendar", "sliding_window_log", "sliding_window_counter", "segments", "first_request", "spread fixed_window", "spread sliding_window_counter", "spread segments"}
 	var kinds []kind
 	for i, v := range everyVariant {
 		kinds = append(kinds, kind{names[i], []variant{v}, 1, 1})
@@ -612,6 +617,11 @@ func (c *contender) follow(client string, now int64, decision *rate.Decision, ch
 	begun := now - now%p // when the present window began, or the present segment
 	if n := c.variant.segments; n > 0 {
 		begun = now - now%((p+n-1)/n)
+	}
+	if c.variant.start == rate.Spread {
+		begun = rate.Begun(c.ofMemory.Limit, client, now)
+	}
+	if c.variant.segments > 0 {
 		at = begun // the time of the state
 	}
 	if k == nil {
@@ -633,7 +643,7 @@ func (c *contender) follow(client string, now int64, decision *rate.Decision, ch
 	if k.at < now || k.at-now > p {
 		k.at = at
 	}
-	if k.gone && c.variant == slidingCount || (k.gone || k.emptied) && c.variant == segments {
+	if c.variant.algorithm == rate.SlidingWindowCounter && (k.gone || k.emptied && c.variant.segments > 0) {
 		// Besides the count of this window one of the stores still has that of the one before. It makes no difference, unless the clock is set
 		// back.
 		k.floor = k.whole
@@ -774,7 +784,7 @@ func (d *duel) cost(c *contender) int64 {
 // randomLimit returns a valid limit: a small one, an ordinary one, or an extreme one.
 func (d *duel) randomLimit(v variant) rate.LimitConfig {
 	for {
-		c := rate.LimitConfig{Algorithm: v.algorithm, Interval: v.interval, Segments: v.segments}
+		c := rate.LimitConfig{Algorithm: v.algorithm, Interval: v.interval, Segments: v.segments, Start: v.start}
 		if v.calendar {
 			c.Calendar = rate.Day + rate.Calendar(d.r.IntN(3))
 			location, err := time.LoadLocation(calendarZones[d.r.IntN(len(calendarZones))])
@@ -915,6 +925,10 @@ func TestOthersChargesAreNotGivenBack(t *testing.T) {
 		{"sliding_window_counter", slidingCount, time.Second},
 		{"sliding_window_counter, the next", slidingCount, time.Minute},
 		{"sliding_window_counter, the next but one", slidingCount, 2 * time.Minute},
+		{"first_request", firstRequest, time.Second},
+		{"first_request, the next", firstRequest, time.Minute},
+		{"spread sliding_window_counter", spreadCount, time.Second},
+		{"spread sliding_window_counter, the next", spreadCount, time.Minute},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn, err := server.Dial()
@@ -931,7 +945,7 @@ func TestOthersChargesAreNotGivenBack(t *testing.T) {
 			other := newStore(t, redis.Config{Prefix: prefix, WallClock: clock.Now}, goredis.Config{Addresses: []string{server.Addr()}})
 			memory := memory.New(memory.Config{Clock: clock.Now})
 			open := func(s core.Store, name string, requests int64) *core.Rule {
-				l := rate.LimitConfig{Algorithm: c.variant.algorithm, Interval: c.variant.interval, Segments: c.variant.segments, Requests: requests, Period: time.Minute}
+				l := rate.LimitConfig{Algorithm: c.variant.algorithm, Interval: c.variant.interval, Segments: c.variant.segments, Start: c.variant.start, Requests: requests, Period: time.Minute}
 				if c.variant.algorithm == rate.LeakyBucket {
 					l.MaxDelay = time.Hour
 				}

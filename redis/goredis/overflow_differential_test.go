@@ -192,6 +192,7 @@ func (h *overflowHistory) randomTwin(of *rate.Limit, delays bool) *rate.Limit {
 			Delays:    delays,
 			Interval:  of.Interval(),
 			Segments:  of.Segments(),
+			Start:     of.Start,
 		}
 		if of.Algorithm <= rate.LeakyBucket {
 			c.Requests = of.Requests
@@ -266,6 +267,8 @@ func (h *overflowHistory) randomLimit(delays bool) *rate.Limit {
 		if h.r.IntN(8) == 0 {
 			c.Calendar = rate.Day
 			c.Period = 0
+		} else if c.Algorithm == rate.FixedWindow || c.Algorithm == rate.SlidingWindowCounter {
+			c.Start = rate.WindowStart(h.r.IntN(3))
 		}
 		if l, err := rate.NewLimit(c); err == nil {
 			return l

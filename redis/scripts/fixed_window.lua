@@ -10,7 +10,8 @@
 local start, count = 0, 0
 if v and #v == 11 then start, count = unpack('<I7I4', v) end
 
--- fixed_window: if Y is 1 there is a calendar, and the bounds of four windows follow in the argument, as the node has computed them: the
+-- fixed_window: windows begin at Y (which depends on the key if they are spread), and at whole periods before and after it. If Y is -1 each begins with
+-- the first request in it. If Y is 1 there is a calendar, and the bounds of four windows follow in the argument, as the node has computed them: the
 -- window before now's, now's, and two after it, which a state may have after the clock was set back. The server's time chooses among them.
 local at = now
 if start > now then
@@ -26,7 +27,7 @@ if Y == 1 then
 	end
 	if at < b then from, to = a, b elseif at < c then from, to = b, c elseif at < d then from, to = c, d else from, to = d, e end
 else
-	from = at - at % P
+	from = at - (at - (Y == -1 and start or Y)) % P
 	to = from + P
 end
 local usual = P -- how long a window lasts on average, with a calendar
@@ -41,6 +42,7 @@ if start ~= from then
 		count = 0
 	end
 end
+if Y == -1 and count == 0 then from, to = at, at + P end
 ok = cost <= R - count
 if ok then
 	if not denied then

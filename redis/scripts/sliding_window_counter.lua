@@ -10,13 +10,13 @@
 local start, previous, current = 0, 0, 0
 if v and #v == 15 then start, previous, current = unpack('<I7I4I4', v) end
 
--- sliding_window_counter: overlap is how much of the previous window the sliding window still covers. A window's weighted count falls to room
+-- sliding_window_counter: windows begin at Y, and at whole periods before and after it. Overlap is how much of the previous window the sliding window still covers. A window's weighted count falls to room
 -- when overlap falls below (room+1)·P/count.
 local at = now
 if start > now then
 	if start - now <= slack then at = start else previous, current = 0, 0 end
 end
-local into = at % P
+local into = (at - Y) % P
 local from = at - into
 if start ~= from then
 	if owes and current > R and start < from then

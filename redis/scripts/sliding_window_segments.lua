@@ -6,10 +6,13 @@
 
 --#part decide
 
--- The state, in 15 + 4·Y bytes: when the present segment began (7); how many units are in all segments but the oldest (4); and how many in each, the oldest
--- first (4 for each of Y + 1). X is how long a segment lasts, and Y segments are a window.
+-- The state, in 15 + 4·N bytes: when the present segment began (7); how many units are in all segments but the oldest (4); and how many in each, the oldest
+-- first (4 for each of N + 1). X is how long a segment lasts, and N segments are a window. They begin at Z, and at whole X before and after it. Y is
+-- N + 64·Z.
+local N = Y % 64
+local Z = (Y - N) / 64
 local start, newer, segments = 0, 0
-if type(v) == 'string' and #v == 15 + 4 * Y then
+if type(v) == 'string' and #v == 15 + 4 * N then
 	start, newer = unpack('<I7I4', v)
 	segments = string.sub(v, 12)
 end
@@ -17,16 +20,16 @@ local at = now
 if start > now then
 	if start - now <= slack then at = start else segments = nil end
 end
-local into = at % X
+local into = (at - Z) % X
 local from = at - into
 local begun = (from - start) / X
-if not segments or begun > Y then
-	newer, segments = 0, string.rep('\0', 4 * Y + 4)
+if not segments or begun > N then
+	newer, segments = 0, string.rep('\0', 4 * N + 4)
 elseif begun > 0 then
 	for i = 1, begun do newer = newer - unpack('<I4', segments, 4 * i + 1) end
 	segments = string.sub(segments, 4 * begun + 1) .. string.rep('\0', 4 * begun)
 end
-local oldest, present, added = unpack('<I4', segments), (unpack('<I4', segments, 4 * Y + 1)), 0
+local oldest, present, added = unpack('<I4', segments), (unpack('<I4', segments, 4 * N + 1)), 0
 local weighted = divide(oldest, X - into, X)
 ok = cost <= R - weighted - newer
 if ok then
@@ -51,7 +54,7 @@ local function free(units)
 	local room, rest, count, i = R - units, newer + added, oldest, 0
 	while rest > room do
 		i = i + 1
-		count = i == Y and present + added or unpack('<I4', segments, 4 * i + 1)
+		count = i == N and present + added or unpack('<I4', segments, 4 * i + 1)
 		rest = rest - count
 	end
 	return leaves(i, count, room - rest)
@@ -60,7 +63,7 @@ end
 if not ok then wait = cost <= R and free(cost) or -1 end
 remaining = R - weighted - newer - added
 if remaining < R then
-	local i, count = Y, present + added
+	local i, count = N, present + added
 	while count == 0 and i > 0 do
 		i = i - 1
 		count = unpack('<I4', segments, 4 * i + 1)
@@ -70,7 +73,7 @@ end
 if remaining < 0 then remaining = 0 end
 if (ok or cost == 0) and remaining < R then more = free(remaining + 1) end
 if ok and not denied or counts and not ok then
-	value = pack('<I7I4', from, newer + added) .. string.sub(segments, 1, 4 * Y) .. pack('<I4', present + added)
+	value = pack('<I7I4', from, newer + added) .. string.sub(segments, 1, 4 * N) .. pack('<I4', present + added)
 end
 --#end
 
@@ -79,8 +82,9 @@ end
 -- without returns a state without units that were charged at a time.
 local function without(state, time, units)
 	local start, newer = unpack('<I7I4', state)
-	local i = Y - (start - time + time % X) / X
-	if #state ~= 15 + 4 * Y or i < 0 or i > Y then return state end
+	local N = Y % 64
+	local i = N - (start - time + (time - (Y - N) / 64) % X) / X
+	if #state ~= 15 + 4 * N or i < 0 or i > N then return state end
 	local count = unpack('<I4', state, 12 + 4 * i)
 	units = math.min(units, count)
 	if i > 0 then newer = newer - units end

@@ -1,0 +1,79 @@
+package rate
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math/bits"
+	"strconv"
+
+	"github.com/proxyweir/weir/core/words"
+)
+
+// WindowStart says when windows of a limit begin that does not follow the calendar.
+type WindowStart int
+
+// The values of WindowStart.
+const (
+	ByClock      WindowStart = iota // at whole periods of the Unix epoch: those of all keys at the same time
+	FirstRequest                    // with the first request that counts in them
+	Spread                          // as ByClock, but for each key as much later as a hash of it says, which is the same on all nodes
+)
+
+// WindowStarts lists the words for the values, in the order of the constants.
+var WindowStarts = []string{"clock", "first_request", "spread"}
+
+// String returns the word for the value.
+func (w WindowStart) String() string { return WindowStarts[w] }
+
+// checkStart says why windows of the limit cannot begin as Start says.
+func (c LimitConfig) checkStart() error {
+	if c.Start == ByClock {
+		return nil
+	}
+	row := c.Algorithm.Row()
+	name := strconv.Quote(c.Start.String())
+	if c.Calendar != Epoch {
+		return words.Wrong("window_start", name, "a %s of the calendar begins at midnight; write a duration, such as 24h, or leave it out", c.Calendar.String())
+	}
+	if !row.windows {
+		return words.Wrong("window_start", name, "%s have windows, not %s", onlyThose(func(row *algorithmRow) bool { return row.windows }), row.Name)
+	}
+	if c.Start == FirstRequest && c.Algorithm != FixedWindow {
+		return words.Wrong("window_start", name, "the window of a %s slides, so that its quota comes back bit by bit wherever it begins; choose the algorithm fixed_window, or window_start spread", row.Name)
+	}
+	return nil
+}
+
+// LeastPhase is less than any time that a key's windows are behind those of the clock if they are Spread: so scripts tell it from other numbers.
+const LeastPhase = 2
+
+// Phase returns by how much a key's windows, or its segments, begin later than those of the clock, in microseconds, if they are Spread. It may be more than
+// their length, by less than LeastPhase.
+func Phase(l *Limit, key string) int64 {
+	length := l.Period
+	if l.IsLog {
+		length = l.Quantum
+	}
+	sum := sha256.Sum256([]byte(key))
+	shift, _ := bits.Mul64(binary.BigEndian.Uint64(sum[:8]), uint64(length))
+	return LeastPhase + int64(shift)
+}
+
+// Begun returns when the window of a key, or its segment, began that now lies in, if they are Spread. A state must have such a time from the first on: the
+// algorithms know when the next window begins by it.
+func Begun(l *Limit, key string, now int64) int64 {
+	length := l.Period
+	if l.IsLog {
+		length = l.Quantum
+	}
+	return now - (now-Phase(l, key))%length
+}
+
+// intoOwn returns how long the window of that length has lasted that a time lies in. begun is when another window of the key began.
+func intoOwn(at, begun, length int64) int64 {
+	into := (at - begun) % length
+	if into < 0 { // the clock has stepped back
+		into += length
+	}
+	return into
+}
