@@ -54,9 +54,13 @@ func unitsUnderWay(r *core.Rule, cost int64) int64 {
 	return cost
 }
 
-// fallDue charges the key in slot i for all pending charges that are due by now.
+// fallDue charges the key in slot i for all pending charges that are due by now. If its limit is Spread, placeWindows comes before, or nothing is charged after
+// a block by hand.
 func (m *Store) fallDue(s *shard, i int, a *account, l *rate.Limit, now int64) {
 	a.look(now)
+	if l.Spread && rate.IsBlocked(&s.slots[i].state) && rate.BlockedFor(&s.slots[i].state, now) <= 0 {
+		return
+	}
 	due := 0
 	for due < len(a.pending) && a.pending[due].at <= now {
 		p := &a.pending[due]
@@ -153,6 +157,9 @@ func (m *Store) settle(r *core.Reservation) {
 	s := m.lockKey(&c)
 	defer s.mu.Unlock()
 	now := m.clock()
+	if c.Slot >= 0 && r.Rule.Limit.Spread {
+		placeWindows(s, &c, now)
+	}
 	if c.Slot < 0 || s.owners[c.Slot]&accounted == 0 { // the rule was released meanwhile, or nothing was reserved
 		sp := r.Rule.InMemory.(*space)
 		if r.Units > 0 && len(sp.limits.Load().([]*rate.Limit)) > 0 {

@@ -19,6 +19,9 @@ func (m *Store) Block(r *core.Rule, key string, duration int64) error {
 	}
 	if s.owners[c.Slot]&accounted != 0 {
 		a := s.accounts[c.Hash]
+		if r.Limit.Spread {
+			placeWindows(s, &c, now)
+		}
 		m.fallDue(s, c.Slot, a, r.Limit, now)
 		if duration > 0 {
 			a.yield(r.Overflow, now+duration, now)
@@ -49,6 +52,9 @@ func (m *Store) Reset(r *core.Rule, key string) error {
 	}
 	if s.owners[c.Slot]&accounted != 0 {
 		a := s.accounts[c.Hash]
+		if r.Limit.Spread {
+			placeWindows(s, &c, now)
+		}
 		m.fallDue(s, c.Slot, a, r.Limit, now) // what it charges is forgotten below
 		a.forget(now)
 		m.dropIdle(s, &c, a, now)
@@ -110,9 +116,6 @@ func startAfresh(s *shard, c *core.Check, now int64) {
 	s.slots[c.Slot].state = rate.State{}
 	if c.Rule.Limit.IsLog {
 		startLog(s, c.Slot, now)
-	}
-	if c.Rule.Limit.Spread {
-		beginWindow(s, c, now)
 	}
 }
 

@@ -112,6 +112,9 @@ func (m *Store) evaluate(s *shard, c *core.Check, w *evaluation, now int64) {
 	w.depart = now
 	if c.Slot >= 0 && s.owners[c.Slot]&accounted != 0 {
 		w.account = s.accounts[c.Hash]
+		if r.Limit.Spread {
+			placeWindows(s, c, now)
+		}
 		m.fallDue(s, c.Slot, w.account, r.Limit, now)
 	}
 	a := w.account
