@@ -252,7 +252,7 @@ func (r *reader) rule(n *ruleset.Node) Rule {
 		return rule
 	}
 	if limit.Calendar != rate.Epoch {
-		rule.Calendar = limit.Calendar.String() + "@" + rule.Limit.TimeZone()
+		rule.Calendar = rule.Limit.CalendarText()
 	}
 	rule.Floor, rule.Ceiling = limit.Requests, limit.Requests
 	for _, bound := range []struct {
@@ -265,7 +265,7 @@ func (r *reader) rule(n *ruleset.Node) Rule {
 		var b rate.LimitConfig
 		err := rate.ParseLimit(bound.text, &b)
 		r.check(set, bound.name, err == nil, "%s: %v", bound.name, err)
-		r.check(set, bound.name, err != nil || b.Period == limit.Period && b.Calendar == limit.Calendar, "%s %q: must have the period of limit, %s", bound.name, bound.text, rule.LimitText)
+		r.check(set, bound.name, err != nil || b.Period == limit.Period && b.Calendar == limit.Calendar && b.On == limit.On, "%s %q: must have the period of limit, %s", bound.name, bound.text, rule.LimitText)
 		*bound.to = b.Requests
 	}
 	r.check(set, "floor", rule.Floor <= limit.Requests, "floor %q: must not be above limit, %s", floor, rule.LimitText)

@@ -160,6 +160,9 @@ func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) err
 
 // shortForm reads <requests>/<period> [<key>].
 func (h *Handler) shortForm(d *caddyfile.Dispenser, matcher string, args []string) error {
+	if len(args) > 2 {
+		args = append(syntax.JoinDay(args[:3]), args[3:]...)
+	}
 	if err := syntax.InWords(args); err != nil {
 		return d.Errf("rate_limit: %v", err)
 	}

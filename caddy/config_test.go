@@ -93,7 +93,7 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"concurrency 0", limited(`"concurrency": 0`), `zone "api": concurrency 0: must be more than zero; for the default leave it out`},
 		{"concurrency alone with a burst", zone(`"concurrency": 5, "burst": 5`), `zone "api": burst: needs a limit, and concurrency is none; write one such as "requests": 100, "period": "1m" beside it, or leave it out`},
 		{"candidate's field unknown", limited(`"candidate": {"limt": "50/1m"}`), `zone "api": candidate: unknown field "limt" (did you mean limit?)`},
-		{"candidate's field of a zone", limited(`"candidate": {"period": "1m"}`), `zone "api": candidate: unknown field "period"; there are limit, algorithm, burst, refill, segments, time_zone`},
+		{"candidate's field of a zone", limited(`"candidate": {"period": "1m"}`), `zone "api": candidate: unknown field "period"; there are limit, algorithm, burst, refill, segments, window_start, time_zone`},
 		{"candidate's burst 0", limited(`"candidate": {"limit": "50/1m", "algorithm": "token_bucket", "burst": 0}`), `zone "api": candidate: burst 0: must be more than zero; for the default leave it out`},
 		{"answer's status 0", limited(`"answer": {"status": 0}`), `zone "api": answer: status 0: must be more than zero; for the default leave it out`},
 		{"answer's field unknown", limited(`"answer": {"stauts": 403}`), `zone "api": answer: unknown field "stauts" (did you mean status?)`},

@@ -126,7 +126,7 @@ func TestTheSchemaHasTheWordsThatThereAre(t *testing.T) {
 	if got := root.Defs["candidate"].Properties["algorithm"].Enum; !slices.Equal(got, rate.AlgorithmNames) {
 		t.Errorf("candidate: algorithm: the schema has %q, not %q", got, rate.AlgorithmNames)
 	}
-	for field, want := range map[string][]string{"algorithm": rate.AlgorithmNames, "on_error": core.OnErrorNames} {
+	for field, want := range map[string][]string{"algorithm": rate.AlgorithmNames, "on_error": core.OnErrorNames, "window_start": rate.WindowStarts} {
 		if !slices.Equal(rule[field].Enum, want) {
 			t.Errorf("%s: the schema has %q, not %q", field, rule[field].Enum, want)
 		}
@@ -142,6 +142,8 @@ func TestTheSchemaHasTheWordsThatThereAre(t *testing.T) {
 			more := ""
 			if field == "refill" || word == "delay" {
 				more = "algorithm: token_bucket, "
+			} else if field == "window_start" {
+				more = "algorithm: fixed_window, "
 			}
 			must.Equal(t, loadRules("rules.yaml", fmt.Sprintf("rules: [{name: a, limit: 5/1m, %s%s: %s}]", more, field, word)), "", "%s: %s is in the schema", field, word)
 		}
@@ -294,7 +296,7 @@ func TestTheSchemaTakesWhatWeirTakes(t *testing.T) {
 		"rules: [{name: a, tiers: {source: 'header:X-Plan', limits: {free: 100/1m, '*': 50/1m}}}]",
 		inRule("overrides: [{key: 192.0.2.1, limit: 1000/1m}]"), inRule("key: 'header:X-User', overrides: [{key: 5, limit: unlimited}]"), inRule("overrides: []"),
 		inRule("key: [client_ip, path], overrides: [{key: [192.0.2.1, /search], limit: 1000/1m}]"),
-		inRule("algorithm: token_bucket, burst: 20, refill: interval"), inRule("segments: 12"), inRule("algorithm: sliding_window_counter, segments: 60"), inRule("candidate: {limit: 5/1m, segments: 2}"), inRule("algorithm: token_bucket, burst: '20'"),
+		inRule("algorithm: token_bucket, burst: 20, refill: interval"), inRule("segments: 12"), inRule("algorithm: sliding_window_counter, segments: 60"), inRule("window_start: spread"), inRule("algorithm: fixed_window, window_start: first_request"), inRule("segments: 12, window_start: spread, consistency: strict"), inRule("window_start: clock"), inRule("candidate: {limit: 5/1m, algorithm: fixed_window, window_start: first_request}"), "rules: [{name: a, limit: 5/month on 17}]", "rules: [{name: a, limit: 5/month on 31}]", "rules: [{name: a, limit: 5/week on sunday}]", "rules: [{name: a, limit: 5/day, window_start: clock}]", inRule("candidate: {limit: 5/1m, segments: 2}"), inRule("algorithm: token_bucket, burst: '20'"),
 		inRule("algorithm: leaky_bucket, max_delay: 1m30s, burst: 4"), "rules: [{name: a, limit: 5/week, algorithm: fixed_window}]",
 		inRule("cost: 5"), inRule("cost: '5'"), inRule("cost: 'header:X-Cost'"),
 		inRule("ipv4_prefix: 24, ipv6_prefix: 48"), inRule("ipv4_prefix: '32', ipv6_prefix: '128'"),
@@ -344,7 +346,7 @@ func TestTheSchemaRefusesWhatWeirRefuses(t *testing.T) {
 		"rules: [{name: a, tiers: {source: 'header:X-Plan', limits: {free: 5/1m}}}]",
 		inRule("overrides: {key: a, limit: 5/1m}"), inRule("overrides: [{key: a}]"), inRule("overrides: [{limit: 5/1m}]"), inRule("overrides: [{key: a, limit: 5}]"), inRule("overrides: [{key: [], limit: 5/1m}]"), inRule("overrides: [a]"),
 		inRule("algorithm: tokenbucket"), inRule("algorithm: token_bucket, burst: 0"), inRule("algorithm: token_bucket, burst: some"), inRule("algorithm: token_bucket, burst: 1.5"), inRule("algorithm: token_bucket, refill: never"),
-		inRule("segments: 1"), inRule("segments: 61"), inRule("algorithm: token_bucket, segments: 12"), inRule("segments: some"),
+		inRule("segments: 1"), inRule("segments: 61"), inRule("algorithm: token_bucket, segments: 12"), inRule("segments: some"), inRule("window_start: first_request"), inRule("window_start: now"), inRule("algorithm: token_bucket, window_start: spread"), inRule("algorithm: token_bucket, window_start: clock"), inRule("window_start: spread, consistency: eventual"), "rules: [{name: a, limit: 5/day, window_start: spread}]", "rules: [{name: a, limit: 5/month on 32}]", "rules: [{name: a, limit: 5/month on 0}]", "rules: [{name: a, limit: 5/week on 1}]", "rules: [{name: a, limit: 5/day on monday}]",
 		inRule("burst: 5"), inRule("algorithm: fixed_window, burst: 5"), inRule("refill: interval"), inRule("algorithm: leaky_bucket, refill: interval"), inRule("max_delay: 5s"), inRule("algorithm: token_bucket, max_delay: 5s"),
 		"rules: [{name: a, limit: 5/day, algorithm: token_bucket}]",
 		inRule("cost: 0"), inRule("cost: -1"), inRule("cost: 'header:'"), inRule("cost: 'path'"), inRule("algorithm: leaky_bucket, max_delay: 10"), inRule("algorithm: leaky_bucket, max_delay: soon"),

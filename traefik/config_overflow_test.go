@@ -32,7 +32,7 @@ func TestMistakesInTheOverflowPolicyAreSaidInTheWordsOfThePlugin(t *testing.T) {
 		{one(Rule{Concurrency: "5", MaxWaiting: "5"}), `maxWaiting` + needs},
 		{one(Rule{Concurrency: "5", CountRejected: "true"}), `countRejected` + needs},
 		{&Config{SourceCriterion: object{"requestHost": true}, Rule: Rule{Concurrency: "5", Burst: "5"}}, `burst` + needs},
-		{one(Rule{Limit: "5/1m", Candidate: "50/1m"}), `candidate "50/1m": must be an object with some of limit, algorithm, burst, refill, segments, timeZone`},
+		{one(Rule{Limit: "5/1m", Candidate: "50/1m"}), `candidate "50/1m": must be an object with some of limit, algorithm, burst, refill, segments, windowStart, timeZone`},
 		{one(Rule{Limit: "5/1m", Candidate: object{}}), `candidate: limit: is missing; write one such as 100/1m`},
 		{one(Rule{Limit: "5/1m", Candidate: "true"}), `candidate: limit: is missing; write one such as 100/1m`},
 		{one(Rule{Limit: "5/1m", Candidate: object{"limt": "5/1m"}}), `candidate: "limt" is not a field (did you mean limit?)`},

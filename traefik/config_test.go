@@ -32,6 +32,8 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{one(Rule{Limit: "5/1m", Algorithm: "token_buckets"}), `rule "api": algorithm "token_buckets": must be one of token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter (did you mean token_bucket?)`},
 		{one(Rule{Limit: "5/1m", Algorithm: "token_bucket", Burst: "0"}), `rule "api": burst "0": must be a whole number from 1 to 1000000000`},
 		{one(Rule{Limit: "5/1m", Segments: "many"}), `rule "api": segments "many": must be a whole number from 2 to 60`},
+		{one(Rule{Limit: "5/1m", WindowStart: "first_request"}), `rule "api": windowStart "first_request": the window of a sliding_window_counter slides, so that its quota comes back bit by bit wherever it begins; choose the algorithm fixed_window, or windowStart spread`},
+		{one(Rule{Limit: "5/month on 40"}), `rule "api": limit "5/month on 40": a month begins on a day from 1 to 31, such as month on 17, not on "40"`},
 		{one(Rule{Limit: "5/1m", Algorithm: "token_bucket", Refill: "intervals"}), `rule "api": refill "intervals": must be continuous or interval (did you mean interval?)`},
 		{one(Rule{Limit: "5/1m", MaxDelay: "1s"}), `rule "api": maxDelay 1s: only leaky_bucket and onLimit delay make requests wait, not sliding_window_counter`},
 		{one(Rule{Limit: "5/1m", Algorithm: "leaky_bucket", MaxDelay: "2h"}), `rule "api": maxDelay "2h": must be a duration from 1ms to 1h`},

@@ -10,6 +10,7 @@ import (
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/metrics"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 )
 
@@ -36,6 +37,7 @@ type ruleAnswer struct {
 	Period     float64          `json:"period_seconds,omitempty"` // for a calendar period, the length of the current day, week or month; none for concurrency
 	Burst      int64            `json:"burst,omitempty"`
 	Segments   int64            `json:"segments,omitempty"`
+	Start      string           `json:"window_start,omitempty"` // absent: clock
 	Enforce    string           `json:"enforcement"`
 	Store      string           `json:"store"`
 	Source     string           `json:"source"`
@@ -82,6 +84,9 @@ func ruleAnswerOf(a *View, s *report.ActiveRule, now time.Time) ruleAnswer {
 		answer.Algorithm = l.Algorithm.String()
 		answer.Requests = l.Requests
 		answer.Segments = l.Segments()
+		if l.Start != rate.ByClock {
+			answer.Start = l.Start.String()
+		}
 		answer.Period = float64(metrics.PeriodOf(l, now.UnixMicro())) / 1e6
 		if l.IsBucket {
 			answer.Burst = l.Quota

@@ -187,7 +187,7 @@ func ReadBlock(d *caddyfile.Dispenser, of string, settings []Setting, unknown fu
 // oneArg reads the one argument of a subdirective. Its errors begin with where.
 func oneArg(d *caddyfile.Dispenser, where string, set func(string) error) error {
 	word := d.Val()
-	args := d.RemainingArgs()
+	args := JoinDay(d.RemainingArgs())
 	if len(args) != 1 {
 		return d.Errf("%s%s: takes one value, not %d", where, word, len(args))
 	}

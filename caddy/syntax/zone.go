@@ -43,7 +43,7 @@ type Zone struct {
 	Requests int64 `json:"requests,omitempty"`
 
 	// The period of `requests`: a duration from 1ms to 366d, or `day`, `week` or `month` for fixed windows that follow the
-	// calendar.
+	// calendar, such as `month on 17` or `week on sunday`.
 	Period string `json:"period,omitempty"`
 
 	// The same as `requests`, in the words of caddy-ratelimit.
@@ -82,6 +82,11 @@ type Zone struct {
 	// In how many segments, 2 to 60, a sliding window counter counts a period, in place of two whole windows. The more there are, the nearer it is to a
 	// sliding window log; each takes 4 bytes a key. The default is two windows.
 	Segments int `json:"segments,omitempty"`
+
+	// When windows of a fixed window or a sliding window counter begin: `clock`, the default, at whole periods of the Unix epoch, for all keys at once;
+	// `first_request`, each with the first request in it, only for `fixed_window`; or `spread`, at a time of each key's own, so that not all quotas are
+	// renewed in one second. Not for a calendar period, and not with `consistency` `eventual`.
+	WindowStart string `json:"window_start,omitempty"`
 
 	// How many requests one request counts as: a whole number, or a placeholder that yields one. A value below 1, or that is no
 	// number, counts as 1. With `cost_response` it may be 0: a request passes if anything is left. The default is 1.
@@ -223,6 +228,9 @@ type Candidate struct {
 
 	// In how many segments, 2 to 60, a sliding window counter counts a period. The default is two windows, whatever the zone has.
 	Segments int `json:"segments,omitempty"`
+
+	// When windows of a fixed window or a sliding window counter begin: `clock`, `first_request` or `spread`. The default is `clock`, whatever the zone has.
+	WindowStart string `json:"window_start,omitempty"`
 
 	// The time zone of a calendar period, such as `Europe/Berlin`. The default is UTC.
 	TimeZone string `json:"time_zone,omitempty"`

@@ -142,7 +142,7 @@ func (b *zoneBlock) except(d *caddyfile.Dispenser) error {
 
 // override reads the limit of a single key.
 func (b *zoneBlock) override(d *caddyfile.Dispenser) error {
-	args := d.RemainingArgs()
+	args := JoinDay(d.RemainingArgs())
 	if len(args) < 2 {
 		return d.Errf("%soverride: takes a key and its limit, such as override 192.0.2.1 1000/1m", b.where)
 	}
@@ -202,7 +202,7 @@ func (b *zoneBlock) tiers(d *caddyfile.Dispenser) error {
 	b.zone.Tiers = t
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		value := d.Val()
-		limits := d.RemainingArgs()
+		limits := JoinDay(d.RemainingArgs())
 		if len(limits) != 1 {
 			return d.Errf("%stiers: a line has a value and its limit, such as pro 1000/1m", b.where)
 		}
@@ -290,6 +290,15 @@ func (b *zoneBlock) match(d *caddyfile.Dispenser) error {
 func PeriodOf(limit string) string {
 	_, period, _ := strings.Cut(limit, "/")
 	return period
+}
+
+// JoinDay returns arguments of which the last may be a limit, which is one argument then even if it says on which day it begins: 1000/month on 17.
+func JoinDay(args []string) []string {
+	limit := len(args) - 3
+	if limit < 0 || args[limit+1] != "on" || !strings.Contains(args[limit], "/") {
+		return args
+	}
+	return append(args[:limit:limit], strings.Join(args[limit:], " "))
 }
 
 // onLimit reads what happens to requests over the limit, which is a word, or defer with a block.

@@ -26,11 +26,11 @@ func ParseLimit(s string, c *LimitConfig) error {
 	c.On = 0
 	unit, day, dated := strings.Cut(period, " on ")
 	for i, name := range calendarNames {
-		if i > 0 && strings.TrimSpace(unit) == name {
+		if i > 0 && unit == name {
 			c.Calendar = Calendar(i)
 			c.Period = 0
 			if dated {
-				on, wrong := parseOn(c.Calendar, strings.TrimSpace(day))
+				on, wrong := parseOn(c.Calendar, day)
 				if wrong != nil {
 					return words.Of(wrong).Within("limit", strconv.Quote(s))
 				}
@@ -66,7 +66,7 @@ func parseOn(unit Calendar, day string) (int, error) {
 		return int(n), nil
 	}
 	for i, name := range weekdays {
-		if strings.ToLower(day) == name {
+		if day == name {
 			return i + 1, nil
 		}
 	}

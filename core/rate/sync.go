@@ -3,6 +3,8 @@ package rate
 import (
 	"fmt"
 	"time"
+
+	"github.com/proxyweir/weir/core/words"
 )
 
 // SyncTerms are how nodes keep a limit with consistency eventual: see package eventual. Times are in microseconds.
@@ -28,7 +30,7 @@ const goesOn = 3
 // SyncTermsOf returns the terms on which nodes keep a limit. The error says why they cannot.
 func SyncTermsOf(l *Limit, every time.Duration) (SyncTerms, error) {
 	if l.Start != ByClock {
-		return SyncTerms{}, fmt.Errorf("the limit %s has windows of each key's own, and nodes tell each other what they have admitted in windows of the clock; choose window_start clock, or consistency strict or lease", l)
+		return SyncTerms{}, words.Wrong("", "", "the limit %s has windows of each key's own, and nodes tell each other what they have admitted in windows of the clock; choose `window_start` clock, or consistency strict or lease", l.String())
 	}
 	t := SyncTerms{Every: int64(every / time.Microsecond), Whole: WholeAfter(l)}
 	if t.Every > t.Whole {

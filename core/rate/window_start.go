@@ -30,19 +30,29 @@ func (c LimitConfig) checkStart() error {
 	if c.Start == ByClock {
 		return nil
 	}
-	row := c.Algorithm.Row()
 	name := strconv.Quote(c.Start.String())
 	if c.Calendar != Epoch {
 		return words.Wrong("window_start", name, "a %s of the calendar begins at midnight; write a duration, such as 24h, or leave it out", c.Calendar.String())
 	}
-	if !row.windows {
-		return words.Wrong("window_start", name, "%s have windows, not %s", onlyThose(func(row *algorithmRow) bool { return row.windows }), row.Name)
+	if err := CheckWindowStart(c.Algorithm, c.Start.String()); err != nil {
+		return err
 	}
 	if c.Start == FirstRequest && c.Algorithm != FixedWindow {
-		return words.Wrong("window_start", name, "the window of a %s slides, so that its quota comes back bit by bit wherever it begins; choose the algorithm fixed_window, or window_start spread", row.Name)
+		return words.Wrong("window_start", name, "the window of a %s slides, so that its quota comes back bit by bit wherever it begins; choose the algorithm fixed_window, or `window_start` spread", c.Algorithm.String())
 	}
 	return nil
 }
+
+// CheckWindowStart says why limits of an algorithm have no windows that could begin at all; start is the word for when.
+func CheckWindowStart(a Algorithm, start string) error {
+	if a.HasWindows() {
+		return nil
+	}
+	return words.Wrong("window_start", strconv.Quote(start), "%s have windows, not %s", onlyThose(func(row *algorithmRow) bool { return row.windows }), a.String())
+}
+
+// HasWindows reports whether limits of the algorithm have windows that may begin at a time of their own.
+func (a Algorithm) HasWindows() bool { return a.Named().Row().windows }
 
 // LeastPhase is less than any time that a key's windows are behind those of the clock if they are Spread: so scripts tell it from other numbers.
 const LeastPhase = 2

@@ -79,6 +79,9 @@ func Adapted(a *Adapt, requests, burst int64, algorithm rate.Algorithm) (*rate.L
 	if algorithm.Named() != rate.SlidingWindowCounter {
 		c.Segments = 0
 	}
+	if !algorithm.HasWindows() || c.Start == rate.FirstRequest && algorithm != rate.FixedWindow {
+		c.Start = rate.ByClock
+	}
 	if algorithm != rate.LeakyBucket && !c.Delays {
 		c.MaxDelay = 0
 	}
@@ -143,7 +146,7 @@ func (c *compiler) readBound(o *Object, field string, a *Adapt, bound *int64) {
 		c.failAdapt(words.Of(err).Within(field, ""), "adapt", field)
 		return
 	}
-	if read.Period != a.common.Period || read.Calendar != a.common.Calendar {
+	if read.Period != a.common.Period || read.Calendar != a.common.Calendar || read.On != a.common.On {
 		c.failAdapt(words.Wrong(field, strconv.Quote(text), "must have the period of the limit, %s", a.config.Limit.String()))
 		return
 	}

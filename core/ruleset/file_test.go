@@ -67,7 +67,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 		{`{"rules": {}}`, []string{`1:11: rules: must be a list, each item with a dash in front: - name: …`}},
 		{`{"rules": []}`, []string{`1:11: rules: is empty; write a rule, such as - {name: per-client, limit: 100/1m}, or leave rules out`}},
 		{`{"rules": ["a"]}`, []string{
-			`1:12: a rule must be a map with some of name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, segments, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, cost_response, cost_max, penalty, concurrency, candidate, adapt, consistency, on_error, on_missing_key, count_rejected, message, answer, not a text`,
+			`1:12: a rule must be a map with some of name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, segments, window_start, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, cost_response, cost_max, penalty, concurrency, candidate, adapt, consistency, on_error, on_missing_key, count_rejected, message, answer, not a text`,
 		}},
 		{`{"ruls": []}`, []string{
 			`1:2: "ruls" is not a field of the file (did you mean rules?)`,
@@ -97,7 +97,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 		{`{"rules": [{"name": "a", "limit": "5/1m", "answer": {"body": "b", "file": "f"}}]}`, []string{`1:62: rule "a": answer: body and file are mutually exclusive: an answer has one text, or redirects; remove one`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "answer": {}}]}`, []string{`1:53: rule "a": answer: is empty; write some of status, type, body, file, redirect, close, or leave it out`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "window": "1m"}]}`, []string{
-			`1:43: "window" is not a field of a rule; there are name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, segments, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, cost_response, cost_max, penalty, concurrency, candidate, adapt, consistency, on_error, on_missing_key, count_rejected, message, answer`,
+			`1:43: "window" is not a field of a rule; there are name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, segments, window_start, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, cost_response, cost_max, penalty, concurrency, candidate, adapt, consistency, on_error, on_missing_key, count_rejected, message, answer`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"path": ["/a"]}}]}`, []string{`1:53: "path" is not a field of match (did you mean paths?)`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": ["/a"]}]}`, []string{`1:52: match must be a map with some of methods, hosts, paths, path_prefixes, headers, query, cookies, except_ips, not a list`}},
@@ -125,7 +125,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 		{`{"rules": [{"name": "a", "tiers": {"source": "header:X-Plan", "limits": {"free": "5 a minute", "*": "1/1m"}}}]}`, []string{`1:82: rule "a": tiers: "free": limit "5 a minute": has no period; write <requests>/<period>, such as 100/1m (did you mean 5/1m?)`}},
 		{`{"rules": [{"name": "a", "tiers": {"source": "headr:X-Plan", "limits": {"*": "1/1m"}}}]}`, []string{`1:46: rule "a": tiers: source "headr:X-Plan": the source must be one of client_ip, remote_ip, host, method, path, path_segment, path_regexp, header, cookie, query, unverified_jwt_claim, client_cert, static (did you mean header?)`}},
 		{`{"rules": [{"name": "a", "tiers": {"limit": {"*": "1/1m"}, "source": "path"}}]}`, []string{`1:36: "limit" is not a field of tiers (did you mean limits?)`}},
-		{`{"rules": [{"name": "a", "limit": "5/1m", "candidate": "50/1m"}]}`, []string{`1:56: candidate must be a map with some of limit, algorithm, burst, refill, segments, time_zone, not a text`}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "candidate": "50/1m"}]}`, []string{`1:56: candidate must be a map with some of limit, algorithm, burst, refill, segments, window_start, time_zone, not a text`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "candidate": {"limit": "5/0s", "bursts": 5}}, {"name": "b", "limit": "5/1m", "candidate": null}]}`, []string{
 			`1:66: rule "a": candidate: limit "5/0s": the period must be from 1ms to 366d`,
 			`1:74: "bursts" is not a field of candidate (did you mean burst?)`,

@@ -301,6 +301,15 @@ func (c *compiler) setCommon(algorithm rate.Algorithm) {
 	}
 	common.Interval = refill == "interval"
 	common.Segments = c.number("segments", 0)
+	start, right := c.word("window_start")
+	for i, word := range rate.WindowStarts {
+		if start == word && right {
+			common.Start = rate.WindowStart(i)
+		}
+	}
+	if start != "" && right && common.Algorithm != 0 {
+		c.check(rate.CheckWindowStart(common.Algorithm, start))
+	}
 	onLimit, _ := c.word("on_limit")
 	common.Delays = onLimit == "delay"
 	if onLimit == "reject" && common.Algorithm == rate.LeakyBucket {

@@ -63,7 +63,7 @@ var Schema = map[string][]Field{
 		{Name: "key", Kind: ManyTexts,
 			Doc: "What tells clients apart: one source or a list of them. Each combination of their values has a counter of its own. The default is client_ip, the client's address. static:TEXT is one counter for all clients. first(header:X-User, client_ip) is the first source that has a value."},
 		{Name: "limit", Kind: OneText,
-			Doc: "The requests that a key may make in a period: 100/1m, 5/10s or 1000/day. The period is a duration from 1ms to 366d, or day, week or month for fixed windows that follow the calendar. unlimited lets every request pass uncounted. Leave it out if the tiers have a limit for *."},
+			Doc: "The requests that a key may make in a period: 100/1m, 5/10s or 1000/day. The period is a duration from 1ms to 366d, or day, week or month for fixed windows that follow the calendar, such as 1000/month on 17 or 500/week on sunday. unlimited lets every request pass uncounted. Leave it out if the tiers have a limit for *."},
 		{Name: "tiers", Kind: OneObject, Of: "tiers",
 			Doc: "Limits that depend on a value of the request, such as the client's plan."},
 		{Name: "overrides", Kind: ManyObjects, Needs: withLimit, Of: "override", Example: "- {key: 192.0.2.1, limit: 1000/1m}",
@@ -78,6 +78,8 @@ var Schema = map[string][]Field{
 			Doc: "How a token bucket is refilled: continuous, the default, or interval, which adds all of the limit's requests at each whole period of the Unix epoch."},
 		{Name: "segments", Kind: OneNumber, Least: rate.LeastSegments, Most: rate.MostSegments, Needs: withLimit,
 			Doc: "In how many segments, 2 to 60, a sliding window counter counts a period, in place of two whole windows. The more there are, the nearer it is to a sliding window log; each takes 4 bytes a key. The default is two windows."},
+		{Name: "window_start", Kind: OneWord, Words: rate.WindowStarts, Needs: withLimit,
+			Doc: "When windows of a fixed window or a sliding window counter begin: clock, the default, at whole periods of the Unix epoch, for all keys at once; first_request, each with the first request in it, only for fixed_window; or spread, at a time of each key's own, so that not all quotas are renewed in one second. Not for a calendar period, and not with consistency eventual."},
 		{Name: "cost", Kind: OneText, Needs: withLimit,
 			Doc: "What one request counts for: a whole number from 1, or the header:NAME, query:NAME or cookie:NAME that has the number. A value that is below 1 or not a number counts as 1. With cost_response it may be 0: a request passes if anything is left. The default is 1."},
 		{Name: "ipv4_prefix", Kind: OneNumber, Least: 1, Most: 32,
@@ -186,13 +188,15 @@ var Schema = map[string][]Field{
 			Doc: "How a token bucket is refilled: continuous, the default, or interval."},
 		{Name: "segments", Kind: OneNumber, Least: rate.LeastSegments, Most: rate.MostSegments,
 			Doc: "In how many segments, 2 to 60, a sliding window counter counts a period. The default is two windows, whatever the rule has."},
+		{Name: "window_start", Kind: OneWord, Words: rate.WindowStarts,
+			Doc: "When windows of a fixed window or a sliding window counter begin: clock, first_request or spread. The default is clock, whatever the rule has."},
 		{Name: "time_zone", Kind: OneText,
 			Doc: "The time zone of a calendar period: a name of the time zone database. The default is UTC."},
 	},
 }
 
 // Counting are the fields of a rule that say how its requests are counted, besides limit and burst.
-var Counting = []string{"algorithm", "refill", "segments", "max_delay", "count"}
+var Counting = []string{"algorithm", "refill", "segments", "window_start", "max_delay", "count"}
 
 // byName has the fields of each object, by their names.
 var byName = fieldsByName(Schema)

@@ -9,7 +9,7 @@ import (
 
 // written is a RuleText as tests write one: with a field for each of the Schema's.
 type written struct {
-	Name, Limit, TimeZone, Algorithm, Burst, Refill, Segments, Cost, IPv4Prefix, IPv6Prefix, Enforcement, OnLimit, MaxDelay, MaxWaiting, MaxWaitingPerKey string
+	Name, Limit, TimeZone, Algorithm, Burst, Refill, Segments, WindowStart, Cost, IPv4Prefix, IPv6Prefix, Enforcement, OnLimit, MaxDelay, MaxWaiting, MaxWaitingPerKey string
 	Concurrency, Consistency, OnError, OnMissingKey, CountRejected                                                                                        string
 	Key, Count, Penalty                                                                                                                                   []string
 	Match                                                                                                                                                 *match.Match
@@ -34,7 +34,7 @@ type adapt struct {
 	Algorithms           []string
 }
 
-type candidate struct{ Limit, Algorithm, Burst, Refill, Segments, TimeZone string }
+type candidate struct{ Limit, Algorithm, Burst, Refill, Segments, WindowStart, TimeZone string }
 
 // textOf makes the RuleText.
 func textOf(w written) *RuleText {

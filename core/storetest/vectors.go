@@ -134,6 +134,9 @@ func (p *player) setLimit(said []string) error {
 	if len(said) < 2 {
 		return fmt.Errorf("want limit <requests>/<period> <algorithm>")
 	}
+	if len(said) > 3 && said[1] == "on" { // 5/month on 17
+		said = append([]string{strings.Join(said[:3], " ")}, said[3:]...)
+	}
 	var c rate.LimitConfig
 	rule := core.RuleConfig{Name: "vector"}
 	err := readLimit(said, &c, &rule)
@@ -176,12 +179,17 @@ func (p *player) setLimit(said []string) error {
 			c.Burst, err = words.ParseCount(value, rate.MaxRequests)
 		case word == "segments":
 			c.Segments, err = words.ParseCount(value, rate.MostSegments)
+		case word == "window_start":
+			c.Start = rate.FirstRequest
+			if value == rate.Spread.String() {
+				c.Start = rate.Spread
+			}
 		case word == "max_delay":
 			c.MaxDelay, err = rate.ParsePeriod(value)
 		case word == "time_zone":
 			c.Location, err = time.LoadLocation(value)
 		default:
-			err = fmt.Errorf("want burst, segments, refill interval, max_delay, time_zone, count_rejected, soft, penalty, count, on_limit delay or candidate, not %q", word)
+			err = fmt.Errorf("want burst, segments, window_start, refill interval, max_delay, time_zone, count_rejected, soft, penalty, count, on_limit delay or candidate, not %q", word)
 		}
 		if err != nil {
 			return err

@@ -125,6 +125,11 @@ type Rule struct {
 	// sliding_window_log; each takes 4 bytes a key. The default is two windows.
 	Segments string `json:"segments,omitempty" yaml:"segments,omitempty"`
 
+	// When windows of a fixed_window or a sliding_window_counter begin: clock, the default, at whole periods of the Unix epoch, for all keys at once;
+	// first_request, each with the first request in it, only for fixed_window; or spread, at a time of each key's own, so that not all quotas are renewed in
+	// one second. Not for a calendar period, and not with consistency eventual.
+	WindowStart string `json:"windowStart,omitempty" yaml:"windowStart,omitempty"`
+
 	// What one request counts for: a whole number, or the header:NAME, query:NAME or cookie:NAME that has the number. A value
 	// that is less than 1 or not a number counts as 1. The default is 1.
 	Cost string `json:"cost,omitempty" yaml:"cost,omitempty"`
