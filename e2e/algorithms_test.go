@@ -1,10 +1,15 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // Tests that count requests use the longest period, so that no window ends while a test runs.
@@ -22,6 +27,10 @@ func TestEachAlgorithmAdmitsTheLimit(t *testing.T) {
 		{"sliding window log", "{limit: 5/366d, algorithm: sliding_window_log}", 5},
 		{"sliding window counter", "{limit: 5/366d, algorithm: sliding_window_counter}", 5},
 		{"sliding window counter with segments", "{limit: 5/366d, segments: 12}", 5},
+		{"windows from the first request", "{limit: 5/366d, algorithm: fixed_window, windowStart: first_request}", 5},
+		{"spread windows", "{limit: 5/366d, windowStart: spread}", 5},
+		{"spread segments", "{limit: 5/366d, segments: 12, windowStart: spread}", 5},
+		{"a day of renewal", "{limit: 5/month on 17}", 5},
 		{"what a rule has unless it says otherwise", "{limit: 5/366d}", 5},
 		{"a cost", "{limit: 6/366d, cost: 2}", 3},
 	} {
@@ -33,6 +42,34 @@ func TestEachAlgorithmAdmitsTheLimit(t *testing.T) {
 				t.Errorf("%d requests have reached the backend, want %d", n, c.admits)
 			}
 		})
+	}
+}
+
+// With first_request a window begins with the first request. With spread it begins, in memory and in Redis, when the key says, and not for all at once.
+func TestWindowsBeginWhenTheRuleSays(t *testing.T) {
+	redis := redistest.Start(t)
+	resets := func(config string) (list []int) {
+		t.Helper()
+		s := limited(t, "{key: ['header:X-Key'], limit: 5/100h, algorithm: fixed_window, "+config+"}")
+		for _, key := range []string{"alice", "bob", "carol"} {
+			r, err := s.try("/", "X-Key", key)
+			must.Succeed(t, err)
+			n, err := strconv.Atoi(r.header.Get("X-RateLimit-Reset"))
+			must.Succeed(t, err)
+			list = append(list, n)
+		}
+		return list
+	}
+	must.Equal(t, fmt.Sprint(resets("windowStart: first_request")), "[360000 360000 360000]")
+	must.Equal(t, fmt.Sprint(resets("windowStart: first_request, store: "+inRedis(redis.Addr()))), "[360000 360000 360000]")
+	here, there := resets("windowStart: spread"), resets("windowStart: spread, store: "+inRedis(redis.Addr()))
+	for i := range here {
+		if later := here[i] - there[i]; later < 0 || later > 600 { // seconds between the requests
+			t.Errorf("key %d: its window ends in %d s in memory, in %d s in Redis", i, here[i], there[i])
+		}
+	}
+	if here[0]-here[1] < 600 && here[1]-here[0] < 600 {
+		t.Errorf("the windows of two keys end together: %v", here)
 	}
 }
 

@@ -36,6 +36,10 @@ var algorithms = []struct{ name, config string }{
 	{"sliding_window_log", "{limit: 300/366d, algorithm: sliding_window_log, "},
 	{"sliding_window_counter", "{limit: 300/366d, algorithm: sliding_window_counter, "},
 	{"segments", "{limit: 300/366d, segments: 12, "},
+	{"first_request", "{limit: 300/366d, algorithm: fixed_window, windowStart: first_request, "},
+	{"spread", "{limit: 300/366d, algorithm: fixed_window, windowStart: spread, "},
+	{"spread_segments", "{limit: 300/366d, segments: 12, windowStart: spread, "},
+	{"day_of_renewal", "{limit: 300/month on 17, timeZone: Asia/Tokyo, "},
 }
 
 func TestTwoTraefiksAdmitExactlyTheLimitTogether(t *testing.T) {
@@ -76,6 +80,10 @@ func TestATraefikAndACaddyAdmitExactlyTheLimitTogether(t *testing.T) {
 			"token_bucket_by_intervals": "algorithm token_bucket\nlimit 300/366d\nrefill interval",
 			"segments":                  "limit 300/366d\nsegments 12",
 			"calendar":                  "limit 300/month\ntime_zone Asia/Tokyo",
+			"first_request":             "limit 300/366d\nalgorithm fixed_window\nwindow_start first_request",
+			"spread":                    "limit 300/366d\nalgorithm fixed_window\nwindow_start spread",
+			"spread_segments":           "limit 300/366d\nsegments 12\nwindow_start spread",
+			"day_of_renewal":            "limit 300/month on 17\ntime_zone Asia/Tokyo",
 		}[a.name]
 		if words == "" {
 			words = "limit 300/366d\nalgorithm " + a.name
