@@ -260,6 +260,7 @@ func (h *Handler) settings() []syntax.Setting {
 		{Word: "log_key", To: &h.LogKey},
 		syntax.WordTo("log_level", &h.LogLevel, "debug", "info", "warn", "error", "off"),
 		syntax.DurationTo("log_interval", &h.LogInterval, "1s", "1h"),
+		{Word: "trace", To: &h.Trace},
 		{Word: "guard", To: func(d *caddyfile.Dispenser) error {
 			h.Guard = new(protect.Guard)
 			return h.Guard.Read(d)

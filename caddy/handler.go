@@ -124,6 +124,10 @@ type Handler struct {
 	// and at its end the number of the others. From 1s to 1h; the default is 1m.
 	LogInterval caddy.Duration `json:"log_interval,omitempty"`
 
+	// Whether each decision is an event of the span that Caddy's `tracing` handler records: with rule, outcome, limit, what remains of it and the time to
+	// retry, and with `log_key` the key. The default is false.
+	Trace bool `json:"trace,omitempty"`
+
 	// What caddy-ratelimit has for several Caddys: the same as the store `storage` with these settings.
 	Distributed *stores.Distributed `json:"distributed,omitempty"`
 

@@ -67,6 +67,9 @@ func (h *Handler) limit(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	}
 	h.writeFields(w, q)
 	report.Count(q, decided.At, decided.Failed)
+	if h.Trace {
+		report.Trace(r, q, decided.Failed)
+	}
 	of := h.guarded.Ask(q, r, decided.Failed)
 	if shadows && q.Verdict.Outcome != core.Unavailable {
 		report.Shadows(r, q.Checks)
@@ -117,6 +120,9 @@ func (h *Handler) writeFields(w http.ResponseWriter, q *front.Evaluation) {
 func (h *Handler) rejectDecided(w http.ResponseWriter, r *http.Request, q *front.Evaluation) error {
 	h.writeFields(w, q)
 	report.Count(q, time.Now().Unix(), false)
+	if h.Trace {
+		report.Trace(r, q, false)
+	}
 	h.guarded.Ask(q, r, false)
 	return h.reject(w, r, q)
 }

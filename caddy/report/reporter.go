@@ -109,12 +109,17 @@ func (rule *Reporter) write(r *http.Request, sample *rejectionLog, key, message 
 		fields = append(fields, zap.String("trace_id", trace))
 	}
 	if rule.LogKey {
-		if rule.key != nil {
-			key = rule.key(r)
-		}
-		fields = append(fields, zap.String("key", cut(key)))
+		fields = append(fields, zap.String("key", cut(rule.readable(r, key))))
 	}
 	c.Write(fields...)
+}
+
+// readable returns a request's key as people read it.
+func (rule *Reporter) readable(r *http.Request, key string) string {
+	if rule.key != nil {
+		return rule.key(r)
+	}
+	return key
 }
 
 // longestLogged is how many bytes of a key the log has. Clients choose keys, and a server takes header fields of a megabyte.
