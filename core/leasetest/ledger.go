@@ -31,15 +31,22 @@ type state interface {
 	wait(now int64) (retry, reset int64)
 }
 
-// NewLedger returns the ledger of a key that was never seen.
-func NewLedger(l *rate.Limit) *Ledger {
+// NewLedger returns the ledger of a key that was never seen. Its windows are those of the clock, or begin with the first request.
+func NewLedger(l *rate.Limit) *Ledger { return NewLedgerOf(l, "") }
+
+// NewLedgerOf is NewLedger of a key whose windows may be spread.
+func NewLedgerOf(l *rate.Limit, key string) *Ledger {
 	g := &Ledger{Limit: l}
+	zero := int64(0)
+	if l.Spread {
+		zero = rate.Phase(l, key)
+	}
 	r, p, b := l.Requests, l.Period, l.Capacity
 	switch {
 	case l.Algorithm == rate.FixedWindow:
-		g.state = &windows{r: r, p: p}
+		g.state = &windows{r: r, p: p, zero: zero, first: l.Start == rate.FirstRequest}
 	case l.Algorithm == rate.SlidingWindowCounter:
-		g.state = &windows{r: r, p: p, slides: true}
+		g.state = &windows{r: r, p: p, zero: zero, slides: true}
 	case l.Segments() > 0:
 		n := l.Segments()
 		g.state = &segments{r: r, long: (p + n - 1) / n, counts: make([]int64, n+1)}
@@ -140,12 +147,16 @@ func (c *demand) portion(now, room int64, a *rate.LeaseAsk, length int64) (units
 // windows is the state of a fixed window; slides: of a sliding window counter.
 type windows struct {
 	r, p                     int64
-	slides                   bool
+	slides, first            bool
+	zero                     int64 // when a window began
 	start, previous, current int64
 }
 
 func (s *windows) look(now int64) int64 {
-	start := now - now%s.p
+	if s.first && (s.current == 0 || now >= s.start+s.p) {
+		s.zero = now
+	}
+	start := now - (now-s.zero)%s.p
 	if start != s.start {
 		if s.slides && start-s.start == s.p {
 			s.previous = s.current
@@ -154,7 +165,7 @@ func (s *windows) look(now int64) int64 {
 		}
 		s.start, s.current = start, 0
 	}
-	return s.r - s.current - s.previous*(s.p-now%s.p)/s.p
+	return s.r - s.current - s.previous*(s.p-(now-s.zero)%s.p)/s.p
 }
 
 func (s *windows) charge(_, n int64) { s.current += n }
@@ -182,7 +193,7 @@ func (s *windows) lend(now, units int64) (mark, ends int64) {
 }
 
 func (s *windows) wait(now int64) (retry, reset int64) {
-	left := s.p - now%s.p
+	left := s.p - (now-s.zero)%s.p
 	if s.slides && s.previous > 0 {
 		return s.p/s.previous + 1, left + s.p
 	}

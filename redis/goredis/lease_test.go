@@ -72,6 +72,40 @@ func openLeased(t *testing.T, c rate.LimitConfig) (*rate.Limit, *core.Rule, *red
 	return l, rule, s, server
 }
 
+// Leases of windows of a key's own are those of the ledger, too.
+func TestLeasesOfAKeysOwnWindowsAreThoseOfTheLedger(t *testing.T) {
+	for name, c := range map[string]rate.LimitConfig{
+		"first_request":      {Algorithm: rate.FixedWindow, Requests: 600, Period: 3 * time.Second, Start: rate.FirstRequest},
+		"spread":             {Algorithm: rate.FixedWindow, Requests: 600, Period: 3 * time.Second, Start: rate.Spread},
+		"spread, two counts": {Algorithm: rate.SlidingWindowCounter, Requests: 500, Period: 2 * time.Second, Start: rate.Spread},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, rule, s, server := openLeased(t, c)
+			r := rand.New(rand.NewPCG(1, 7))
+			b := &both{t: t, server: server, book: redis.NewBook(s, rule, "alice"), ledger: leasetest.NewLedgerOf(l, "alice")}
+			now, rejected := int64(1_790_000_000_000_000), 0
+			var g rate.LeaseGrant
+			for range 20_000 {
+				now += r.Int64N(20_000)
+				if r.IntN(200) == 0 {
+					now += r.Int64N(3 * l.Period)
+				}
+				if r.IntN(3) > 0 {
+					if d := b.Decide(now, 1+r.Int64N(9)); !d.Allowed {
+						rejected++
+					}
+					continue
+				}
+				ask := rate.LeaseAsk{Mark: g.Mark, Size: g.Units, Spent: r.Int64N(g.Units + 1), Keep: r.Int64N(2), Want: r.Int64N(40), Demand: r.Int64N(60), ToldIn: g.ToldIn}
+				_, g = b.Lend(now, r.Int64N(3), &ask, rule.LeaseTerms().Length)
+			}
+			if rejected < 100 {
+				t.Errorf("%d were rejected, so that this shows little", rejected)
+			}
+		})
+	}
+}
+
 // The script of leases, and those that decide beside leases, compute what leasetest's Ledger does; and nothing is admitted beyond the limit.
 func TestLeasesInRedisAreThoseOfTheLedger(t *testing.T) {
 	for name, c := range leasedLimits {
