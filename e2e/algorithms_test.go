@@ -68,6 +68,10 @@ func TestWindowsBeginWhenTheRuleSays(t *testing.T) {
 			t.Errorf("key %d: its window ends in %d s in memory, in %d s in Redis", i, here[i], there[i])
 		}
 	}
+	leased := resets("windowStart: spread, consistency: lease, store: " + inRedis(redis.Addr()))
+	if later := here[0] - leased[0]; later < 0 || later > 600 {
+		t.Errorf("with leases a window ends in %d s, without in %d s", leased[0], here[0])
+	}
 	if here[0]-here[1] < 600 && here[1]-here[0] < 600 {
 		t.Errorf("the windows of two keys end together: %v", here)
 	}

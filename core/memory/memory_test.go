@@ -54,6 +54,17 @@ var limits = []struct {
 	{"sliding_window_log", rate.LimitConfig{Algorithm: rate.SlidingWindowLog}},
 	{"sliding_window_counter", rate.LimitConfig{Algorithm: rate.SlidingWindowCounter}},
 	{"sliding_window_counter segments", rate.LimitConfig{Algorithm: rate.SlidingWindowCounter, Segments: 6}},
+	{"fixed_window first_request", rate.LimitConfig{Algorithm: rate.FixedWindow, Start: rate.FirstRequest}},
+}
+
+// spread are limits whose windows begin at another time for each key.
+var spread = append(limits[:0:0], limits[3], limits[5], limits[6])
+
+func init() {
+	for i := range spread {
+		spread[i].name += " spread"
+		spread[i].config.Start = rate.Spread
+	}
 }
 
 // noon is when the tests begin: 12:30:20, in the middle of windows of an hour and of a minute.
@@ -501,7 +512,7 @@ func TestDecidingDoesNotAllocate(t *testing.T) {
 		t.Skip("the interpreter allocates")
 	}
 	for _, index := range indexes {
-		for _, limit := range limits {
+		for _, limit := range append(limits[:len(limits):len(limits)], spread...) {
 			t.Run(index.name+" "+limit.name, func(t *testing.T) {
 				m := newMemory(memory.Config{Index: index.index})
 				one := []core.Check{{Rule: m.open(t, "one", limit.config, 100, time.Minute), Key: "alice", Cost: 1}}

@@ -76,6 +76,19 @@ func TestAdaptSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// Windows begin as the rule says while the algorithm in force has such.
+func TestAnAdaptedRuleKeepsItsWindowStart(t *testing.T) {
+	r := compiled(t, written{Algorithm: "fixed_window", WindowStart: "first_request", Adapt: &adapt{Ceiling: "200/1m", Algorithms: []string{"sliding_window_counter", "token_bucket"}}})
+	for algorithm, want := range map[rate.Algorithm]string{
+		rate.FixedWindow: "150/1m fixed_window window_start first_request", rate.SlidingWindowCounter: "150/1m sliding_window_counter", rate.TokenBucket: "150/1m token_bucket",
+	} {
+		limits, err := LimitsWith(r.Adapt, 150, 0, algorithm)
+		if err != nil || limits.Own().Limit.String() != want {
+			t.Errorf("the limit is %s, %v, want %s", limits.Own().Limit, err, want)
+		}
+	}
+}
+
 // Segments are kept while the algorithm in force has some.
 func TestAnAdaptedRuleKeepsItsSegments(t *testing.T) {
 	r := compiled(t, written{Segments: "12", Adapt: &adapt{Ceiling: "200/1m", Algorithms: []string{"fixed_window"}}})
