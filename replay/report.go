@@ -269,8 +269,8 @@ func limitText(r *core.Rule) string {
 	if r.Limit.InFlight {
 		return r.Limit.String()
 	}
-	written, rest, _ := strings.Cut(r.Limit.String(), " ")
-	if _, burst, ok := strings.Cut(rest, " "); ok {
+	written := r.Limit.Written()
+	if _, burst, ok := strings.Cut(strings.TrimPrefix(r.Limit.String(), written+" "), " "); ok {
 		written += " " + burst
 	}
 	for _, beside := range r.Linked() {

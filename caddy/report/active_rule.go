@@ -349,7 +349,8 @@ func WrittenLimit(r *core.Rule) (limit, algorithm string) {
 	if r == nil {
 		return ruleset.Unlimited, ""
 	}
-	limit, algorithm, _ = strings.Cut(r.Limit.String(), " ")
+	limit = r.Limit.Written()
+	algorithm = strings.TrimPrefix(r.Limit.String(), limit+" ")
 	if r.Blocks() {
 		limit = "0" + strings.TrimPrefix(limit, "1")
 	}

@@ -236,18 +236,21 @@ func (l *Limit) Terms() string {
 	return l.Identity() + " " + strconv.FormatInt(l.Requests, 10) + " " + strconv.FormatInt(l.Burst, 10) + " " + strconv.FormatInt(l.MaxDelay, 10) + " " + strconv.FormatBool(l.Delays) + " " + strconv.FormatBool(l.Owes)
 }
 
+// Written writes the requests and the period as a configuration does: "100/1m", or "100/month on 17".
+func (l *Limit) Written() string {
+	s := strconv.FormatInt(l.Requests, 10) + "/"
+	if l.Calendar != nil {
+		return s + l.Calendar.String()
+	}
+	return s + FormatPeriod(time.Duration(l.Period)*time.Microsecond)
+}
+
 // String writes the limit as a configuration does: "100/1m sliding_window_counter".
 func (l *Limit) String() string {
 	if l.InFlight {
 		return l.Algorithm.String() + " " + strconv.FormatInt(l.Requests, 10)
 	}
-	s := strconv.FormatInt(l.Requests, 10) + "/"
-	if l.Calendar != nil {
-		s += l.Calendar.String()
-	} else {
-		s += FormatPeriod(time.Duration(l.Period) * time.Microsecond)
-	}
-	s += " " + l.Algorithm.String()
+	s := l.Written() + " " + l.Algorithm.String()
 	if n := l.Segments(); n > 0 {
 		s += " segments " + strconv.FormatInt(n, 10)
 	}

@@ -200,8 +200,14 @@ func TestLimitIsWrittenAsItIsConfigured(t *testing.T) {
 		{LimitConfig{Requests: 1000, Calendar: Week}, "1000/week fixed_window"},
 		{LimitConfig{Algorithm: TokenBucket, Requests: 5, Period: time.Second, Burst: 20}, "5/1s token_bucket burst 20"},
 		{LimitConfig{Algorithm: TokenBucket, Requests: 5, Period: time.Second, Burst: 5}, "5/1s token_bucket"},
+		{LimitConfig{Requests: 1000, Calendar: Month, On: 17}, "1000/month on 17 fixed_window"},
+		{LimitConfig{Requests: 1000, Calendar: Week, On: 7}, "1000/week on sunday fixed_window"},
+		{LimitConfig{Algorithm: FixedWindow, Requests: 5, Period: time.Second, Start: FirstRequest}, "5/1s fixed_window window_start first_request"},
+		{LimitConfig{Requests: 5, Period: time.Second, Segments: 6, Start: Spread}, "5/1s sliding_window_counter segments 6 window_start spread"},
 	} {
-		must.Equal(t, mustLimit(t, c.config).String(), c.want)
+		l := mustLimit(t, c.config)
+		must.Equal(t, l.String(), c.want)
+		must.Equal(t, strings.HasPrefix(c.want, l.Written()+" "+l.Algorithm.String()), true, "%s is written %s", c.want, l.Written())
 	}
 }
 
@@ -229,6 +235,11 @@ func TestIdentityHasWhatAReloadMustNotChange(t *testing.T) {
 		{Algorithm: FixedWindow, Requests: 5, Calendar: Day},
 		{Algorithm: FixedWindow, Requests: 5, Calendar: Week},
 		{Algorithm: FixedWindow, Requests: 5, Calendar: Day, Location: time.FixedZone("X", 3600)},
+		{Algorithm: FixedWindow, Requests: 5, Calendar: Week, On: 7},
+		{Algorithm: FixedWindow, Requests: 5, Calendar: Month},
+		{Algorithm: FixedWindow, Requests: 5, Calendar: Month, On: 17},
+		{Algorithm: FixedWindow, Requests: 5, Period: time.Second, Start: FirstRequest},
+		{Algorithm: FixedWindow, Requests: 5, Period: time.Second, Start: Spread},
 	} {
 		id := mustLimit(t, c).Identity()
 		if j, ok := seen[id]; ok {
