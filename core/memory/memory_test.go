@@ -57,13 +57,13 @@ var limits = []struct {
 	{"fixed_window first_request", rate.LimitConfig{Algorithm: rate.FixedWindow, Start: rate.FirstRequest}},
 }
 
-// spread are limits whose windows begin at another time for each key.
-var spread = append(limits[:0:0], limits[3], limits[5], limits[6])
+// spreadLimits are limits whose windows begin at another time for each key.
+var spreadLimits = append(limits[:0:0], limits[3], limits[5], limits[6])
 
 func init() {
-	for i := range spread {
-		spread[i].name += " spread"
-		spread[i].config.Start = rate.Spread
+	for i := range spreadLimits {
+		spreadLimits[i].name += " spread"
+		spreadLimits[i].config.Start = rate.Spread
 	}
 }
 
@@ -512,7 +512,7 @@ func TestDecidingDoesNotAllocate(t *testing.T) {
 		t.Skip("the interpreter allocates")
 	}
 	for _, index := range indexes {
-		for _, limit := range append(limits[:len(limits):len(limits)], spread...) {
+		for _, limit := range append(limits[:len(limits):len(limits)], spreadLimits...) {
 			t.Run(index.name+" "+limit.name, func(t *testing.T) {
 				m := newMemory(memory.Config{Index: index.index})
 				one := []core.Check{{Rule: m.open(t, "one", limit.config, 100, time.Minute), Key: "alice", Cost: 1}}
