@@ -80,7 +80,7 @@ var lua = map[string]string{
 	"sliding_window_segments.settle":  "\n--#put sliding_window_segments.without\nif v and #v >= 11 and keeps == 0 then v = without(v, mark, size - spent) end\n",
 	"sliding_window_segments.window":  "\nhere, ends = from, from + X\n",
 	"sliding_window_segments.lend":    "\n--#put lease.charge\n",
-	"sliding_window_segments.credit":  "\n\tif #v ~= 15 + 4 * Y then return {} end\n\tlocal start, newer = unpack('<I7I4', v)\n\tlocal segments, i = '', Y\n\twhile i >= 0 do\n\t\tlocal count = unpack('<I4', v, 12 + 4 * i)\n\t\tlocal taken = math.min(cost, count)\n\t\tcost = cost - taken\n\t\tif i > 0 then newer = newer - taken end\n\t\tsegments = pack('<I4', count - taken) .. segments\n\t\ti = i - 1\n\tend\n\tvalue = pack('<I7I4', start, newer) .. segments\n",
+	"sliding_window_segments.credit":  "\n\tlocal i = Y % 64\n\tif #v ~= 15 + 4 * i then return {} end\n\tlocal start, newer = unpack('<I7I4', v)\n\tlocal segments = ''\n\twhile i >= 0 do\n\t\tlocal count = unpack('<I4', v, 12 + 4 * i)\n\t\tlocal taken = math.min(cost, count)\n\t\tcost = cost - taken\n\t\tif i > 0 then newer = newer - taken end\n\t\tsegments = pack('<I4', count - taken) .. segments\n\t\ti = i - 1\n\tend\n\tvalue = pack('<I7I4', start, newer) .. segments\n",
 	"token_bucket.most":               "\tif cost > X then wait = -1 end\n",
 	"token_bucket.decide":             "--#put bucket.unpack\n--#put bucket.held\n--#put token_bucket.take\n",
 	"token_bucket.evaluate":           "--#put bucket.unpack\n--#put token_bucket.lent\n--#put bucket.held\n--#put token_bucket.take\n",

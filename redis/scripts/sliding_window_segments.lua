@@ -116,9 +116,10 @@ here, ends = from, from + X
 
 --#part credit
 
-	if #v ~= 15 + 4 * Y then return {} end
+	local i = Y % 64
+	if #v ~= 15 + 4 * i then return {} end
 	local start, newer = unpack('<I7I4', v)
-	local segments, i = '', Y
+	local segments = ''
 	while i >= 0 do
 		local count = unpack('<I4', v, 12 + 4 * i)
 		local taken = math.min(cost, count)
