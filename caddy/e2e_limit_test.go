@@ -341,13 +341,18 @@ func TestTheUpstreamsOwnFieldsStay(t *testing.T) {
 	}{
 		{"headers none", "", 0, []string{"X-RateLimit-Limit", "999", "X-RateLimit-Remaining", "998", "RateLimit", `"theirs";r=998;t=5`, "Retry-After", "7"}},
 		{"headers x_ratelimit", "", 1, []string{"X-RateLimit-Limit", "3 & 999", "X-RateLimit-Remaining", "2 & 998", "RateLimit", `"theirs";r=998;t=5`, "Retry-After", "7"}},
+		{"header_prefix X-Acme", " {\nheader_down X-Acme-Limit 999\n}", 1, []string{"X-Acme-Limit", "3 & 999", "X-RateLimit-Limit", "999"}},
 		{"headers x_ratelimit", down, 0, []string{"X-RateLimit-Limit", "3", "X-RateLimit-Remaining", "2", "RateLimit", "-", "Retry-After", "7"}},
 	} {
 		t.Run(c.headers+c.down, func(t *testing.T) {
 			s := startSite(t, "rate_limit {\nzone z {\nlimit 3/366d\n}\n"+c.headers+"\n}\nreverse_proxy "+upstream.URL+c.down)
 			s.do("/").want(t, c.want...)
 			s.do("/")
-			s.said(c.told, "the service behind this handler sends X-RateLimit fields, too, and answers have both: write header_down -X-RateLimit-* into reverse_proxy to leave them to the rate limit, "+
+			prefix := "X-RateLimit"
+			if _, own, is := strings.Cut(c.headers, "header_prefix "); is {
+				prefix = own
+			}
+			s.said(c.told, "the service behind this handler sends "+prefix+" fields, too, and answers have both: write header_down -"+prefix+"-* into reverse_proxy to leave them to the rate limit, "+
 				"or headers none into rate_limit to leave them to the service")
 		})
 	}

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -100,7 +101,8 @@ func (h *Handler) charge(_ http.ResponseWriter, _ *http.Request, q *front.Evalua
 // noteDoubled warns once of a service that sends quota fields, too.
 func (h *Handler) noteDoubled(w http.ResponseWriter) {
 	if h.fields.XRateLimit && len(w.Header()[answer.LimitName(h.fields)]) > 1 && h.doubled.CompareAndSwap(false, true) {
-		h.logger.Warn("the service behind this handler sends X-RateLimit fields, too, and answers have both: write header_down -X-RateLimit-* into reverse_proxy to leave them to the rate limit, or headers none into rate_limit to leave them to the service", zap.String("at", h.At))
+		prefix := cmp.Or(h.HeaderPrefix, "X-RateLimit")
+		h.logger.Warn("the service behind this handler sends "+prefix+" fields, too, and answers have both: write header_down -"+prefix+"-* into reverse_proxy to leave them to the rate limit, or headers none into rate_limit to leave them to the service", zap.String("at", h.At))
 	}
 }
 

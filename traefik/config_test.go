@@ -108,7 +108,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{&Config{Rule: good, Namespace: "a b"}, `namespace "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`},
 		{&Config{Rule: good, Headers: []string{"x-ratelimit"}}, `headers "x-ratelimit": must be one of x_ratelimit, ietf, none (did you mean x_ratelimit?)`},
 		{&Config{Rule: good, CORS: object{}}, `cors: names no origin; write those of the pages that may read answers, such as https://app.example.com, or * for all`},
-		{&Config{Rule: good, CORS: object{"origins": "https://a.example:443"}}, `cors "https://a.example:443": must be an origin as browsers send it: scheme, host, and a port that is not the scheme's own, such as https://app.example.com or http://localhost:3000; https://*.example.com is every name one level below, and * every origin`},
+		{&Config{Rule: good, CORS: object{"origins": "https://a.example:443"}}, `cors "https://a.example:443": must be an origin as browsers send it: scheme, host, and a port that is not the scheme's own, such as https://app.example.com, https://xn--bcher-kva.example or http://localhost:3000; https://*.example.com is every name one level below, and * every origin`},
 		{&Config{Rule: good, CORS: object{"origins": "*", "credentials": "true"}}, `cors "*": excludes credentials, since browsers refuse answers with both; name the origins`},
 		{&Config{Rule: good, CORS: object{"origins": "https://a.example", "credentials": "maybe"}}, `cors: credentials "maybe": must be true or false`},
 		{&Config{Rule: good, CORS: object{"origin": "*"}}, `cors: "origin" is not a field (did you mean origins?)`},

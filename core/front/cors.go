@@ -50,7 +50,7 @@ func NewCORS(origins []string, credentials bool, exposed []string) (*CORS, error
 		}
 		name := strings.ToLower(origin)
 		if !isOrigin(strings.Replace(name, "://*.", "://x.", 1)) {
-			return nil, words.Wrong("cors", strconv.Quote(origin), "must be an origin as browsers send it: scheme, host, and a port that is not the scheme's own, such as https://app.example.com or http://localhost:3000; https://*.example.com is every name one level below, and * every origin")
+			return nil, words.Wrong("cors", strconv.Quote(origin), "must be an origin as browsers send it: scheme, host, and a port that is not the scheme's own, such as https://app.example.com, https://xn--bcher-kva.example or http://localhost:3000; https://*.example.com is every name one level below, and * every origin")
 		}
 		c.origins[name] = true
 	}
@@ -69,7 +69,13 @@ func isOrigin(text string) bool {
 	if err != nil || u.Host == "" || u.Scheme+"://"+u.Host != text || strings.ContainsAny(text, "*, \t") {
 		return false
 	}
-	return !(u.Scheme == "https" && u.Port() == "443" || u.Scheme == "http" && u.Port() == "80" || strings.HasSuffix(u.Host, ":") || strings.HasSuffix(u.Host, "."))
+	for i := 0; i < len(text); i++ {
+		if text[i] > '~' { // browsers send such a name in ASCII: xn--…
+			return false
+		}
+	}
+	port, _ := strconv.Atoi(u.Port())
+	return !(u.Scheme == "https" && port == 443 || u.Scheme == "http" && port == 80 || port > 65535 || strings.HasSuffix(u.Host, ":") || strings.HasSuffix(u.Host, "."))
 }
 
 // allows reports whether pages of an origin may read answers.

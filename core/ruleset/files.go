@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -48,6 +49,9 @@ func Read(patterns []string) (*Contents, Problems) {
 	for _, name := range c.Names {
 		data, err := readFile(name)
 		total += len(data)
+		if err == errDirectory {
+			err = fmt.Errorf("is a directory; name the files in it, as in %s or *.json", filepath.Join(name, "*.yaml"))
+		}
 		if err == nil && total > MaxTotal {
 			err = fmt.Errorf("the files together have more than %d MB", MaxTotal>>20)
 		}
@@ -169,6 +173,8 @@ func from(name string) string {
 	return " (from " + folder + ")"
 }
 
+var errDirectory = errors.New("is a directory; name a file in it")
+
 // readFile returns the contents of a regular file, or of one that a link points to. It refuses devices and pipes, which may have no end.
 func readFile(name string) ([]byte, error) {
 	info, err := os.Stat(name)
@@ -176,7 +182,7 @@ func readFile(name string) ([]byte, error) {
 		return nil, fmt.Errorf("%w%s", plainly(err), from(name))
 	}
 	if info.IsDir() {
-		return nil, fmt.Errorf("is a directory; name the files in it, as in %s or *.json", filepath.Join(name, "*.yaml"))
+		return nil, errDirectory
 	}
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("is not a regular file")

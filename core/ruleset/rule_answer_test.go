@@ -75,6 +75,9 @@ func TestTheFileOfAnAnswerIsReadWhole(t *testing.T) {
 		}
 	}
 	fails("no such file")
+	must.Succeed(t, os.Mkdir(path, 0o700))
+	fails("is a directory; name a file in it")
+	must.Succeed(t, os.Remove(path))
 	must.Succeed(t, os.WriteFile(path, make([]byte, mostAnswered+1), 0o600))
 	fails("has 262145 bytes; an answer has at most 262144")
 	must.Succeed(t, os.WriteFile(path, nil, 0o600))
