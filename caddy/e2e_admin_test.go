@@ -675,3 +675,49 @@ func TestAdminHasNoNumbersOfAKeyWhereTheStoreFails(t *testing.T) {
 		t.Errorf("%v, want rule, limit_text and error alone", standing)
 	}
 }
+
+// What requests bring is listed with the key, reset with it, and explained.
+func TestAdminSeesTheLimitsThatRequestsBring(t *testing.T) {
+	a := startAdmin(t, behindProxy, `:PORT {
+		rate_limit {
+			zone contracts {
+				key {header.X-User}
+				limit 2/1h
+				algorithm fixed_window
+				limit_from {header.X-Limit} max 50/1h
+			}
+		}
+		respond ok
+	}`)
+	for range 4 {
+		a.do("/", "X-User", "acme", "X-Limit", "3")
+		a.do("/", "X-User", "acme", "X-Limit", "3/1d")
+	}
+	wantAt(t, at(t, a.ask("rules", ""), "rules", 0), "[limit from {http.request.header.X-Limit}, max 50/1h]", "notes")
+	key := a.ask("key?rule=contracts&key=acme", "")
+	wantAt(t, key, "<nil>", "rules", 0, "for")
+	wantAt(t, key, "0", "rules", 0, "remaining")
+	wantAt(t, key, "value 3", "rules", 1, "for")
+	wantAt(t, key, "3", "rules", 1, "limit")
+	wantAt(t, key, "value 3/1d", "rules", 2, "for")
+	wantAt(t, key, "0", "rules", 2, "remaining")
+	explained := a.ask("explain", `{"url": "http://`+a.addr+`/", "client_ip": "192.0.2.7", "headers": {"X-User": "acme", "X-Limit": "70"}}`)
+	text := fmt.Sprint(explained)
+	if !strings.Contains(text, "50/1h") {
+		t.Errorf("explain says %s", text)
+	}
+	a.ask("reset", `{"rule": "contracts", "key": ["acme"]}`)
+	for _, value := range []string{"3", "3/1d"} {
+		for i := range 3 {
+			if r := a.do("/", "X-User", "acme", "X-Limit", value); r.status != 200 {
+				t.Errorf("request %d with %s after the reset: %d", i, value, r.status)
+			}
+		}
+	}
+	a.ask("block", `{"rule": "contracts", "key": ["acme"], "for": "1h"}`)
+	for _, value := range []string{"", "50", "50/1d", "4/1d"} {
+		if r := a.do("/", "X-User", "acme", "X-Limit", value); r.status != 429 {
+			t.Errorf("with %q while blocked: %d", value, r.status)
+		}
+	}
+}

@@ -91,7 +91,7 @@ func (a *App) addMetrics(p *metrics.Page) {
 	now := time.Now().UnixMicro()
 	lent, leased := stores.Leases.Stats(), false
 	for _, s := range a.activeRules() {
-		r := metrics.Rule{Meter: s.Stats.Meter, Candidate: s.HasCandidate(), Blocks: s.HasPenalty(), Measures: s.Measures(),
+		r := metrics.Rule{Meter: s.Stats.Meter, Candidate: s.HasCandidate(), Blocks: s.HasPenalty(), Measures: s.Measures(), Brings: s.Active.Limits().Requested() != nil,
 			Waiting: metrics.Absent, Keys: metrics.Absent, Units: metrics.Absent, Own: s.Own, Configured: s.Active.Configured().Own()}
 		if len(s.Rules) > 0 {
 			r.Waiting = s.Waiting()

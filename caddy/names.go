@@ -12,6 +12,7 @@ import (
 type (
 	Zone          = syntax.Zone
 	Tiers         = syntax.Tiers
+	LimitFrom     = syntax.LimitFrom
 	Override      = syntax.Override
 	Candidate     = syntax.Candidate
 	Adapt         = syntax.Adapt

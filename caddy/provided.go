@@ -72,6 +72,9 @@ func expectationsOf(zones []*openZone, descriptors [][]DescriptorEntry, at strin
 		if zone.Tiers != nil {
 			add(zone, "tiers", of(zone.Tiers.Source))
 		}
+		if zone.LimitFrom != nil {
+			add(zone, "limit_from", of(zone.LimitFrom.Source))
+		}
 	}
 	for _, d := range descriptors {
 		for _, entry := range d {

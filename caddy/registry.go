@@ -132,7 +132,7 @@ func difference(a, b *core.Limits) string {
 		}
 	}
 	if !a.Same(b) {
-		return "other limits of tiers or single keys"
+		return "other limits of tiers, of single keys or from requests"
 	}
 	return ""
 }

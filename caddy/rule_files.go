@@ -444,6 +444,7 @@ func newFileSet(files []*ruleset.File, h *Handler) (*fileSet, error) {
 		for _, one := range r.Limits.Rules() {
 			one.Note(rep)
 		}
+		rep.ReportLimits(r.Limits.Requested())
 		s.reporters = append(s.reporters, rep)
 		s.rules = append(s.rules, front.NewRule(r))
 		var instance *adaptive.Instance

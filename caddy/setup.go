@@ -272,6 +272,7 @@ func (z *openZone) provision(ctx caddy.Context, h *Handler) error {
 		one.Note(z.reporter)
 	}
 	z.obeying = h.limiter.Obeying(h.Namespace, []*ruleset.Rule{r}, nil)
+	z.reporter.ReportLimits(r.Limits.Requested())
 	ours := make(limitsByName)
 	ours.addZone(h.Namespace, h.limiter, z)
 	ours.continueFrom(h.app.limitsBefore(), nil)
@@ -281,6 +282,9 @@ func (z *openZone) provision(ctx caddy.Context, h *Handler) error {
 	settings := [][2]string{{"key", z.Key}, {"cost", z.Cost}}
 	if z.Tiers != nil {
 		settings = append(settings, [2]string{"tiers", z.Tiers.Source})
+	}
+	if z.LimitFrom != nil {
+		settings = append(settings, [2]string{"limit_from", z.LimitFrom.Source})
 	}
 	for _, s := range settings {
 		if strings.Contains(s[1], "{http.auth.") && !syntax.AuthenticatedBefore(ctx, h.RateLimits) {

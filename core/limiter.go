@@ -102,6 +102,9 @@ func (l *Limiter) Open(r *Rule) error {
 			return err
 		}
 	}
+	if r.requested != nil {
+		r.requested.(*Requested).opened(l)
+	}
 	return nil
 }
 
@@ -124,6 +127,9 @@ func (l *Limiter) OpenAll(rules []*Rule) (failed *Rule, err error) {
 
 // Release ends what Open began.
 func (l *Limiter) Release(r *Rule) {
+	if r.requested != nil {
+		r.requested.(*Requested).released()
+	}
 	l.release(r)
 	for _, other := range r.linked {
 		l.Release(other)

@@ -10,6 +10,7 @@ import (
 type MoreLimits struct {
 	Tiers     map[string]*rate.Limit // by the value of a request's tier; for other values the rule's own limit applies
 	Overrides map[string]*rate.Limit // by key; an override takes precedence over the tier
+	Requested *Requested             // limits that requests bring: the tier is such a limit, as text; nil: they bring none. Mutually exclusive with Tiers
 
 	Exceptions map[string]*rate.Limit // by key, too: overrides that somebody has made at run time, and that take precedence over the configured ones
 }
@@ -22,13 +23,14 @@ type Limits struct {
 	tiers, overrides map[string]int // numbers, from 1, of rules, which make the type smaller in Yaegi than rules themselves; 0: no limit
 	rules            []*Rule
 	excepted         map[string]*rate.Limit // MoreLimits.Exceptions
+	requested        interface{}            // *Requested, which would make the type larger in Yaegi; nil: requests bring no limits
 }
 
-// NewLimits checks c and returns its limits. A nil c.Limit means no limit, as in MoreLimits.
+// NewLimits checks c and returns its limits. A nil c.Limit means no limit, as in MoreLimits; but where requests bring limits, there must be one.
 func NewLimits(c RuleConfig, more MoreLimits) (*Limits, error) {
 	l := &Limits{}
-	c.room = newRoom()                                                                   // shared by all of them
-	if c.Limit != nil && len(more.Tiers)+len(more.Overrides)+len(more.Exceptions) == 0 { // the most frequent case, in fewer steps
+	c.room = newRoom()                                                                                            // shared by all of them
+	if c.Limit != nil && len(more.Tiers)+len(more.Overrides)+len(more.Exceptions) == 0 && more.Requested == nil { // the most frequent case, in fewer steps
 		own, err := NewRule(c)
 		if err != nil {
 			return nil, err
@@ -49,6 +51,10 @@ func NewLimits(c RuleConfig, more MoreLimits) (*Limits, error) {
 	if l.overrides, err = l.byValue(c, more.Overrides, known); err != nil {
 		return nil, err
 	}
+	if more.Requested != nil {
+		more.Requested.config = c
+		l.setRequested(more.Requested)
+	}
 	if len(more.Exceptions) > 0 {
 		c.excepted = true
 		excepted, err := l.byValue(c, more.Exceptions, known)
@@ -61,6 +67,21 @@ func NewLimits(c RuleConfig, more MoreLimits) (*Limits, error) {
 		l.excepted = more.Exceptions
 	}
 	return l, nil
+}
+
+// setRequested sets what requests bring.
+func (l *Limits) setRequested(q *Requested) {
+	l.requested = q
+	l.own.requested = q
+}
+
+// Requested returns what requests bring; nil: they bring no limits.
+func (l *Limits) Requested() *Requested {
+	if l.requested == nil {
+		var none *Requested
+		return none
+	}
+	return l.requested.(*Requested)
 }
 
 // byValue returns the rules for the limits of a map, by their numbers.
@@ -132,7 +153,18 @@ func (l *Limits) Of(tier, key string) *Rule {
 			return l.numbered(number)
 		}
 	}
+	if l.requested != nil {
+		return l.Requested().of(l.own, tier, true)
+	}
 	return l.own
+}
+
+// Look is Of for who only looks: nothing is counted of what requests bring.
+func (l *Limits) Look(tier, key string) *Rule {
+	if l.requested == nil || l.Overrides(key) {
+		return l.Of(tier, key)
+	}
+	return l.Requested().of(l.own, tier, false)
 }
 
 // Overrides reports whether a key has an override, be it a limit or none.
@@ -147,9 +179,12 @@ func (l *Limits) Excepts(key string) bool {
 	return ok
 }
 
-// Kinds returns the tiers and the keys that have limits of their own.
+// Kinds returns the tiers and the keys that have limits of their own, with the limits that requests have brought of late.
 func (l *Limits) Kinds() (tiers, keys []string) {
 	var ofTiers, ofKeys []string
+	if l.requested != nil {
+		ofTiers, _ = l.Requested().values()
+	}
 	for tier := range l.tiers {
 		ofTiers = append(ofTiers, tier)
 	}
@@ -161,7 +196,7 @@ func (l *Limits) Kinds() (tiers, keys []string) {
 
 // Single reports whether one rule applies to all requests.
 func (l *Limits) Single() bool {
-	return l.own != nil && len(l.tiers) == 0 && len(l.overrides) == 0
+	return l.own != nil && len(l.tiers) == 0 && len(l.overrides) == 0 && l.requested == nil
 }
 
 // Rejecting returns the rule that rejects a request that has no key: r, the rule that applies to it; if r is nil, any other; nil
@@ -190,6 +225,16 @@ func (l *Limits) Own() *Rule { return l.own }
 // Rules returns all rules, each once. A store must open each of them.
 func (l *Limits) Rules() []*Rule { return l.rules }
 
+// All returns all rules as Rules does, and those of limits that requests have brought of late, behind them, which are open while
+// the others are. The list must not be changed.
+func (l *Limits) All() []*Rule {
+	if l.requested == nil {
+		return l.rules
+	}
+	_, rules := l.Requested().values()
+	return append(append(make([]*Rule, 0, len(l.rules)+len(rules)), l.rules...), rules...)
+}
+
 // Delays reports whether any of the limits delays requests, as that of a shadow does not.
 func (l *Limits) Delays() bool {
 	for _, r := range l.rules {
@@ -212,7 +257,7 @@ func (l *Limits) HasShadow() bool {
 
 // TrackReservations calls Rule.TrackReservations for all of the limits.
 func (l *Limits) TrackReservations() {
-	for _, r := range l.rules {
+	for _, r := range l.All() {
 		r.TrackReservations()
 	}
 }
@@ -223,15 +268,23 @@ func (l *Limits) Continue(before *Limits) {
 	if len(before.rules) == 0 {
 		return
 	}
-	old := before.rules[0]
-	for _, r := range l.rules {
-		r.Note(old.noted)
-		r.Allowed = old.Allowed
-		if old.Overflow != nil && old.Overflow.tracked && !r.TracksReservations() {
-			r.TrackReservations()
-		}
+	for _, r := range l.All() {
+		r.continueFrom(before.rules[0])
+	}
+	if l.requested != nil && before.requested != nil {
+		l.Requested().Counts = before.Requested().Counts
+		l.Requested().Report = before.Requested().Report
 	}
 	l.ContinueWaiting(before)
+}
+
+// continueFrom takes over what adapters keep of another rule of the name.
+func (r *Rule) continueFrom(old *Rule) {
+	r.Note(old.noted)
+	r.Allowed = old.Allowed
+	if old.Overflow != nil && old.Overflow.tracked && !r.TracksReservations() {
+		r.TrackReservations()
+	}
 }
 
 // ContinueWaiting takes over the count of waiting requests from the limits of the same name that these replace. It is called before
@@ -241,15 +294,21 @@ func (l *Limits) ContinueWaiting(before *Limits) {
 		if old.waitQuota == nil {
 			continue
 		}
-		for _, r := range l.rules {
-			if r.waitQuota != nil {
-				r.waitQuota = old.waitQuota
-				if r.Local != nil {
-					r.Local.waitQuota = old.waitQuota
-				}
-			}
+		for _, r := range l.All() {
+			r.waitIn(old.waitQuota)
 		}
 		return
+	}
+}
+
+// waitIn makes requests that wait for the rule count in a quota, if they may wait.
+func (r *Rule) waitIn(quota *waitQuota) {
+	if r.waitQuota == nil {
+		return
+	}
+	r.waitQuota = quota
+	if r.Local != nil {
+		r.Local.waitQuota = quota
 	}
 }
 
@@ -265,7 +324,8 @@ func (l *Limits) TracksReservations() bool {
 
 // Same reports whether the limits of two rules choose the same and decide the same.
 func (l *Limits) Same(o *Limits) bool {
-	return sameRule(l.own, o.own) && sameRules(l.choices(l.tiers), o.choices(o.tiers)) && sameRules(l.choices(l.overrides), o.choices(o.overrides))
+	return sameRule(l.own, o.own) && sameRules(l.choices(l.tiers), o.choices(o.tiers)) && sameRules(l.choices(l.overrides), o.choices(o.overrides)) &&
+		sameRequested(l.Requested(), o.Requested())
 }
 
 func sameRules(a, b map[string]*Rule) bool {

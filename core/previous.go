@@ -12,6 +12,9 @@ func (l *Limits) Previous(next *Limits) *Limits {
 			p.own = previous
 		}
 	}
+	if l.requested != nil {
+		p.setRequested(l.Requested().previousTo(next.rules[0]))
+	}
 	return p
 }
 

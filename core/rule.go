@@ -112,6 +112,7 @@ type Rule struct {
 	InMemory            interface{} // what a store in memory keeps of the rule; set by its Open
 	kept                interface{} // what another store keeps of the rule; set by Keep
 	noted               interface{} // what an adapter keeps of it; set by Note
+	requested           interface{} // *Requested: what requests bring in place of the limit; nil: nothing
 	onTrackReservations func()      // called by TrackReservations; set by OnTrackReservations
 
 	// Allowed counts the requests that are allowed under the rule, for an adapter that uses functions of sync/atomic. It is here
@@ -354,6 +355,16 @@ func (r *Rule) IsCandidate() bool { return r.Overflow != nil && r.Overflow.Candi
 // IsPrevious reports whether the rule was active before a transition, and the check of the rule in its place has its decision, too:
 // see Check.Previous.
 func (r *Rule) IsPrevious() bool { return r.previous }
+
+// Promise returns the longest time for which the rule's limit makes a promise, in microseconds: its period, or the time in which a full bucket drains, if
+// that is longer. The latter is how long a bucket's burst may stay used.
+func (r *Rule) Promise() int64 {
+	longest := r.Limit.Memory()
+	if r.Overflow != nil && r.Overflow.Wide != nil {
+		longest = rate.Latest(longest, r.Overflow.Wide.Memory())
+	}
+	return longest
+}
 
 // Policy returns the rule's name in the lists of policies of the quota fields: its own name, unless it is the concurrency of
 // another rule.

@@ -138,8 +138,10 @@ func (t *fieldTable) asks(r *ruleset.RuleText) (a asking, err error) {
 	if len(r.Lists["key"]) == 0 {
 		a.rest = t.add(a.rest, "client_ip", false)
 	}
-	if tiers := ruleset.One(r, "tiers"); tiers != nil {
-		a.rest = t.add(a.rest, tiers.Texts["source"], false)
+	for _, chooser := range []string{"tiers", "limit_from"} {
+		if o := ruleset.One(r, chooser); o != nil {
+			a.rest = t.add(a.rest, o.Texts["source"], false)
+		}
 	}
 	a.rest = t.add(a.rest, r.Texts["cost"], false) // a number is no field
 	covered := ruleset.One(r, "match")

@@ -40,7 +40,7 @@ func TestMistakesInTheOverflowPolicyAreSaidInTheWordsOfThePlugin(t *testing.T) {
 		{one(Rule{Limit: "5/1m", Candidate: object{"limit": "6/1m", "timeZone": "UTC"}}), `candidate: timeZone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`},
 		{one(Rule{Limit: "5/1m", Candidate: object{"limit": "5/1m"}}), `candidate: is the same as the limit, 5/1m sliding_window_counter, so that it would say nothing; write what is to be tried out, or leave it out`},
 		{one(Rule{Limit: "5/1m", Candidate: object{"limit": "6/1m"}, Algorithm: "token_bucket", OnLimit: "delay"}), `candidate and onLimit delay are mutually exclusive: a candidate can be compared only with a limit that rejects; remove one`},
-		{one(Rule{Candidate: object{"limit": "6/1m"}, Tiers: object{"source": "path", "limits": object{"*": "5/1m"}}}), `candidate is mutually exclusive with tiers and overrides: it can be compared with one limit only; remove one`},
+		{one(Rule{Candidate: object{"limit": "6/1m"}, Tiers: object{"source": "path", "limits": object{"*": "5/1m"}}}), `candidate is mutually exclusive with tiers, limit_from and overrides: it can be compared with one limit only; remove one`},
 	} {
 		s := newStage(t)
 		got := s.refused(test.config, "api@file")

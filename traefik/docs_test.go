@@ -654,6 +654,7 @@ func TestDocsHaveTheSettingsThatTheCodeHas(t *testing.T) {
 	manual.SameWords(t, "of a rule", tableWords(t, manual.Section(t, page, "### Of a rule"), "setting"), settingsOf("rule"))
 	more := manual.Section(t, page, "### Of `tiers` and `overrides`")
 	manual.SameWords(t, "of tiers", tableWords(t, more, "setting of tiers"), settingsOf("tiers"))
+	manual.SameWords(t, "of limitFrom", tableWords(t, manual.Section(t, page, "### Of `limitFrom`"), "setting"), settingsOf("limit_from"))
 	manual.SameWords(t, "of overrides", tableWords(t, more, "setting of an override"), settingsOf("override"))
 	descriptors := manual.Section(t, page, "### Of `descriptors`")
 	manual.SameWords(t, "of descriptors", tableWords(t, descriptors, "setting of a descriptor"), fieldNames(config.Descriptor{}))

@@ -261,6 +261,12 @@ func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet 
 		if tallied {
 			s.addTally(r.Ruled.Name)
 		}
+		if q := r.Ruled.Limits.Requested(); q != nil && q.Report == nil { // an engine's own rules come with each new set
+			name := r.Ruled.Name
+			q.Report = func(value, why string) {
+				warn(e.name, fmt.Sprintf("rule %q: a request brings the limit %q, which is not taken as it is: %s", name, value, why))
+			}
+		}
 	}
 	s.asked = front.NewSet(e.own, s.rules[s.own:], files, domain, e.descriptors)
 	s.asked.Adapter = s

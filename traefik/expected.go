@@ -39,7 +39,11 @@ func (e *engine) expect() {
 	}
 	for _, r := range e.own {
 		add(fmt.Sprintf("rule %q: cost", r.Ruled.Name), r, r.Ruled.CostFrom)
-		add(fmt.Sprintf("rule %q: tiers", r.Ruled.Name), r, ruleset.TierSource(r.Ruled))
+		chooser := "tiers"
+		if r.Ruled.Limits.Requested() != nil {
+			chooser = "limitFrom"
+		}
+		add(fmt.Sprintf("rule %q: %s", r.Ruled.Name, chooser), r, ruleset.TierSource(r.Ruled))
 	}
 	for i := range e.descriptors {
 		for j := range e.descriptors[i] {

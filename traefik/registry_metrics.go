@@ -24,7 +24,14 @@ func (g *registry) meter(s *ruleSet) {
 			continue // it limits nothing
 		}
 		s.add(r.Ruled.Name, g.meterOf(limits[0]), r.Ruled.Limits.Own(), limits)
-		s.series[len(s.series)-1].active = r.Ruled.Active
+		one := s.series[len(s.series)-1]
+		one.active = r.Ruled.Active
+		if q := r.Ruled.Limits.Requested(); q != nil {
+			one.of.Brings = true
+			if q.Counts == nil { // an engine's own rules come with each new set
+				q.Counts = one.of.Meter.Brought
+			}
+		}
 	}
 	if s.domain != nil {
 		for _, r := range s.domain.Rules() {
@@ -236,6 +243,7 @@ func (g *registry) observe() *snapshot {
 			r.of.Configured = one.of.Configured
 			r.of.Candidate = r.of.Candidate || one.of.Candidate
 			r.of.Blocks = r.of.Blocks || one.of.Blocks
+			r.of.Brings = r.of.Brings || one.of.Brings
 			if e.shared == nil {
 				r.inMemory = true
 				r.limits = append(r.limits, one.activeRules()...)

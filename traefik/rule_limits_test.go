@@ -3,6 +3,7 @@ package traefik
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -110,5 +111,35 @@ func TestAverageIsTheLimitOfAllWithoutOneOfTheirOwn(t *testing.T) {
 		if got := admitted(h, from, 9, nil); got != want {
 			t.Errorf("without average, %s: %d were admitted, want %d", from, got, want)
 		}
+	}
+}
+
+func TestRequestsBringTheirLimits(t *testing.T) {
+	brings := func(value string) func(r *http.Request) {
+		return func(r *http.Request) { r.Header.Set("X-Limit", value) }
+	}
+	s := newStage(t)
+	h := s.handler(context.Background(), withMetrics(Config{Rules: []Rule{
+		{Name: "brought", Limit: "2/1h", LimitFrom: object{"source": "header:x-limit", "max": "5"}},
+		{Name: "beside", Limit: "8/1h"},
+	}}), "m@file")
+	for i, test := range []struct {
+		value string
+		want  int
+	}{{"", 2}, {"4", 4}, {"3/1h", 3}, {"9", 5}, {"0", 0}, {"nine", 2}} {
+		if got := admitted(h, "192.0.2."+strconv.Itoa(i+1), 9, brings(test.value)); got != test.want {
+			t.Errorf("with %q %d were admitted, want %d", test.value, got, test.want)
+		}
+	}
+	page := string(s.writeMetrics())
+	for series, want := range map[string]string{`outcome="malformed"`: "9", `outcome="above"`: "9", `outcome="crowded"`: "0"} {
+		must.Contain(t, page, `weir_request_limits_total{rule="m.file/brought",`+series+`} `+want+"\n")
+	}
+	for line, want := range map[string]int{
+		`rule "brought": limitFrom: the header X-Limit is what the client sends, so that it can choose its own limit`:             1,
+		`rule "brought": a request brings the limit "9", which is not taken as it is: it is above max 5/1h`:                       1,
+		`rule "brought": a request brings the limit "nine", which is not taken as it is: limit "nine/1h": the requests must be a`: 0, // in the same minute
+	} {
+		must.Equal(t, s.log.count(line), want, line)
 	}
 }

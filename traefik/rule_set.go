@@ -253,10 +253,10 @@ func countEach(s *ruleSet, q *front.Evaluation, failed bool) {
 
 // activeRules returns the active limits.
 func (r *series) activeRules() []*core.Rule {
-	if r.active == nil || atomic.LoadInt32(&r.active.Generation) == 0 {
+	if r.active == nil || atomic.LoadInt32(&r.active.Generation) == 0 && !r.of.Brings {
 		return r.limits
 	}
-	return r.active.Limits().Rules()
+	return r.active.Limits().All()
 }
 
 // keys returns how many keys of a rule are in memory.

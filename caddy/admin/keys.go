@@ -122,7 +122,7 @@ func limitsOf(s *report.ActiveRule, key string) []report.NamedLimit {
 			list = append(list, l)
 		}
 	}
-	return list
+	return append(list, report.BroughtLimits(s.Rule.Active.Limits())...)
 }
 
 // keyRequest is a request's body that names a key.

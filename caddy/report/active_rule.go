@@ -58,6 +58,23 @@ type NamedLimit struct {
 // TierOf returns the name of a tier's limit.
 func TierOf(value string) string { return "tier " + value }
 
+// mostBrought is how many limits that requests have brought are listed.
+const mostBrought = 20
+
+// BroughtLimits returns the limits that requests under a rule have brought of late, by their values; of many, only the first.
+func BroughtLimits(limits *core.Limits) []NamedLimit {
+	if limits.Requested() == nil {
+		return nil
+	}
+	values, _ := limits.Kinds()
+	slices.Sort(values)
+	list := make([]NamedLimit, 0, len(values))
+	for _, value := range values[:min(len(values), mostBrought)] {
+		list = append(list, NamedLimit{"value " + value, false, limits.Look(value, ""), value})
+	}
+	return list
+}
+
 // LabelsOf returns the labels of rules.
 func LabelsOf(list []*ActiveRule) []string {
 	labels := make([]string, 0, len(list))
@@ -69,7 +86,7 @@ func LabelsOf(list []*ActiveRule) []string {
 
 // ActiveRuleOf returns the description of a rule, from its compiled form and its text.
 func ActiveRuleOf(r *ruleset.Rule, text *ruleset.RuleText) *ActiveRule {
-	s := &ActiveRule{Name: r.Name, Enforcement: EnforcementOf(text.Texts["enforcement"]), Rule: r, Active: r.Active, Own: r.Active.Limits().Own(), Rules: r.Active.Limits().Rules(), Keys: KeysOf(r),
+	s := &ActiveRule{Name: r.Name, Enforcement: EnforcementOf(text.Texts["enforcement"]), Rule: r, Active: r.Active, Own: r.Active.Limits().Own(), Rules: r.Active.Limits().All(), Keys: KeysOf(r),
 		Shadow: r.Shadow, Notes: OverflowNotes(text)}
 	if tiers := ruleset.One(text, "tiers"); tiers != nil {
 		for _, tier := range tiers.Pairs["limits"] {
@@ -313,6 +330,13 @@ func OverflowNotes(text *ruleset.RuleText) []string {
 	var notes []string
 	if words := strings.Fields(text.Texts["enforcement"]); len(words) > 0 && words[0] == "soft" {
 		notes = append(notes, strings.Join(words, " "))
+	}
+	if from := ruleset.One(text, "limit_from"); from != nil {
+		note := "limit from " + from.Texts["source"]
+		if max := from.Texts["max"]; max != "" {
+			note += ", max " + max
+		}
+		notes = append(notes, note)
 	}
 	if word := text.Texts["consistency"]; word != "" {
 		notes = append(notes, "consistency "+word)

@@ -48,6 +48,22 @@ func New(how Config, namespace, name string, key func(*http.Request) string) *Re
 // Of returns the reporter of a check's rule.
 func Of(c *core.Check) *Reporter { return c.Rule.Noted().(*Reporter) }
 
+// ReportLimits has the reporter count and log the limits that requests bring and that are not taken as they are; nil: they bring none. It is called before
+// the first request.
+func (rule *Reporter) ReportLimits(q *core.Requested) {
+	if q == nil {
+		return
+	}
+	q.Counts = rule.Stats.Brought
+	q.Report = func(value, why string) {
+		fields := []zap.Field{zap.String("zone", rule.Name), zap.String("why", why)}
+		if rule.LogKey {
+			fields = append(fields, zap.String("value", value))
+		}
+		rule.Logger.Warn("a request brings a limit that is not taken as it is", fields...)
+	}
+}
+
 // Close releases what the reporter holds. It may be called again, and on nil.
 func (r *Reporter) Close() {
 	if r == nil {

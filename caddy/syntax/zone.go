@@ -59,7 +59,11 @@ type Zone struct {
 	// Limits that depend on a value of the request. They share the zone's algorithm, burst and the like.
 	Tiers *Tiers `json:"tiers,omitempty"`
 
-	// The limits of single keys. They have priority over tiers.
+	// A limit that requests bring, in place of the zone's own. It shares the zone's algorithm, burst and the like. Mutually exclusive with `tiers` and
+	// `candidate`.
+	LimitFrom *LimitFrom `json:"limit_from,omitempty"`
+
+	// The limits of single keys. They have priority over tiers and `limit_from`.
 	Overrides []Override `json:"overrides,omitempty"`
 
 	// Addresses and networks of clients that the zone exempts, such as `10.0.0.0/8`; `private_ranges` is all private networks.
@@ -198,6 +202,18 @@ type Tiers struct {
 	// The limits by value, such as `100/1m`, or `unlimited`. The limit of `*` is for all other values, and replaces the zone's own
 	// limit.
 	Limits map[string]string `json:"limits,omitempty"`
+}
+
+// LimitFrom has requests bring their limits, such as a claim of a token or a header field that an authenticating proxy sets.
+type LimitFrom struct {
+	// The source of the limit: a text with placeholders, whose value is such as `500/1m`, or `500` in the period of the zone's limit. `0` rejects every
+	// request, `unlimited` lets each pass uncounted. If there is no value, or no valid one, the zone's limit applies. If clients can set it themselves,
+	// they can choose their limit.
+	Source string `json:"source,omitempty"`
+
+	// The most that a request may bring, such as `1000/1m`, or `1000` in the period of the zone's limit. A limit that could allow more than these requests
+	// in this period is lowered until it cannot. The default is any limit.
+	Max string `json:"max,omitempty"`
 }
 
 // Override is the limit of a single key.
@@ -347,6 +363,9 @@ func (z *Zone) text(name string) *ruleset.RuleText {
 	if z.Tiers != nil {
 		addObject(t, "tiers", "tiers", *z.Tiers)
 	}
+	if z.LimitFrom != nil {
+		addObject(t, "limit_from", "limit_from", *z.LimitFrom)
+	}
 	for _, override := range z.Overrides {
 		addObject(t, "overrides", "override", override)
 	}
@@ -474,6 +493,12 @@ func (t *Tiers) UnmarshalJSON(data []byte) error {
 	return UnmarshalPart("tiers", data, (*plain)(t))
 }
 
+// UnmarshalJSON reads limit_from as strictly as a zone.
+func (l *LimitFrom) UnmarshalJSON(data []byte) error {
+	type plain LimitFrom
+	return UnmarshalPart("limit_from", data, (*plain)(l))
+}
+
 // UnmarshalJSON reads an override as strictly as a zone.
 func (o *Override) UnmarshalJSON(data []byte) error {
 	type plain Override
@@ -548,6 +573,7 @@ func UnmarshalZones(data []byte) (map[string]*Zone, error) {
 // Interface guards
 var (
 	_ json.Unmarshaler = (*Tiers)(nil)
+	_ json.Unmarshaler = (*LimitFrom)(nil)
 	_ json.Unmarshaler = (*Override)(nil)
 	_ json.Unmarshaler = (*Candidate)(nil)
 	_ json.Unmarshaler = (*Adapt)(nil)

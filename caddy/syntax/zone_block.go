@@ -107,6 +107,8 @@ func (b *zoneBlock) settings() []Setting {
 			}})
 		case "tiers":
 			list = append(list, Setting{Word: "tiers", To: b.tiers})
+		case "limit_from":
+			list = append(list, Setting{Word: "limit_from", To: b.limitFrom})
 		case "overrides":
 			list = append(list, Setting{Word: "override", To: b.override, Often: true})
 		case "on_limit":
@@ -213,6 +215,19 @@ func (b *zoneBlock) tiers(d *caddyfile.Dispenser) error {
 		t.Limits[value] = limits[0]
 	}
 	return nil
+}
+
+// limitFrom reads which limit requests bring.
+func (b *zoneBlock) limitFrom(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) != 1 && (len(args) != 3 || args[1] != "max") {
+		return d.Errf("%slimit_from: takes one placeholder, and max with a limit, such as limit_from {http.auth.user.limit} max 1000/1m", b.where)
+	}
+	b.zone.LimitFrom = &LimitFrom{Source: args[0]}
+	if len(args) == 3 {
+		b.zone.LimitFrom.Max = args[2]
+	}
+	return NoBlock(d, b.where, "limit_from")
 }
 
 // candidate reads the candidate block.

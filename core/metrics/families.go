@@ -69,11 +69,14 @@ var (
 		"Responses that say what their requests have cost: read; missing if a response did not say it, or could not be read; cut if it was more than cost_max.",
 		ofRule, Label{"outcome", []string{"read", "missing", "cut"}})
 	MeasuredUnits = counter("weir_response_units_total", "Units that requests were charged by their responses.", ofRule)
-	Waiting       = gauge("weir_waiting", "Requests that wait now until a rule's limit admits them.", ofRule)
-	Limit         = gauge("weir_limit", "Requests that a rule's own limit allows a key in a period, or that may be under way at a time.", ofRule)
-	Configured    = gauge("weir_limit_configured", "The same as weir_limit, as the configuration has it, whatever advice has made of it.", ofRule)
-	Period        = gauge("weir_limit_period_seconds", "The period of a rule's own limit; of the calendar, the day, week or month that it is.", ofRule)
-	DecisionTime  = histogram("weir_decision_duration_seconds",
+	Brought       = counter("weir_request_limits_total",
+		"Limits that requests have brought and that were not taken as they were: malformed, above the limit_from max, or crowded if there were too many different ones.",
+		ofRule, Label{"outcome", []string{"malformed", "above", "crowded"}})
+	Waiting      = gauge("weir_waiting", "Requests that wait now until a rule's limit admits them.", ofRule)
+	Limit        = gauge("weir_limit", "Requests that a rule's own limit allows a key in a period, or that may be under way at a time.", ofRule)
+	Configured   = gauge("weir_limit_configured", "The same as weir_limit, as the configuration has it, whatever advice has made of it.", ofRule)
+	Period       = gauge("weir_limit_period_seconds", "The period of a rule's own limit; of the calendar, the day, week or month that it is.", ofRule)
+	DecisionTime = histogram("weir_decision_duration_seconds",
 		"How long the decision on a request took, by the store that its rules count in. Traefik times one decision in "+strconv.Itoa(memory.TimedShare)+": the proportions are those of all.",
 		Label{"store", []string{"memory", "redis", "storage"}})
 	StoreErrors = counter("weir_store_errors_total", "Decisions that the store failed to make, by cause: timeout, connection, reply, or unavailable if its circuit breaker was open.",

@@ -16,12 +16,13 @@ type Meter struct {
 	Requests  []int64 // by front.Outcome
 	Compared  []int64 // by front.Comparison
 	Measured  []int64 // by MeasuredRead and so on
+	Brought   []int64 // limits that requests brought: by core.RequestedMalformed and so on
 	Label     string  // the rule's: see LabelOf
 }
 
 // NewMeter returns a meter that has counted nothing.
 func NewMeter(label string) *Meter {
-	m := &Meter{Label: label, Requests: make([]int64, front.NotCounted), Compared: make([]int64, front.Comparisons), Measured: make([]int64, MeasuredCut+1)}
+	m := &Meter{Label: label, Requests: make([]int64, front.NotCounted), Compared: make([]int64, front.Comparisons), Measured: make([]int64, MeasuredCut+1), Brought: make([]int64, core.RequestedCrowded+1)}
 	m.Allowed = &m.Requests[front.Allowed]
 	return m
 }

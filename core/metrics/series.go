@@ -16,6 +16,7 @@ type Rule struct {
 	Meter             *Meter
 	Candidate, Blocks bool // it has a candidate, has a penalty
 	Measures          bool // it charges what responses say
+	Brings            bool // its requests bring limits
 
 	Waiting         int64      // requests that wait now; Absent: it limits nothing
 	Keys            int64      // in memory; Absent: it counts elsewhere
@@ -42,6 +43,9 @@ func AddRule(p *Page, r *Rule, now int64) {
 	if r.Measures {
 		Each(p, Measured, Read(r.Meter.Measured), label)
 		Add(p, MeasuredUnits, float64(atomic.LoadInt64(&r.Meter.Units)), label)
+	}
+	if r.Brings {
+		Each(p, Brought, Read(r.Meter.Brought), label)
 	}
 	if r.Waiting != Absent {
 		Add(p, Waiting, float64(r.Waiting), label)

@@ -502,3 +502,9 @@ func (l *Limit) hasWindows() bool {
 
 // Unaffordable is a cost that no limit can hold.
 const Unaffordable int64 = 2 * MaxRequests
+
+// MostWithin returns the most requests in the period of l with which a limit could not allow more than the requests of most in the period of that: of a
+// shorter period, their share; of a longer one, all of them. 0: that is less than one.
+func MostWithin(most, l *Limit) int64 {
+	return most.Requests / ((most.usual + l.usual - 1) / l.usual)
+}

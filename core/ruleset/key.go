@@ -86,6 +86,61 @@ func OnlyOfKey(sources []match.Source) error {
 	return nil
 }
 
+// setTier reads the source of tiers.
+func (c *compiler) setTier() {
+	source, right := c.chooser("tiers", "tier is read from, such as header:X-Plan")
+	if !right {
+		return
+	}
+	for _, tier := range One(c.text, "tiers").Pairs["limits"] {
+		if tier.Name == AnyTier {
+			continue
+		}
+		_, err := source.Canonicalize(tier.Name)
+		isAddress := match.ReadAddress(tier.Name).IsValid()
+		_, notNetwork := match.ParseNetwork(tier.Name)
+		if !isAddress && (source.IsAddress() || notNetwork == nil) {
+			err = words.Wrong("", strconv.Quote(tier.Name), "must be an address, since the tier is one; overrides with a prefix beside them are for networks")
+		}
+		if err != nil {
+			c.failIn("tiers", "", words.Of(err), "tiers", "limits", tier.Name)
+		}
+		c.rule.tierOfAddress = c.rule.tierOfAddress || isAddress && !source.Rewrites()
+	}
+}
+
+// chooser reads the source of what chooses a request's limit: that of the rule's object field. such ends what is said of none.
+func (c *compiler) chooser(field, such string) (source match.Source, right bool) {
+	text := strings.TrimSpace(One(c.text, field).Texts["source"])
+	if text == "" {
+		c.failIn(field, "", words.Wrong("source", "", "is missing; write what the "+such), field)
+		return source, false
+	}
+	source, err := c.source(text)
+	if err != nil {
+		m := words.Of(err).Named("source")
+		if c.in.Template == nil {
+			m = hinted(m, text)
+		}
+		c.failIn(field, "", m, field, "source")
+		return source, false
+	}
+	if source.Static() {
+		c.failIn(field, "", words.Wrong("source", strconv.Quote(text), "is the same for all requests; write what their "+such))
+		return source, false
+	}
+	c.rule.tier = &source
+	if source.ClientChooses() {
+		kind, name, _ := strings.Cut(source.String(), ":")
+		if kind == "unverified_jwt_claim" {
+			c.rule.Advice = append(c.rule.Advice, words.Wrong(field, "", "anybody can write the claim %s, so that clients can choose their own limit; take it from what verifies the token, or refuse forged tokens in front", name))
+			return source, true
+		}
+		c.rule.Advice = append(c.rule.Advice, words.Wrong(field, "", "the %s %s is what the client sends, so that it can choose its own limit; have the proxy set it to what it knows, or delete it from requests", kind, name))
+	}
+	return source, true
+}
+
 // hinted returns the mistake of a source, and says why a placeholder is refused.
 func hinted(m *words.Mistake, text string) *words.Mistake {
 	if own := strings.Trim(strings.TrimSpace(text), "{}"); strings.HasPrefix(own, "http.rate_limit.") {

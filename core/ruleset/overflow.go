@@ -159,8 +159,8 @@ func (c *compiler) setCandidate(config *core.RuleConfig) {
 	if written == nil || c.isAlone() {
 		return
 	}
-	if One(t, "tiers") != nil || len(t.Objects["overrides"]) > 0 {
-		c.fail(words.Wrong("candidate", "", " is mutually exclusive with tiers and overrides: it can be compared with one limit only; remove one"))
+	if One(t, "tiers") != nil || One(t, "limit_from") != nil || len(t.Objects["overrides"]) > 0 {
+		c.fail(words.Wrong("candidate", "", " is mutually exclusive with tiers, limit_from and overrides: it can be compared with one limit only; remove one"))
 		return
 	}
 	if c.common.Algorithm == 0 && strings.TrimSpace(t.Texts["algorithm"]) != "" { // which is wrong, and reported already

@@ -99,8 +99,8 @@ func TestCompileSaysAllThatIsWrongWithTheOverflowPolicy(t *testing.T) {
 		{written{Algorithm: "token_bucket", Candidate: &candidate{Limit: "50/day"}}, []string{`candidate.limit: candidate: limit "50/day": period "day": only fixed_window follows the calendar, not token_bucket; write a duration such as 24h`}},
 		{written{Candidate: &candidate{Limit: "100/60s"}}, []string{`candidate: candidate: is the same as the limit, 100/1m sliding_window_counter, so that it would say nothing; write what is to be tried out, or leave it out`}},
 		{written{Algorithm: "leaky_bucket", MaxDelay: "1s", Candidate: &candidate{Limit: "100/1m"}}, []string{`candidate: candidate: is the same as the limit, 100/1m leaky_bucket, so that it would say nothing; write what is to be tried out, or leave it out`}},
-		{written{Tiers: tiers("path", "*", "5/1m"), Candidate: &candidate{Limit: "x"}}, []string{`candidate: candidate is mutually exclusive with tiers and overrides: it can be compared with one limit only; remove one`}},
-		{written{Overrides: []override{{[]string{"192.0.2.1"}, "5/1m"}}, Candidate: &candidate{Limit: "50/1m"}}, []string{`candidate: candidate is mutually exclusive with tiers and overrides: it can be compared with one limit only; remove one`}},
+		{written{Tiers: tiers("path", "*", "5/1m"), Candidate: &candidate{Limit: "x"}}, []string{`candidate: candidate is mutually exclusive with tiers, limit_from and overrides: it can be compared with one limit only; remove one`}},
+		{written{Overrides: []override{{[]string{"192.0.2.1"}, "5/1m"}}, Candidate: &candidate{Limit: "50/1m"}}, []string{`candidate: candidate is mutually exclusive with tiers, limit_from and overrides: it can be compared with one limit only; remove one`}},
 		{written{Limit: "unlimited", Candidate: &candidate{Limit: "50/1m"}}, []string{`candidate: candidate` + effect}},
 		{written{Cost: "60", Candidate: &candidate{Limit: "50/1m"}}, []string{`cost: cost 60: is more than the candidate 50/1m sliding_window_counter can ever hold, which is 50, so that it would reject every request`}},
 	} {

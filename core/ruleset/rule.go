@@ -238,6 +238,9 @@ func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 		c.setTier()
 		config.Limit, more.Tiers = c.tiers(config.Limit, hasOwn)
 	}
+	if One(t, "limit_from") != nil {
+		more.Requested = c.requested(config.Limit)
+	}
 	if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) == 0 && c.in.Template != nil && len(c.errors) == 0 {
 		c.fail(words.Wrong("overrides", "", "the key %q is the same for all, and has no other that could have a limit of its own", c.rule.Static))
 	} else if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) > 0 && len(c.rule.Parts) >= len(match.Joined(t.Lists["key"])) { // if the key itself is valid
@@ -367,57 +370,45 @@ func (c *compiler) limit(text, object, member string, path ...string) *rate.Limi
 	return nil
 }
 
-// setTier reads the source of tiers.
-func (c *compiler) setTier() {
-	text := strings.TrimSpace(One(c.text, "tiers").Texts["source"])
-	if text == "" {
-		return
+// requested reads which limits requests bring. own is the rule's own limit.
+func (c *compiler) requested(own *rate.Limit) *core.Requested {
+	var none *core.Requested
+	source, right := c.chooser("limit_from", "limit is read from, such as header:X-Limit")
+	if One(c.text, "tiers") != nil {
+		c.fail(words.Wrong("limit_from", "", " and tiers are mutually exclusive: each chooses the limit by a value of the request; remove one"))
+		return none
 	}
-	source, err := c.source(text)
-	if err != nil {
-		m := words.Of(err).Named("source")
-		if c.in.Template == nil {
-			m = hinted(m, text)
+	if own == nil {
+		if text := c.ownText(); text == Unlimited {
+			c.fail(words.Wrong("limit_from", "", "the `rule`'s own limit is unlimited, so that a request without a valid one would pass uncounted; write a limit for these"))
 		}
-		c.failIn("tiers", "", m, "tiers", "source")
-		return
+		return none
 	}
-	if source.Static() {
-		c.failIn("tiers", "", words.Wrong("source", strconv.Quote(text), "is the same for all requests; write what their tier is read from, such as header:X-Plan"))
-		return
+	if !right {
+		return none
 	}
-	for _, tier := range One(c.text, "tiers").Pairs["limits"] {
-		if tier.Name == AnyTier {
-			continue
-		}
-		_, err := source.Canonicalize(tier.Name)
-		isAddress := match.ReadAddress(tier.Name).IsValid()
-		_, notNetwork := match.ParseNetwork(tier.Name)
-		if !isAddress && (source.IsAddress() || notNetwork == nil) {
-			err = words.Wrong("", strconv.Quote(tier.Name), "must be an address, since the tier is one; overrides with a prefix beside them are for networks")
-		}
-		if err != nil {
-			c.failIn("tiers", "", words.Of(err), "tiers", "limits", tier.Name)
-		}
-		c.rule.tierOfAddress = c.rule.tierOfAddress || isAddress && !source.Rewrites()
+	_, period, _ := strings.Cut(c.ownText(), "/")
+	made := &core.Requested{Source: source.String(), Period: period, Common: c.common}
+	made.MaxAs = strings.TrimSpace(One(c.text, "limit_from").Texts["max"])
+	if made.MaxAs == "" {
+		return made
 	}
-	c.rule.tier = &source
-	if source.ClientChooses() {
-		kind, name, _ := strings.Cut(source.String(), ":")
-		if kind == "unverified_jwt_claim" {
-			c.rule.Advice = append(c.rule.Advice, words.Wrong("tiers", "", "anybody can write the claim %s, so that clients can choose their own limit; take it from what verifies the token, or refuse forged tokens in front", name))
-			return
-		}
-		c.rule.Advice = append(c.rule.Advice, words.Wrong("tiers", "", "the %s %s is what the client sends, so that it can choose its own limit; have the proxy set it to what it knows, or delete it from requests", kind, name))
+	if made.MaxAs == Unlimited {
+		c.failIn("limit_from", "", words.Wrong("max", strconv.Quote(Unlimited), "would bound nothing; write a limit such as 1000/1m, or leave it out"), "limit_from", "max")
+		return none
 	}
+	if !strings.Contains(made.MaxAs, "/") {
+		made.MaxAs += "/" + period
+	}
+	if made.Max = c.limit(made.MaxAs, "limit_from", "", "limit_from", "max"); made.Max == nil {
+		return none
+	}
+	return made
 }
 
 // tiers reads the limits by tier. It also returns the rule's own limit, which AnyTier may set.
 func (c *compiler) tiers(own *rate.Limit, hasOwn bool) (*rate.Limit, map[string]*rate.Limit) {
 	t := One(c.text, "tiers")
-	if strings.TrimSpace(t.Texts["source"]) == "" {
-		c.failIn("tiers", "", words.Wrong("source", "", "is missing; write what the tier is read from, such as header:X-Plan"), "tiers")
-	}
 	limits := make(map[string]*rate.Limit, len(t.Pairs["limits"]))
 	for _, tier := range t.Pairs["limits"] {
 		name := strconv.Quote(tier.Name)

@@ -66,6 +66,8 @@ var Schema = map[string][]Field{
 			Doc: "The requests that a key may make in a period: 100/1m, 5/10s or 1000/day. The period is a duration from 1ms to 366d, or day, week or month for fixed windows that follow the calendar, such as 1000/month on 17 or 500/week on sunday. unlimited lets every request pass uncounted. Leave it out if the tiers have a limit for *."},
 		{Name: "tiers", Kind: OneObject, Of: "tiers",
 			Doc: "Limits that depend on a value of the request, such as the client's plan."},
+		{Name: "limit_from", Kind: OneObject, Needs: withLimit, Of: "limit_from",
+			Doc: "A limit that requests bring, such as a claim of a token or a header field that an authenticating proxy sets: 500/1m, or 500 in the period of the rule's limit. 0 rejects every request, unlimited lets each pass uncounted. A request that brings none, or no valid one, has the rule's limit."},
 		{Name: "overrides", Kind: ManyObjects, Needs: withLimit, Of: "override", Example: "- {key: 192.0.2.1, limit: 1000/1m}",
 			Doc: "Limits of single keys. They take precedence over the rule's limit and over tiers."},
 		{Name: "time_zone", Kind: OneText, Needs: withLimit,
@@ -160,6 +162,12 @@ var Schema = map[string][]Field{
 			Doc: "The source of the tier, as in a key. A client that can set it chooses its own limit, and a warning says so: have the proxy set it."},
 		{Name: "limits", Kind: NamedTexts, Needed: true, Example: "pro: 1000/1m",
 			Doc: "The limit of each value. \"*\", in quotes, is for all values that have no limit of their own. Without \"*\" these values have the rule's limit."},
+	},
+	"limit_from": {
+		{Name: "source", Kind: OneText, Needed: true,
+			Doc: "The source of the limit, as in a key. A client that can set it chooses its own limit, and a warning says so: have the proxy set it."},
+		{Name: "max", Kind: OneText,
+			Doc: "The most that a request may bring: 1000/1m, or 1000 in the period of the rule's limit. A limit that could allow more than these requests in this period is lowered until it cannot. The default is any limit."},
 	},
 	"override": {
 		{Name: "key", Kind: ManyTexts, Needed: true,

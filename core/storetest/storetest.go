@@ -43,6 +43,7 @@ func Run(t *testing.T, newStore NewStore) {
 	t.Run("delay", func(t *testing.T) { testDelay(t, newStore) })
 	t.Run("by hand", func(t *testing.T) { testByHand(t, newStore) })
 	t.Run("switching", func(t *testing.T) { testSwitching(t, newStore) })
+	t.Run("requested", func(t *testing.T) { testRequested(t, newStore) })
 }
 
 // RunHistories has the parts with most calls, all of one goroutine. So they need no race detector.

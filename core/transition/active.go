@@ -85,7 +85,7 @@ func (a *Active) Previous(tier, key string, r *core.Rule) []*core.Rule {
 			over = true
 			continue
 		}
-		previous := t.previous.Of(tier, key)
+		previous := t.previous.Look(tier, key)
 		known := previous == nil || !bounds(previous, r)
 		for i := 0; i < len(rules) && !known; i++ {
 			known = rules[i].Identity == previous.Identity // a later transition has it, too
@@ -106,7 +106,7 @@ func (a *Active) Previous(tier, key string, r *core.Rule) []*core.Rule {
 func (a *Active) PreviousRules() []*core.Rule {
 	var rules []*core.Rule
 	for _, t := range a.current().overlaps {
-		rules = append(rules, t.previous.Rules()...)
+		rules = append(rules, t.previous.All()...)
 	}
 	return rules
 }

@@ -73,12 +73,12 @@ func Compare(before, next *core.Limits) Change {
 	if differ(before, next) {
 		longest := int64(0)
 		delay := int64(0)
-		for _, r := range before.Rules() {
-			longest = rate.Latest(longest, promise(r))
+		for _, r := range before.All() {
+			longest = rate.Latest(longest, r.Promise())
 			delay = rate.Latest(delay, r.Limit.MaxDelay)
 		}
-		for _, r := range next.Rules() {
-			longest = rate.Latest(longest, promise(r))
+		for _, r := range next.All() {
+			longest = rate.Latest(longest, r.Promise())
 		}
 		c.Lasts = longest + delay + slack
 	}
@@ -91,16 +91,6 @@ func Compare(before, next *core.Limits) Change {
 		c.Afresh = c.Afresh && !counted[r.Identity]
 	}
 	return c
-}
-
-// promise returns the longest time for which the rule's limit makes a promise, in microseconds: its period, or the time in which a
-// full bucket drains, if that is longer. The latter is how long a bucket's burst may stay used.
-func promise(r *core.Rule) int64 {
-	longest := r.Limit.Memory()
-	if r.Overflow != nil && r.Overflow.Wide != nil {
-		longest = rate.Latest(longest, r.Overflow.Wide.Memory())
-	}
-	return longest
 }
 
 // bounds reports whether requests under the rule must pass the previous one, too, for a while: the two count the same keys, and
@@ -128,8 +118,8 @@ func eachPair(before, next *core.Limits, f func(old, r *core.Rule)) {
 			continue
 		}
 		for _, tier := range tiers {
-			old := before.Of(tier, key)
-			r := next.Of(tier, key)
+			old := before.Look(tier, key)
+			r := next.Look(tier, key)
 			if old != nil && r != nil {
 				f(old, r)
 			}

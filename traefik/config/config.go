@@ -103,7 +103,10 @@ type Rule struct {
 	// Limits that depend on a value of the request.
 	Tiers interface{} `json:"tiers,omitempty" yaml:"tiers,omitempty"`
 
-	// A list of limits of single keys. They take precedence over the tiers.
+	// A limit that requests bring in place of the rule's own.
+	LimitFrom interface{} `json:"limitFrom,omitempty" yaml:"limitFrom,omitempty"`
+
+	// A list of limits of single keys. They take precedence over the tiers and limitFrom.
 	Overrides interface{} `json:"overrides,omitempty" yaml:"overrides,omitempty"`
 
 	// The time zone of a calendar period, such as Europe/Berlin. The default is UTC.
