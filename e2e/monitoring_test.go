@@ -195,7 +195,7 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	s.limit("here", "{limit: 500/1m, algorithm: token_bucket, penalty: [1h], candidate: {limit: 3/1m}, guard: {shadow: true}"+withMetrics+"}")
 	s.limit("there", "{limit: 500/1m, consistency: lease"+withMetrics+", store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
 	s.limit("told", "{limit: 500/1m, consistency: eventual 1s"+withMetrics+", store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
-	s.limit("adapted", "{limit: 500/1m, limitFrom: {source: 'header:X-Limit'}, adapt: {ceiling: 800/1m}, advisor: {url: '"+advisor.URL+"', interval: 1s}"+withMetrics+"}")
+	s.limit("adapted", "{limit: 500/1m, costResponse: [bytes], limitFrom: {source: 'header:X-Limit'}, adapt: {ceiling: 800/1m}, advisor: {url: '"+advisor.URL+"', interval: 1s}"+withMetrics+"}")
 	s.route("/here", "here", "adapted")
 	s.route("/there", "there", "told")
 	s.apply()

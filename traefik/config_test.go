@@ -49,7 +49,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{one(Rule{Limit: "5/1m", OnMissingKey: "skips"}), `rule "api": onMissingKey "skips": must be share, skip or reject (did you mean skip?)`},
 		{one(Rule{Limit: "5/1m", CountRejected: "yes"}), `rule "api": countRejected "yes": must be true or false`},
 		{one(Rule{Limit: "5/1m", Name: "a b"}), `rule name "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`},
-		{one(Rule{Limit: "5/1m", Match: "all"}), `rule "api": match "all": must be an object with some of methods, hosts, paths, pathPrefixes, headers, exceptIPs`},
+		{one(Rule{Limit: "5/1m", Match: "all"}), `rule "api": match "all": must be an object with some of methods, hosts, paths, pathPrefixes, headers, query, cookies, exceptIPs`},
 		{one(Rule{Limit: "5/1m", Match: object{"pathPrefix": "/x"}}), `rule "api": match: "pathPrefix" is not a field (did you mean pathPrefixes?)`},
 		{one(Rule{Limit: "5/1m", Match: object{"pathPrefixes": []interface{}{"v1"}}}), `rule "api": match: pathPrefixes: "v1" must begin with /`},
 		{one(Rule{Limit: "5/1m", Match: object{"exceptIPs": "10.0.0.0/33"}}), `rule "api": match: exceptIPs: "10.0.0.0/33" must be an address or a network such as 10.0.0.0/8`},

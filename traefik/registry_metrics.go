@@ -243,6 +243,7 @@ func (g *registry) observe() *snapshot {
 			r.of.Configured = one.of.Configured
 			r.of.Candidate = r.of.Candidate || one.of.Candidate
 			r.of.Blocks = r.of.Blocks || one.of.Blocks
+			r.of.Measures = r.of.Measures || one.of.Measures
 			r.of.Brings = r.of.Brings || one.of.Brings
 			if e.shared == nil {
 				r.inMemory = true
