@@ -36,7 +36,7 @@ func NewLimits(c RuleConfig, more MoreLimits) (*Limits, error) {
 			return nil, err
 		}
 		l.own = own
-		l.rules = []*Rule{own}
+		l.rules = withUnenforced([]*Rule{own})
 		return l, nil
 	}
 	known := make(map[string]int)
@@ -66,8 +66,22 @@ func NewLimits(c RuleConfig, more MoreLimits) (*Limits, error) {
 		}
 		l.excepted = more.Exceptions
 	}
+	l.rules = withUnenforced(l.rules)
 	return l, nil
 }
+
+// withUnenforced returns rules with the shadows of those that enforce a share of their keys.
+func withUnenforced(rules []*Rule) []*Rule {
+	for _, r := range rules {
+		if r.unenforced != nil {
+			rules = append(rules, r.unenforced)
+		}
+	}
+	return rules
+}
+
+// Partly reports whether the rule enforces only a share of its keys.
+func (l *Limits) Partly() bool { return len(l.rules) > 0 && l.rules[0].unenforced != nil }
 
 // setRequested sets what requests bring.
 func (l *Limits) setRequested(q *Requested) {
@@ -143,6 +157,14 @@ func (l *Limits) rule(c RuleConfig, known map[string]int) (int, error) {
 
 // Of returns the rule for a request of that tier and key; nil: it has no limit.
 func (l *Limits) Of(tier, key string) *Rule {
+	if l.requested != nil && !l.Overrides(key) {
+		return l.Requested().of(l.own, tier, true).For(key)
+	}
+	return l.Look(tier, key).For(key)
+}
+
+// Look returns the rule for requests of that tier and a key that is enforced. Nothing is counted of what requests bring.
+func (l *Limits) Look(tier, key string) *Rule {
 	if len(l.overrides) > 0 {
 		if number, ok := l.overrides[key]; ok {
 			return l.numbered(number)
@@ -154,17 +176,9 @@ func (l *Limits) Of(tier, key string) *Rule {
 		}
 	}
 	if l.requested != nil {
-		return l.Requested().of(l.own, tier, true)
+		return l.Requested().of(l.own, tier, false)
 	}
 	return l.own
-}
-
-// Look is Of for who only looks: nothing is counted of what requests bring.
-func (l *Limits) Look(tier, key string) *Rule {
-	if l.requested == nil || l.Overrides(key) {
-		return l.Of(tier, key)
-	}
-	return l.Requested().of(l.own, tier, false)
 }
 
 // Overrides reports whether a key has an override, be it a limit or none.
@@ -196,7 +210,7 @@ func (l *Limits) Kinds() (tiers, keys []string) {
 
 // Single reports whether one rule applies to all requests.
 func (l *Limits) Single() bool {
-	return l.own != nil && len(l.tiers) == 0 && len(l.overrides) == 0 && l.requested == nil
+	return l.own != nil && len(l.tiers) == 0 && len(l.overrides) == 0 && l.requested == nil && l.own.unenforced == nil
 }
 
 // Rejecting returns the rule that rejects a request that has no key: r, the rule that applies to it; if r is nil, any other; nil
@@ -356,7 +370,7 @@ func Difference(a, b *Rule) string {
 		return "another key"
 	case !a.Limit.Same(b.Limit) || a.blocks != b.blocks:
 		return "another limit: " + a.Limit.String() + " and " + b.Limit.String()
-	case a.Shadow != b.Shadow:
+	case a.Shadow != b.Shadow || a.enforcedPercent != b.enforcedPercent:
 		return "another enforcement"
 	case a.CountRejected != b.CountRejected:
 		return "another count_rejected"

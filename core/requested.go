@@ -151,16 +151,19 @@ func (q *Requested) rule(own *Rule, c RuleConfig, made *requestedLimit) (*Rule, 
 	if !known && len(q.periods) >= MaxRequestedPeriods {
 		return none, nil
 	}
-	if _, err = q.limiter.OpenAll([]*Rule{rule}); err != nil {
+	rules := withUnenforced([]*Rule{rule})
+	if _, err = q.limiter.OpenAll(rules); err != nil {
 		return none, err
 	}
 	if !known {
 		q.periods[rule.Identity] = true
 		made.stays = true
 	}
-	if q.next == nil {
-		rule.continueFrom(own)
-		rule.waitIn(own.waitQuota)
+	for _, one := range rules {
+		if q.next == nil {
+			one.continueFrom(own)
+			one.waitIn(own.waitQuota)
+		}
 	}
 	return rule, nil
 }
@@ -227,9 +230,7 @@ func (q *Requested) makeRoom(now int64) bool {
 		if one.stays || atomic.LoadInt64(&one.used)+one.memory() >= now {
 			continue
 		}
-		if one.rule != nil {
-			q.limiter.Release(one.rule)
-		}
+		one.release(q.limiter)
 		delete(q.known, value)
 	}
 	return len(q.known) < MaxRequested
@@ -241,6 +242,16 @@ func (one *requestedLimit) memory() int64 {
 		return 0
 	}
 	return one.rule.Promise() + one.rule.Limit.MaxDelay
+}
+
+// release releases the limit's rules.
+func (one *requestedLimit) release(l *Limiter) {
+	if one.rule == nil {
+		return
+	}
+	for _, r := range withUnenforced([]*Rule{one.rule}) {
+		l.Release(r)
+	}
 }
 
 // opened is called when a rule that has q is open in l.
@@ -261,9 +272,7 @@ func (q *Requested) released() {
 	q.opens--
 	if q.opens == 0 {
 		for _, one := range q.known {
-			if one.rule != nil {
-				q.limiter.Release(one.rule)
-			}
+			one.release(q.limiter)
 		}
 		q.limiter = nil
 	}
@@ -278,7 +287,7 @@ func (q *Requested) values() (values []string, rules []*Rule) {
 	for value, one := range q.known {
 		list = append(list, value)
 		if one.rule != nil {
-			all = append(all, one.rule)
+			all = append(all, withUnenforced([]*Rule{one.rule})...)
 		}
 	}
 	q.mu.RUnlock()

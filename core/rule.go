@@ -1,7 +1,10 @@
 package core
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,12 +23,16 @@ type RuleConfig struct {
 	Limit         *rate.Limit
 	Shadow        bool // evaluated and charged, but never rejects, and is not in the quota fields
 	CountRejected bool // requests that this rule rejects are charged to it, too
-	OnError       OnError
-	Consistency   Consistency
-	Strictly      bool          // Strict is what somebody has asked for, and not only the default
-	SyncEvery     time.Duration // the interval of Eventual
-	Message       string        // the text of its rejections; "": none of its own
-	Answer        *Answer       // nil: rejections have the default answer
+
+	// EnforcedPercent is the share of keys, 1 to 99 per cent, that the rule enforces: see Enforces. For the others it is a shadow. 0: it enforces all.
+	EnforcedPercent int64
+
+	OnError     OnError
+	Consistency Consistency
+	Strictly    bool          // Strict is what somebody has asked for, and not only the default
+	SyncEvery   time.Duration // the interval of Eventual
+	Message     string        // the text of its rejections; "": none of its own
+	Answer      *Answer       // nil: rejections have the default answer
 
 	// OverflowPolicy is what the rule does past its limit besides rejecting.
 	OverflowPolicy OverflowPolicy
@@ -94,9 +101,13 @@ type Rule struct {
 	Overflow      *Overflow  // for stores; nil: it only rejects, and counts all requests
 	waitQuota     *waitQuota // counts waiting requests; nil: none wait
 	linked        []*Rule    // see Linked
+	unenforced    *Rule      // see For; one of the same Limits
 	Local         *Rule      // the rule in memory, by this node's share; set by Limiter.Open
 	isLocal       bool       // this rule is a local one
-	previous      bool       // see IsPrevious
+
+	enforcedPercent int64 // RuleConfig.EnforcedPercent
+
+	previous bool // see IsPrevious
 
 	policy string // its name in lists of policies; "": the rule's name
 
@@ -157,6 +168,10 @@ func NewRule(c RuleConfig) (*Rule, error) {
 	}
 	r.Identity = strings.Join([]string{c.Namespace, c.Name, c.Limit.Identity(), c.KeySpec}, "|")
 	r.setTexts()
+	r.enforcedPercent = c.EnforcedPercent
+	if r.unenforced, err = newUnenforced(c); err != nil {
+		return nil, err
+	}
 	if r.linked, err = linkedRules(&c); err != nil {
 		return nil, words.Of(err).Within("rule", strconv.Quote(c.Name))
 	}
@@ -268,6 +283,40 @@ func checkNames(c RuleConfig) error {
 		}
 	}
 	return nil
+}
+
+// Enforces reports whether a key is among so many per cent of all keys. It is the same on every node, in both proxies and at any time, whatever the rule,
+// and whatever shard of memory the key is in. A key that is among some per cent is among any more.
+func Enforces(key string, percent int64) bool {
+	sum := sha256.Sum256([]byte(key))
+	part, _ := bits.Mul64(binary.BigEndian.Uint64(sum[:8]), 100) // 0 to 99
+	return int64(part) < percent
+}
+
+// newUnenforced returns the rule for the keys that a configuration does not enforce: a shadow, which counts in the same place. nil: it enforces all.
+func newUnenforced(c RuleConfig) (*Rule, error) {
+	var none *Rule
+	if c.EnforcedPercent == 0 {
+		return none, nil
+	}
+	share := strconv.FormatInt(c.EnforcedPercent, 10) + "%"
+	c.EnforcedPercent = 0
+	c.Shadow = true
+	r, err := NewRule(c)
+	if err != nil {
+		m := *words.Of(err)
+		m.At = m.At[1:] // the rule's name
+		return none, m.Within("enforcement", share).Within("rule", strconv.Quote(c.Name))
+	}
+	return r, nil
+}
+
+// For returns the rule that decides on requests of a key: r, or the shadow in its place if the key is not among those that are enforced.
+func (r *Rule) For(key string) *Rule {
+	if r == nil || r.unenforced == nil || Enforces(key, r.enforcedPercent) {
+		return r
+	}
+	return r.unenforced
 }
 
 // Name returns the rule's name.

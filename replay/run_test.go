@@ -136,6 +136,8 @@ func TestEveryOverflowPolicyIsReplayed(t *testing.T) {
 		{"costs", "{name: a, limit: 3/1m, cost: 'query:c'}", []hit{{0, 0, "x", "/?c=2", 0, ""}, {1, 0, "x", "/?c=2", 0, ""}, {2, 0, "x", "/", 0, ""}}, "ARA", ""},
 		{"tiers and overrides", "{name: a, key: 'header:K', tiers: {source: 'query:plan', limits: {pro: 2/1m, '*': 1/1m}}, overrides: [{key: vip, limit: unlimited}]}",
 			[]hit{{0, 0, "x", "/", 0, `"K":["vip"]`}, {1, 0, "x", "/", 0, `"K":["vip"]`}, {2, 0, "x", "/?plan=pro", 0, `"K":["a"]`}, {3, 0, "x", "/?plan=pro", 0, `"K":["a"]`}, {4, 0, "x", "/", 0, `"K":["b"]`}, {5, 0, "x", "/", 0, `"K":["b"]`}}, "AAAAAR", ""},
+		{"a share of the keys", "{name: a, key: 'header:K', limit: 1/1m, enforcement: 50%}", // a is not among them
+			[]hit{{0, 0, "x", "/", 0, `"K":["a"]`}, {1, 0, "x", "/", 0, `"K":["a"]`}, {2, 0, "x", "/", 0, `"K":["d"]`}, {3, 0, "x", "/", 0, `"K":["d"]`}}, "AAAR", ""},
 		{"limits that requests bring", "{name: a, key: 'header:K', limit: 1/1m, limit_from: {source: 'query:l', max: 3}}",
 			[]hit{{0, 0, "x", "/", 0, `"K":["a"]`}, {1, 0, "x", "/?l=2", 0, `"K":["a"]`}, {2, 0, "x", "/?l=2/1m", 0, `"K":["a"]`}, {3, 0, "x", "/?l=9", 0, `"K":["a"]`}, {4, 0, "x", "/?l=9", 0, `"K":["a"]`}, {5, 0, "x", "/?l=z", 0, `"K":["b"]`}, {6, 0, "x", "/?l=0", 0, `"K":["c"]`}}, "AARARAR", ""},
 		{"no key, which is one for all", "{name: a, key: 'header:K', limit: 1/1m}", each("x", 0, 1), "AR", ""},

@@ -192,7 +192,7 @@ func (p *probes) again() bool {
 func (p *probes) decide(pass int, at int64, r *request, seen []bool) {
 	for i := range r.checks[0] {
 		c := &r.checks[0][i]
-		if !c.asks(seen) || c.limit == nil || c.limit != p.own[c.rule] || c.cost >= rate.Unaffordable {
+		if !c.asks(seen) || c.limit == nil || c.limit != p.own[c.rule].For(c.key) || c.cost >= rate.Unaffordable {
 			continue
 		}
 		hash := maphash.String(seed, c.key)

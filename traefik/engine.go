@@ -256,7 +256,7 @@ func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet 
 		s.waits = s.waits || r.Ruled.Limits.Delays()
 		tallied := r.Ruled.Shadow
 		for _, limit := range r.Ruled.Limits.Rules() {
-			tallied = tallied || hasCandidate(limit)
+			tallied = tallied || limit.Shadow || hasCandidate(limit)
 		}
 		if tallied {
 			s.addTally(r.Ruled.Name)

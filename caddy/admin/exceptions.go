@@ -195,6 +195,9 @@ func blockKey(a *View, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !s.Shadow && len(s.Rules) > 0 && s.Rules[0].For(key).Shadow {
+		return nil, adminError(http.StatusConflict, "rule %q: is a shadow for this key, which is not among the %s that it enforces", s.Label, s.Enforcement)
+	}
 	if s.Shadow {
 		return nil, adminError(http.StatusConflict, "rule %q: is a shadow, and blocks nobody", s.Label)
 	}

@@ -92,7 +92,7 @@ func standing(s *report.ActiveRule, l report.NamedLimit, key string) standingAns
 		return one
 	}
 	one.LimitText = l.Limit.Limit.String()
-	checks := []core.Check{{Rule: l.Limit, Key: key, Cost: 1, Previous: s.Active.Previous(l.Value, key, l.Limit)}}
+	checks := []core.Check{{Rule: l.Limit.For(key), Key: key, Cost: 1, Previous: s.Active.Previous(l.Value, key, l.Limit)}}
 	var v core.Verdict
 	if err := s.Limiter.Look(checks, &v); err != nil {
 		one.Error = err.Error()

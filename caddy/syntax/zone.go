@@ -105,7 +105,7 @@ type Zone struct {
 	IPv6Prefix int `json:"ipv6_prefix,omitempty"`
 
 	// `hard`, the default, rejects requests over the limit. `shadow` counts them, but lets everything pass, and sets no header
-	// fields. `soft 20% 30s` allows 20 % more than the limit, for 30 s from the first request that exceeds it. Then the limit
+	// fields. `10%` rejects the requests of so many keys, always the same, and is a shadow for the others. `soft 20% 30s` allows 20 % more than the limit, for 30 s from the first request that exceeds it. Then the limit
 	// holds, until for one whole period no request would have exceeded it and the excess has come down. The percentage is a whole
 	// number from 1 to 1000, and must amount to at least one request; the duration is from 1ms to 366d. Not with a leaky bucket.
 	Enforcement string `json:"enforcement,omitempty"`

@@ -114,7 +114,7 @@ func (b *zoneBlock) settings() []Setting {
 		case "on_limit":
 			list = append(list, Setting{Word: "on_limit", To: b.onLimit})
 		case "enforcement":
-			list = append(list, Setting{Word: "enforcement", To: b.words("enforcement", &b.zone.Enforcement, "hard, shadow, or soft with a percentage and a duration, such as soft 20% 30s")})
+			list = append(list, Setting{Word: "enforcement", To: b.words("enforcement", &b.zone.Enforcement, "hard, shadow, a share of keys such as 10%, or soft with a percentage and a duration, such as soft 20% 30s")})
 		case "consistency":
 			list = append(list, Setting{Word: "consistency", To: b.words("consistency", &b.zone.Consistency, "strict, lease, or eventual with an interval, such as eventual 1s")})
 		case "candidate":

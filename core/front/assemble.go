@@ -198,7 +198,7 @@ func Assemble(s *Set, q *Evaluation, r *http.Request, address string) error {
 			if ruled.RejectMissing {
 				cost = rate.Unaffordable
 				limit = ruled.Active.Limits().Rejecting(limit)
-				q.Lacking = q.Lacking || limit != nil && !ruled.Shadow
+				q.Lacking = q.Lacking || limit != nil && !limit.Shadow
 			}
 		}
 		if limit != nil {
@@ -354,7 +354,11 @@ func Quotas(s *Set, rules []*Rule, most int, q *Evaluation, r *http.Request, add
 		rule = *rules[i]
 		rule.Matcher = nil
 		rule.skips = ruled.SkipMissing || ruled.RejectMissing
-		_ = Assemble(&alone, q, r, address) // which has nothing to guard
+		before := len(q.Checks)
+		_ = Assemble(&alone, q, r, address)                         // which has nothing to guard
+		if len(q.Checks) > before && q.Checks[before].Rule.Shadow { // for a key that is not enforced
+			q.Checks = q.Checks[:before]
+		}
 		if len(q.Checks) >= most {
 			break
 		}

@@ -55,7 +55,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 		{`{"rules": [{"name": "a", "limt": "5/1x", "burst": 7, "enforcement": "hart"}]}`, []string{
 			`1:26: "limt" is not a field of a rule (did you mean limit?)`,
 			`1:34: rule "a": limit "5/1x": the period "1x" must be a duration such as 10s, 1m, 24h or 7d, or day, week or month`,
-			`1:69: rule "a": enforcement "hart": must be hard, shadow or soft <percent> <duration> (did you mean hard?)`,
+			`1:69: rule "a": enforcement "hart": must be hard, shadow, soft <percent> <duration> or <percent>% (did you mean hard?)`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": null, "burst": null}, {"name": "b", "limit": "5/1m", "match": {}}]}`, []string{
 			`1:43: match: has no value; write one, or take the line out`,

@@ -10,13 +10,22 @@ import (
 	"github.com/proxyweir/weir/core/words"
 )
 
-// SetEnforcement reads an enforcement into a configuration: hard, shadow, or soft with a percentage and a duration, such as "soft 20% 30s".
+// SetEnforcement reads an enforcement into a configuration: hard, shadow, soft with a percentage and a duration, such as "soft 20% 30s", or the share of keys
+// that are enforced, such as "10%".
 // "" is hard. The error begins with the field.
 func SetEnforcement(text string, c *core.RuleConfig) error {
 	said := strings.Fields(text)
+	if len(said) == 1 && strings.HasSuffix(said[0], "%") {
+		percent, err := words.ParseCount(strings.TrimSuffix(said[0], "%"), 99)
+		if err != nil {
+			return words.Wrong("enforcement", strconv.Quote(text), "the share of enforced keys must be from 1%% to 99%%; write hard for all, and shadow for none")
+		}
+		c.EnforcedPercent = percent
+		return nil
+	}
 	if len(said) == 0 || said[0] != "soft" {
 		c.Shadow = text == "shadow"
-		return words.CheckWord("enforcement", text, []string{"hard", "shadow", "soft <percent> <duration>"})
+		return words.CheckWord("enforcement", text, []string{"hard", "shadow", "soft <percent> <duration>", "<percent>%"})
 	}
 	if len(said) != 3 {
 		return words.Wrong("enforcement", strconv.Quote(text), "soft takes a percentage and a duration, such as soft 20%% 30s")

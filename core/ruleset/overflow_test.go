@@ -10,7 +10,7 @@ import (
 
 func TestCompileSaysAllThatIsWrongWithTheOverflowPolicy(t *testing.T) {
 	const (
-		soft   = "must be hard, shadow or soft <percent> <duration>"
+		soft   = "must be hard, shadow, soft <percent> <duration> or <percent>%"
 		needs  = ": needs a limit, and concurrency is none; write one such as 100/1m beside it, or leave it out"
 		effect = ": has no effect on a rule without any limit; write a limit, or leave it out"
 	)

@@ -117,7 +117,7 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		{written{TimeZone: "UTC", Limit: "unlimited"}, []string{`time_zone: time_zone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`}},
 		{written{IPv4Prefix: "33"}, []string{`ipv4_prefix: ipv4_prefix "33": must be a whole number from 1 to 32`}},
 		{written{IPv6Prefix: "0"}, []string{`ipv6_prefix: ipv6_prefix "0": must be a whole number from 1 to 128`}},
-		{written{Enforcement: "shadows"}, []string{`enforcement: enforcement "shadows": must be hard, shadow or soft <percent> <duration> (did you mean shadow?)`}},
+		{written{Enforcement: "shadows"}, []string{`enforcement: enforcement "shadows": must be hard, shadow, soft <percent> <duration> or <percent>% (did you mean shadow?)`}},
 		{written{OnLimit: "defer"}, []string{`on_limit: on_limit "defer": is only for zones of Caddy; use reject or delay`}},
 		{written{OnLimit: "drop"}, []string{`on_limit: on_limit "drop": must be reject or delay`}},
 		{written{OnError: "close"}, []string{`on_error: on_error "close": must be one of local, open, closed (did you mean closed?)`}},
@@ -203,7 +203,7 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 			`on_missing_key: on_missing_key "x": must be share, skip or reject`,
 			`on_error: on_error "x": must be one of local, open, closed`,
 			`count_rejected: count_rejected "x": must be true or false`,
-			`enforcement: enforcement "x": must be hard, shadow or soft <percent> <duration>`,
+			`enforcement: enforcement "x": must be hard, shadow, soft <percent> <duration> or <percent>%`,
 		}},
 	} {
 		r, got := compiledRule(c.text)

@@ -89,7 +89,7 @@ var Schema = map[string][]Field{
 		{Name: "ipv6_prefix", Kind: OneNumber, Least: 1, Most: 128,
 			Doc: "Masks IPv6 addresses in the key to networks of so many bits, 1 to 128. The default is 64, since a customer usually has such a network."},
 		{Name: "enforcement", Kind: OneText, Needs: withLimit, When: "soft",
-			Doc: "hard, the default, rejects requests over the limit. shadow counts, lets every request pass, and sends no quota fields. soft 20% 30s allows 20 % more, for 30 s from the first request that exceeds the limit. Then the limit itself applies until no request would have exceeded it for one whole period, and the count has come down to the limit. The percentage is a whole number from 1 to 1000, the duration from 1ms to 366d."},
+			Doc: "hard, the default, rejects requests over the limit. shadow counts, lets every request pass, and sends no quota fields. 10% rejects the requests of so many keys, always the same, and is a shadow for the others. soft 20% 30s allows 20 % more, for 30 s from the first request that exceeds the limit. Then the limit itself applies until no request would have exceeded it for one whole period, and the count has come down to the limit. The percentage is a whole number from 1 to 1000, the duration from 1ms to 366d."},
 		{Name: "on_limit", Kind: OneWord, Words: []string{"reject", "delay"}, Zones: "defer", Needs: withLimit, When: "delay",
 			Doc: "What happens to a request over the limit: reject, the default, or delay: it waits until the limit admits it, first come, first served. A sliding_window_counter cannot delay."},
 		{Name: "max_delay", Kind: OneDuration, Least: int64(time.Millisecond), Most: int64(time.Hour), Needs: withLimit,

@@ -221,3 +221,39 @@ func valuesOfRulesThatReserve(s *scene) {
 	must.Equal(s.t, y.active.Of("", "").Waiting(), int64(2))
 	y.close()
 }
+
+// testEnforcedShare: for the keys that are not enforced the rule is a shadow, which counts as the rule does.
+func testEnforcedShare(t *testing.T, newStore NewStore) {
+	each(t, newStore, "", variants(), func(s *scene, v variant) {
+		whole := s.switching(core.RuleConfig{Name: "whole", Limit: v.limit(s.t, 5, minute)}, core.MoreLimits{})
+		share, _ := s.requesting(v, core.RuleConfig{EnforcedPercent: 50}, "")
+		rejected := make(map[bool]int)
+		var d core.Verdict
+		for i := 0; i < times(300, 60); i++ {
+			key := "k" + strconv.Itoa(i%4)
+			value := []string{"", "5", "5/1m"}[i%3]
+			if v.algorithm == rate.LeakyBucket { // whose burst is not that of values here
+				value = ""
+			}
+			want := whole.ask("", key)
+			checks := share.checks(value, key)
+			must.Succeed(s.t, share.limiter.Decide(checks, false, &d))
+			enforced := core.Enforces(key, 50)
+			if got := checks[0].Decision; got != want || checks[0].Rule.Shadow == enforced || (d.Outcome == core.Reject) != (enforced && !want.Allowed) {
+				s.t.Fatalf("request %d of %s with %q: %+v, %+v, want %+v", i, key, value, d, got, want)
+			}
+			if !want.Allowed {
+				rejected[enforced]++
+			}
+			s.clock.Add(second / 2)
+		}
+		if rejected[true] == 0 || rejected[false] == 0 {
+			s.t.Fatalf("%v were rejected", rejected)
+		}
+		if err := share.active.Replace(share.limiter, share.made(v.limit(s.t, 5, minute), core.MoreLimits{})); err != nil {
+			s.t.Fatal(err)
+		}
+		whole.close()
+		share.close()
+	})
+}

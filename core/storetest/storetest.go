@@ -44,6 +44,7 @@ func Run(t *testing.T, newStore NewStore) {
 	t.Run("by hand", func(t *testing.T) { testByHand(t, newStore) })
 	t.Run("switching", func(t *testing.T) { testSwitching(t, newStore) })
 	t.Run("requested", func(t *testing.T) { testRequested(t, newStore) })
+	t.Run("enforced share", func(t *testing.T) { testEnforcedShare(t, newStore) })
 }
 
 // RunHistories has the parts with most calls, all of one goroutine. So they need no race detector.

@@ -146,6 +146,7 @@ type Rule struct {
 	IPv6Prefix string `json:"ipv6Prefix,omitempty" yaml:"ipv6Prefix,omitempty"`
 
 	// hard, the default, rejects requests over the limit. shadow counts, but lets every request pass and sends no quota fields.
+	// 10% rejects the requests of so many keys, always the same, and is a shadow for the others.
 	// soft 20% 30s allows 20 % more than the limit, for 30 s from the first request that exceeds it. Then the limit itself
 	// applies until no request would have exceeded it for one whole period, and the count has come down to the limit. The
 	// percentage is 1 to 1000, and such that it is at least one request; the duration is 1ms to 366d. Not with a leaky bucket.
