@@ -229,7 +229,7 @@ func (g *Group) each(p *place, f func(r *core.Rule) error) error {
 	if p.rule == nil {
 		rules = append(rules, p.one)
 	} else {
-		rules = append(rules, p.active.Limits().Rules()...)
+		rules = append(rules, p.active.Limits().All()...)
 	}
 	seen := make(map[string]bool)
 	for _, r := range rules {
