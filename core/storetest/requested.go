@@ -75,7 +75,7 @@ func valuesDecideAsTiersDo(s *scene, v variant) {
 
 // whatValuesMean: what a value allows a key at one instant.
 func whatValuesMean(s *scene) {
-	counter := variant{"fixed_window", rate.FixedWindow, false}
+	counter := variant{"fixed_window", rate.FixedWindow, false, rate.ByClock}
 	const many = 1 << 20
 	for i, c := range []struct {
 		value, max string
@@ -106,7 +106,7 @@ func whatValuesMean(s *scene) {
 		}
 		x.close()
 	}
-	log := variant{"sliding_window_log", rate.SlidingWindowLog, false}
+	log := variant{"sliding_window_log", rate.SlidingWindowLog, false, rate.ByClock}
 	x, q := s.requesting(log, core.RuleConfig{}, "")
 	if got := x.all("100001", "alice"); got != 5 || q.Counts[core.RequestedMalformed] != 6 {
 		s.t.Errorf("a value that a log cannot have: %d were allowed, %v", got, q.Counts)
@@ -122,7 +122,7 @@ func valuesAreBounded(s *scene) {
 	if Interpreted() { // which takes milliseconds for each
 		return
 	}
-	counter := variant{"sliding_window_counter", rate.SlidingWindowCounter, false}
+	counter := variant{"sliding_window_counter", rate.SlidingWindowCounter, false, rate.ByClock}
 	x, q := s.requesting(counter, core.RuleConfig{}, "")
 	n := core.MaxRequested + 40
 	for i := 0; i < n; i++ {
@@ -163,7 +163,7 @@ func valuesAreBounded(s *scene) {
 
 // periodsSurviveReloads: counters of periods that only values have stay, whatever takes the place of the rule.
 func periodsSurviveReloads(s *scene) {
-	counter := variant{"fixed_window", rate.FixedWindow, false}
+	counter := variant{"fixed_window", rate.FixedWindow, false, rate.ByClock}
 	x, q := s.requesting(counter, core.RuleConfig{}, "")
 	must.Equal(s.t, x.all("8/1h", "alice"), 8)
 	x.to(counter.limit(s.t, 6, minute), core.MoreLimits{Requested: q}) // as advice does
@@ -180,7 +180,7 @@ func periodsSurviveReloads(s *scene) {
 
 // valuesSwitchWithTheirRule: in a transition, a value has its own limit in the former period, too, and not that of the former rule.
 func valuesSwitchWithTheirRule(s *scene) {
-	counter := variant{"fixed_window", rate.FixedWindow, false}
+	counter := variant{"fixed_window", rate.FixedWindow, false, rate.ByClock}
 	x, q := s.requesting(counter, core.RuleConfig{}, "")
 	must.Equal(s.t, x.all("8", "alice"), 8)
 	x.ask("8", "bob")
@@ -199,7 +199,7 @@ func valuesSwitchWithTheirRule(s *scene) {
 
 // valuesOfRulesThatReserve: requests with limits of their own wait, and have room, with the others of the rule.
 func valuesOfRulesThatReserve(s *scene) {
-	window := variant{"fixed_window", rate.FixedWindow, false}
+	window := variant{"fixed_window", rate.FixedWindow, false, rate.ByClock}
 	x, _ := s.requesting(window, core.RuleConfig{Concurrency: 2}, "")
 	var checks []core.Check
 	var v core.Verdict
