@@ -22,7 +22,7 @@ func TestAWrongConfigurationIsRefusedInTheLog(t *testing.T) {
 		{"{name: a, limit: 5}", []string{`rule "a"`, `limit "5"`}},
 		{"{name: 'a b', limit: 5/1m}", []string{`"a b"`, "A-Z a-z 0-9 _ . -"}},
 		{"{name: a, limit: 5/1m, algorithm: token_bucket, burst: -1}", []string{`rule "a"`, `burst "-1"`}},
-		{"{name: a, limit: 5/1m, count: [401, 4xx]}", []string{`rule "a"`, "count: is not available in Traefik", "Caddy"}},
+		{"{name: a, limit: 5/1m, count: [401, 5xy]}", []string{`rule "a"`, `count "5xy": must be the status code of a response`, "header:X-Login=failed"}},
 		{"{name: a, limit: 5/1m, candidate: {limt: 6/1m}}", []string{`rule "a"`, "candidate", `"limt" is not a field`, "limit"}},
 		{"{name: a, limit: 5/1m, match: {path: [/a]}}", []string{`rule "a"`, "match", `"path" is not a field`, "paths"}},
 		{"{name: a, limit: 5/1m, match: {exceptIPs: [10.0.0.0/99]}}", []string{`rule "a"`, "exceptIPs", `10.0.0.0/99`}},
