@@ -53,7 +53,7 @@ var refused = []struct {
 		{`concurrency 5 | segments 12 # here`, `segments: needs a limit, and concurrency is none; write one such as 100/1m beside it, or leave it out`},
 		{`limit 100/1m | segments 12 | on_limit delay # here`, `on_limit delay: sliding_window_counter cannot say when a request may leave; choose the algorithm token_bucket, sliding_window_log or fixed_window`},
 		{`limit 100/2s | segments 12 | consistency lease # here`, `consistency lease: a lease of the limit 100/2s sliding_window_counter segments 12 would be over after 166.667ms; it must last 250ms or more: choose fewer segments, a longer period, or consistency strict`},
-		{`limit 100/1m | answer { | status 200 # here`, `answer: status "200": must be a whole number from 302 to 599`},
+		{`limit 100/1m | answer { | status 200 # here`, `answer: status 200: must be from 400 to 599; 302, 303 and 307 are for a redirect`},
 		{`limit 100/1m | answer { | status 302 # here`, `answer: status 302: must be from 400 to 599; 302, 303 and 307 are for a redirect`},
 		{`limit 100/1m | answer { | body a # here | file b`, `answer: body and file are mutually exclusive: an answer has one text, or redirects; remove one`},
 		{`limit 100/1m | message a | answer { | body b # here`, `answer: body and message are mutually exclusive: an answer has one text, or redirects; remove one`},

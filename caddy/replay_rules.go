@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/proxyweir/weir/caddy/syntax"
@@ -220,6 +221,12 @@ func loggedSources(text string) (sources []string, err error) {
 		return nil, err
 	}
 	for _, s := range t.Sources {
+		if segment, isSegment := strings.CutPrefix(s.String(), "{http.request.uri.path."); isSegment && syntax.IsCaddys(s) { // counted from 0
+			if n, err := strconv.Atoi(strings.TrimSuffix(segment, "}")); err == nil {
+				sources = append(sources, "path_segment:"+strconv.Itoa(n+1))
+				continue
+			}
+		}
 		if syntax.IsCaddys(s) {
 			return nil, fmt.Errorf("a replay does not know %s", s)
 		}

@@ -213,13 +213,19 @@ func largeBodiesPass(t *testing.T, s *site) {
 	})
 	body := make([]byte, 8<<20)
 	_, _ = rand.Read(body)
-	for name, reader := range map[string]io.Reader{
-		"with a length": bytes.NewReader(body),
-		"in chunks":     io.MultiReader(bytes.NewReader(body)),
+	for name, reader := range map[string]func() io.Reader{
+		"with a length": func() io.Reader { return bytes.NewReader(body) },
+		"in chunks":     func() io.Reader { return io.MultiReader(bytes.NewReader(body)) },
 	} {
-		r, err := http.NewRequest(http.MethodPost, "http://"+s.host()+"/", reader)
-		must.Succeed(t, err)
-		answer, err := exchange(s.client, r)
+		var answer response
+		// Without any middleware, too, Traefik cuts 3 in 1000 of these answers off on a busy machine: when it begins to answer while its HTTP client still
+		// looks whether the request's body has ended.
+		err := io.ErrUnexpectedEOF
+		for tries := 0; tries < 5 && errors.Is(err, io.ErrUnexpectedEOF); tries++ {
+			r, wrong := http.NewRequest(http.MethodPost, "http://"+s.host()+"/", reader())
+			must.Succeed(t, wrong)
+			answer, err = exchange(s.client, r)
+		}
 		if err != nil || answer.body != string(body) {
 			t.Errorf("%s: status %d, %d bytes came back of %d, %v", name, answer.status, len(answer.body), len(body), err)
 		}

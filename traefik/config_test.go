@@ -125,7 +125,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{&Config{Rule: good, HeaderPrefix: "X-Acme:"}, `headerPrefix "X-Acme:": must be what the names of header fields begin with, up to 64 characters without a dash at the end: X-Acme is for X-Acme-Limit, X-Acme-Remaining and X-Acme-Reset`},
 		{&Config{Rule: good, HeaderReset: "unix"}, `headerReset "unix": must be seconds or epoch`},
 		{&Config{Rule: good, Headers: []string{"ietf"}, HeaderReset: "epoch"}, `headerReset "epoch": has no effect where headers leaves out x_ratelimit; add that, or remove it`},
-		{one(Rule{Limit: "5/1m", Answer: object{"status": "200"}}), `rule "api": answer: status "200": must be a whole number from 302 to 599`},
+		{one(Rule{Limit: "5/1m", Answer: object{"status": "200"}}), `rule "api": answer: status 200: must be from 400 to 599; 302, 303 and 307 are for a redirect`},
 		{one(Rule{Limit: "5/1m", Answer: object{"body": "a", "redirect": "/b"}}), `rule "api": answer: body and redirect are mutually exclusive: an answer has one text, or redirects; remove one`},
 		{one(Rule{Limit: "5/1m", Answer: object{"file": "/no/such/file.html"}}), `rule "api": answer: file "/no/such/file.html": no such file or directory`},
 		{one(Rule{Limit: "5/1m", Answer: object{"stauts": "403"}}), `rule "api": answer: "stauts" is not a field (did you mean status?)`},

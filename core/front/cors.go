@@ -114,8 +114,8 @@ func (c *CORS) Release() {
 // Uncounted reports whether a request is a preflight, from an origin that is allowed, within the bound of its client, whose address it is. Others are
 // requests like any.
 func (c *CORS) Uncounted(r *http.Request, address string) bool {
-	origins := r.Header["Origin"]
-	if r.Method != http.MethodOptions || len(origins) != 1 || len(r.Header["Access-Control-Request-Method"]) != 1 || !c.allows(origins[0]) {
+	origins, methods := r.Header["Origin"], r.Header["Access-Control-Request-Method"]
+	if r.Method != http.MethodOptions || r.ContentLength != 0 || len(origins) != 1 || len(methods) != 1 || !words.IsToken(methods[0]) || !c.allows(origins[0]) {
 		return false
 	}
 	q := Evaluations.Get().(*Evaluation)

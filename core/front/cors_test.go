@@ -105,7 +105,7 @@ func TestPreflightsPassWithinTheirBound(t *testing.T) {
 		}
 		return c.Uncounted(r, address)
 	}
-	for _, not := range [][3]string{{"OPTIONS", "", "PUT"}, {"OPTIONS", "https://a.com", ""}, {"GET", "https://a.com", "PUT"}, {"OPTIONS", "https://b.com", "PUT"}, {"OPTIONS", "null", "PUT"}} {
+	for _, not := range [][3]string{{"OPTIONS", "", "PUT"}, {"OPTIONS", "https://a.com", ""}, {"GET", "https://a.com", "PUT"}, {"OPTIONS", "https://b.com", "PUT"}, {"OPTIONS", "null", "PUT"}, {"OPTIONS", "https://a.com", "a method"}} {
 		must.Equal(t, preflight(not[0], not[1], not[2], "192.0.2.9"), false, "%q passes", not)
 	}
 	for i := 0; i < 101; i++ {

@@ -24,6 +24,9 @@ func claimTaker(name string) (take func(r *http.Request) string, full string, er
 	if claim == "" || len(claim) > longestClaim {
 		return nil, name, words.Wrong("", "", "must have the name of a claim, of 1 to %d bytes, such as sub, or sub@cookie:session", longestClaim)
 	}
+	if at := strings.LastIndexByte(claim, '@'); at >= 0 && strings.IndexByte(claim[at:], ':') > 0 {
+		return nil, name, words.Wrong("", "", "has a token in %q, and it can be in @header:NAME or @cookie:NAME alone", claim[at:])
+	}
 	if place == "" {
 		return func(r *http.Request) string { return claimOf(bearer(r), claim) }, name, nil
 	}

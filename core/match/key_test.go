@@ -197,6 +197,7 @@ func TestParseSourceSaysWhatIsWrong(t *testing.T) {
 		{"unverified_jwt_claim:sub@cookie:a b", `key "unverified_jwt_claim:sub@cookie:a b": "a b" cannot be the name of a cookie`},
 		{"client_cert:cn", `key "client_cert:cn": the field must be one of fingerprint, subject, common_name, issuer, serial, dns, uri`},
 		{"client_cert:common-name", `key "client_cert:common-name": the field must be one of fingerprint, subject, common_name, issuer, serial, dns, uri (did you mean common_name?)`},
+		{"unverified_jwt_claim:sub@body:x", `key "unverified_jwt_claim:sub@body:x": has a token in "@body:x", and it can be in @header:NAME or @cookie:NAME alone`},
 		{"jwt:sub", `key "jwt:sub": the source must be one of ` + kinds + ` (did you mean unverified_jwt_claim?)`},
 		{"path_segments:2", `key "path_segments:2": the source must be one of ` + kinds + ` (did you mean path_segment?)`},
 		{"first(client_ip, host)", `key "first(client_ip, host)": is only for the key of a rule; write one source here`},

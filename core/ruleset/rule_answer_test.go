@@ -34,9 +34,9 @@ func TestAnAnswerThatNoClientCouldUseIsRefused(t *testing.T) {
 		want    string
 	}{
 		{"", []string{}, `answer: is empty; write some of status, type, body, file, redirect, close, or leave it out`},
-		{"", []string{"status", "200"}, `answer: status "200": must be a whole number from 302 to 599`},
+		{"", []string{"status", "200"}, `answer: status 200: must be from 400 to 599; 302, 303 and 307 are for a redirect`},
 		{"", []string{"status", "302"}, `answer: status 302: must be from 400 to 599; 302, 303 and 307 are for a redirect`},
-		{"", []string{"status", "301", "redirect", "/a"}, `answer: status "301": must be a whole number from 302 to 599`},
+		{"", []string{"status", "301", "redirect", "/a"}, `answer: status 301: must be 302, 303 or 307 beside a redirect; browsers keep others for ever, or do not follow them`},
 		{"", []string{"status", "308", "redirect", "/a"}, `answer: status 308: must be 302, 303 or 307 beside a redirect; browsers keep others for ever, or do not follow them`},
 		{"", []string{"body", "a", "file", "b"}, `answer: body and file are mutually exclusive: an answer has one text, or redirects; remove one`},
 		{"", []string{"file", "a", "redirect", "/b"}, `answer: file and redirect are mutually exclusive: an answer has one text, or redirects; remove one`},
