@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -198,7 +199,7 @@ func certified(t *testing.T, addr, host, path string, certificates []tls.Certifi
 	t.Helper()
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: host, Certificates: certificates}, //nolint:gosec // the servers' certificates are not what is tested
-		Dial:            func(network, _ string) (net.Conn, error) { return net.Dial(network, addr) },
+		DialContext:     func(_ context.Context, network, _ string) (net.Conn, error) { return net.Dial(network, addr) },
 	}
 	defer transport.CloseIdleConnections()
 	answer, err := send(&http.Client{Transport: transport}, "", "https://"+host+path)

@@ -28,11 +28,7 @@ func (c *compiler) setAnswer(config *core.RuleConfig) {
 	var s Settings
 	a := &core.Answer{Type: o.Texts["type"], Body: o.Texts["body"], File: o.Texts["file"], Location: o.Texts["redirect"]}
 	status := FieldOf("answer", "status")
-	if n, err := strconv.ParseInt(o.Texts["status"], 10, 32); err == nil && n >= 100 && n < status.Least { // checkAnswer says more of it
-		a.Status = int(n)
-	} else {
-		a.Status = int(s.Number("status", o.Texts["status"], status.Least, status.Most, 0))
-	}
+	a.Status = int(s.Number("status", o.Texts["status"], status.Least, status.Most, 0)) // of which checkAnswer takes fewer
 	a.Close = s.Truth("close", o.Texts["close"])
 	err := s.Err
 	if err == nil {

@@ -126,7 +126,7 @@ var Schema = map[string][]Field{
 			Doc: "What requests are answered with that this rule rejects, in place of a 429 with the message. If several rules reject one, it is that of the rule with the longest wait. gRPC calls get their own answer, and clients that ask for JSON problem details with the status."},
 	},
 	"answer": {
-		{Name: "status", Kind: OneNumber, Least: 302, Most: 599,
+		{Name: "status", Kind: OneNumber, Least: 100, Most: 599,
 			Doc: "The status, from 400 to 599; of a redirect 302, 303 or 307. The default is 429; of a redirect it is 302."},
 		{Name: "type", Kind: OneText,
 			Doc: "The media type of body or file. The default is text/html if it begins with a <, and otherwise text/plain. If it is one of JSON, clients that ask for JSON get the body, too."},
