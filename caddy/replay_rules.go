@@ -14,7 +14,6 @@ import (
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/ruleset"
-	"github.com/proxyweir/weir/core/ruleset/yaml"
 )
 
 // replayRules returns the zones and rules of a configuration's handlers as rules of files, for a replay, and says what it leaves out: what a log cannot
@@ -86,11 +85,7 @@ func (l *loggable) handler(h *Handler, at place) error {
 	if err != nil || len(patterns) == 0 {
 		return err
 	}
-	contents, problems := ruleset.Read(patterns)
-	if problems != nil {
-		return problems
-	}
-	files, problems := ruleset.Parse(contents, yaml.Parse)
+	files, problems := parseFiles(patterns)
 	if problems != nil {
 		return problems
 	}

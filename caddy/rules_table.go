@@ -239,6 +239,15 @@ func valuesOf(matcher any) []string {
 	return []string{string(text)}
 }
 
+// parseFiles reads the rule files at patterns.
+func parseFiles(patterns []string) ([]*ruleset.File, ruleset.Problems) {
+	contents, problems := ruleset.Read(patterns)
+	if problems != nil {
+		return nil, problems
+	}
+	return ruleset.Parse(contents, yaml.Parse)
+}
+
 // handler adds the rules of a handler.
 func (t *ruleTable) handler(h *Handler, at place) error {
 	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
@@ -250,11 +259,7 @@ func (t *ruleTable) handler(h *Handler, at place) error {
 	if err != nil || len(patterns) == 0 {
 		return err
 	}
-	contents, problems := ruleset.Read(patterns)
-	if problems != nil {
-		return problems
-	}
-	files, problems := ruleset.Parse(contents, yaml.Parse)
+	files, problems := parseFiles(patterns)
 	if problems != nil {
 		return problems
 	}

@@ -141,7 +141,7 @@ func (l *renewals) charge() {
 func (l *renewals) close(end func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.held) > 0 && !l.closed {
+	if len(l.held)+len(l.owed) > 0 && !l.closed {
 		l.ending = end
 		return false
 	}
@@ -161,7 +161,7 @@ func (l *renewals) abandon() {
 func (l *renewals) settled() {
 	l.mu.Lock()
 	end := l.ending
-	if end == nil || len(l.held) > 0 {
+	if end == nil || len(l.held)+len(l.owed) > 0 {
 		l.mu.Unlock()
 		return
 	}

@@ -18,8 +18,8 @@ type Meter struct {
 	sources      []*core.ResponseCost
 	costs        []cost // what the sources say
 	status       int    // of the final header; 0: there is none yet
-	headOnly     bool
-	sent         int64 // bytes of the body
+	headOnly     bool   // the request is a HEAD: what the handler writes as the body is not sent
+	sent         int64  // bytes of the body
 	form         form
 	encoded      bool
 	scanner      *scanner // nil: no source is JSON
@@ -75,9 +75,6 @@ func Of(reservations []core.Reservation, method string) *Meter {
 
 // Status returns the final status; 0: there is none yet.
 func (m *Meter) Status() int { return m.status }
-
-// AnswersHead says that the request is a HEAD: what the handler writes as the body is not sent.
-func (m *Meter) AnswersHead() { m.headOnly = true }
 
 // Begin reads the header of the response, as it is sent with its final status. Only the first call counts.
 func (m *Meter) Begin(status int, h http.Header) {

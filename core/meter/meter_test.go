@@ -76,7 +76,7 @@ func TestBytesAreThoseOfTheBody(t *testing.T) {
 	must.Equal(t, costAt(m, 0), 1_000_000_000, "more than there are units")
 
 	m = meterOf(t, "bytes", "json cost")
-	m.AnswersHead()
+	m.headOnly = true
 	m.Begin(200, headerOf("Content-Type", "application/json"))
 	m.Write([]byte(`{"cost":5}`))
 	m.count(5)

@@ -36,7 +36,7 @@ func serve(t *testing.T, http2 bool, source string, handler http.HandlerFunc) *s
 	s, m := &site{metered: make(chan *Meter, 1)}, meterOf(t, source)
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodHead {
-			m.AnswersHead()
+			m.headOnly = true
 		}
 		handler(NewWriter(w, m), r)
 		m.End(w.Header())
