@@ -19,7 +19,7 @@ import (
 )
 
 // documents is how many random documents a test reads.
-const documents = 100_000
+const documents = 20_000
 
 // A random document has few keys, so that paths often lead into it, and everything in it that its form allows.
 func randomValue(random *rand.Rand, out *strings.Builder, depth int) {

@@ -111,7 +111,7 @@ func measuredSteps() int {
 	if n, err := strconv.Atoi(os.Getenv("WEIR_MEASURED")); err == nil {
 		return n
 	}
-	return 4000
+	return times(4000, 400)
 }
 
 // testMeasured: requests whose responses say what they have cost reserve their cost, are charged what the responses say, and what is beyond the limit is
