@@ -91,7 +91,7 @@ func TestEveryFieldNameIsKnownByItself(t *testing.T) {
 		"rate_limits": {"api": {
 			"match": [{"method": ["POST"]}], "key": "{http.request.host}", "requests": 100, "period": "1m", "max_events": 5,
 			"window": "1m", "time_zone": "UTC", "algorithm": "token_bucket", "burst": 20, "refill": "interval", "cost": "2",
-			"max_delay": "1s", "max_waiting": 9, "max_waiting_per_key": 3, "count": ["401", "5xx"], "penalty": ["2m", "1h"], "concurrency": 5,
+			"max_delay": "1s", "max_waiting": 9, "max_waiting_per_key": 3, "count": ["401", "5xx"], "count_match": [{"path": ["/login"]}], "penalty": ["2m", "1h"], "concurrency": 5,
 			"candidate": {"limit": "9/day", "algorithm": "token_bucket", "burst": 5, "refill": "interval", "time_zone": "UTC"},
 			"ipv4_prefix": 24, "ipv6_prefix": 64, "enforcement": "hard", "on_limit": "reject",
 			"on_error": "local", "on_missing_key": "share", "count_rejected": true

@@ -1,8 +1,10 @@
 package ratelimit
 
 import (
+	"fmt"
 	"net/http"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/proxyweir/weir/caddy/report"
@@ -17,6 +19,7 @@ import (
 type openZone struct {
 	*syntax.CompiledZone
 	matchers caddyhttp.MatcherSets
+	counted  caddyhttp.MatcherSets // of count_match
 	reporter *report.Reporter
 	opened   []*core.Rule
 	instance *adaptive.Instance // nil: advice cannot touch the zone
@@ -34,6 +37,24 @@ func (z *openZone) readable() func(r *http.Request) string {
 
 // covers reports whether the zone's matchers cover a request.
 func (z *openZone) covers(r *http.Request) (bool, error) { return syntax.Covers(z.matchers, r) }
+
+// counts reports whether a request counts.
+func (z *openZone) counts(r *http.Request, _, _ string) (bool, error) {
+	return syntax.Covers(z.counted, r)
+}
+
+// loadMatchers provisions the matchers of one of the zone's fields.
+func (z *openZone) loadMatchers(ctx caddy.Context, word, field string, to *caddyhttp.MatcherSets) error {
+	matchers, err := ctx.LoadModule(z.Zone, field)
+	if err == nil {
+		err = to.FromInterface(matchers)
+	}
+	if err != nil {
+		return fmt.Errorf("zone %q: %s: %w", z.Rule.Name, word, err)
+	}
+	syntax.SeeSent(*to)
+	return nil
+}
 
 // close releases what provision has acquired.
 func (z *openZone) close(l *stores.Limiter) {

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/ruleset"
@@ -73,6 +75,9 @@ func (l *loggable) handler(h *Handler, at place) error {
 			list, _ := sets.([]any)
 			if err == nil {
 				err = narrow(text, append(slices.Clone(at.around), at.knowable(list)), at)
+			}
+			if err == nil && len(z.CountMatcherSetsRaw) > 0 {
+				err = counting(text, z.CountMatcherSetsRaw, at)
 			}
 		}
 		if err != nil {
@@ -265,6 +270,23 @@ func narrow(t *ruleset.RuleText, around [][]any, at place) error {
 		}
 	}
 	return nil
+}
+
+// counting has a rule count only what matcher sets match.
+func counting(t *ruleset.RuleText, sets caddyhttp.RawMatcherSets, at place) error {
+	var list []any
+	raw, err := json.Marshal(sets)
+	if err == nil {
+		err = json.Unmarshal(raw, &list)
+	}
+	var counted ruleset.RuleText
+	if err == nil {
+		err = narrow(&counted, [][]any{at.knowable(list)}, at)
+	}
+	if t.Objects["count_match"] = counted.Objects["match"]; counted.Objects["match"] == nil { // it matches all
+		delete(t.Objects, "count_match")
+	}
+	return err
 }
 
 // narrowBy is narrow for one matcher.

@@ -241,15 +241,16 @@ func shortest[T ~int64](a, b T) T {
 func (z *openZone) provision(ctx caddy.Context, h *Handler) error {
 	r := z.Rule
 	if len(z.MatcherSetsRaw) > 0 {
-		matchers, err := ctx.LoadModule(z.Zone, "MatcherSetsRaw")
-		if err != nil {
-			return fmt.Errorf("zone %q: match: %w", r.Name, err)
+		if err := z.loadMatchers(ctx, "match", "MatcherSetsRaw", &z.matchers); err != nil {
+			return err
 		}
-		if err := z.matchers.FromInterface(matchers); err != nil {
-			return fmt.Errorf("zone %q: match: %w", r.Name, err)
-		}
-		syntax.SeeSent(z.matchers)
 		r.Covering = z.covers
+	}
+	if len(z.CountMatcherSetsRaw) > 0 {
+		if err := z.loadMatchers(ctx, "count_match", "CountMatcherSetsRaw", &z.counted); err != nil {
+			return err
+		}
+		r.Counts = z.counts
 	}
 	if err := h.app.register(h.Namespace, r.Name, r.Limits, h.limiter, z.Defer != nil); err != nil {
 		return err

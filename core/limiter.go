@@ -181,8 +181,8 @@ func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 		c.Uncounted = false
 		c.Ticket = 0
 		c.waits = false
-		if c.Cost < 1 && (c.Cost < 0 || !c.Rule.Measures()) {
-			c.Cost = 1
+		if c.Cost < 1 {
+			setCost(c)
 		} else if c.Cost > rate.Unaffordable {
 			c.Cost = rate.Unaffordable
 		}
@@ -199,6 +199,16 @@ func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 		release(pooled)
 	}
 	return failure
+}
+
+// setCost sets the cost of a check that costs less than a unit.
+func setCost(c *Check) {
+	c.Spared = c.Cost == Spared && c.Rule.countsSome()
+	if c.Spared || c.Cost == 0 && c.Rule.Measures() {
+		c.Cost = 0
+	} else {
+		c.Cost = 1
+	}
 }
 
 // Conclude is the second half of Decide, for callers that have asked the store themselves about rules that the limiter has opened, and that have no

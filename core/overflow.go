@@ -42,6 +42,10 @@ type OverflowPolicy struct {
 	// Limiter.Finish charges it or gives it back.
 	Count *Counted
 
+	// CountsSome says that only some of the requests are charged: those whose Check does not have the cost Spared. They reserve their charge, as with
+	// Count. A spared request passes if anything is left.
+	CountsSome bool
+
 	// Response says where responses say what their requests have cost; nil: they do not. A request that passes reserves its cost, and
 	// Limiter.Finish charges it what the response says. What goes beyond the limit is owed: see rate.LimitConfig.Owes.
 	Response *ResponseCost
@@ -62,6 +66,7 @@ type Overflow struct {
 	maxWaiting    int64
 	waitingPerKey int64 // the most of maxWaiting for one key; 0: a share of the places that are left
 	Count         *Counted
+	countsSome    bool
 	Response      *ResponseCost
 	CostMax       int64
 	Penalties     []int64
@@ -74,7 +79,7 @@ type Overflow struct {
 // newOverflow checks the overflow policy of a rule and prepares it; nil: the rule only rejects.
 func newOverflow(c *RuleConfig) (*Overflow, error) {
 	l := c.Limit
-	policy := &Overflow{Count: c.OverflowPolicy.Count, Response: c.OverflowPolicy.Response, CostMax: c.OverflowPolicy.CostMax}
+	policy := &Overflow{Count: c.OverflowPolicy.Count, countsSome: c.OverflowPolicy.CountsSome, Response: c.OverflowPolicy.Response, CostMax: c.OverflowPolicy.CostMax}
 	var text []string
 	if c.OverflowPolicy.SoftPercent != 0 || c.OverflowPolicy.SoftFor != 0 {
 		if err := policy.setSoft(&c.OverflowPolicy, l); err != nil {
@@ -99,6 +104,9 @@ func newOverflow(c *RuleConfig) (*Overflow, error) {
 	}
 	if policy.Count != nil {
 		text = append(text, "count "+policy.Count.String())
+	}
+	if policy.countsSome {
+		text = append(text, "count_match")
 	}
 	if policy.Response != nil {
 		text = append(text, "cost_response "+policy.Response.String(), "cost_max "+strconv.FormatInt(policy.CostMax, 10))
@@ -187,7 +195,7 @@ func (policy *Overflow) agree(c *RuleConfig) error {
 	switch {
 	case l.InFlight && policy.Response != nil:
 		return words.Wrong("cost_response", "", "there is no limit to charge; write one, or remove it")
-	case l.InFlight && (policy.Wide != nil || policy.Count != nil || len(policy.Penalties) > 0 || c.CountRejected):
+	case l.InFlight && (policy.Wide != nil || policy.Count != nil || policy.countsSome || len(policy.Penalties) > 0 || c.CountRejected):
 		return words.Wrong("concurrency", "", "without a limit, it excludes enforcement soft, count, penalty and `count_rejected`; write a limit, or remove them")
 	case c.Shadow && policy.Wide != nil:
 		return words.Wrong("enforcement", "soft", " and enforcement shadow are mutually exclusive: remove one")
@@ -211,6 +219,8 @@ func (policy *Overflow) agree(c *RuleConfig) error {
 		return words.Wrong("count", "", "%s reserves each request's departure on arrival, before its status is known; choose another algorithm", row.Name)
 	case policy.Wide != nil && !row.CanSoften:
 		return words.Wrong("enforcement", "soft", "%s makes requests wait; write a larger burst, or choose another algorithm", row.Name)
+	case policy.countsSome && !row.CanCountByStatus:
+		return words.Wrong("count_match", "", "%s has each request wait for its turn, which one that is not counted does not have; choose another algorithm", row.Name)
 	case c.Blocks:
 		return words.Wrong("", "", "a rule that rejects every request: enforcement soft, `on_limit` delay, count and penalty have no effect")
 	}
@@ -224,13 +234,15 @@ func (p *OverflowPolicy) atEnd() string {
 		return "cost_response"
 	case p.Count != nil:
 		return "count"
+	case p.CountsSome:
+		return "count_match"
 	}
 	return ""
 }
 
 // atEnd reports whether requests reserve their cost on arrival, and are charged when their responses have ended.
 func (policy *Overflow) atEnd() bool {
-	return policy != nil && (policy.Count != nil || policy.Response != nil)
+	return policy != nil && (policy.Count != nil || policy.countsSome || policy.Response != nil)
 }
 
 // counted says which responses count; nil: all.

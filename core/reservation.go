@@ -13,6 +13,9 @@ func (r *Rule) CountsByResponse() bool { return r.Overflow.atEnd() }
 // Measures reports whether the response says what a request has cost. Then a request may have a cost of 0: it passes if anything is left.
 func (r *Rule) Measures() bool { return r.Overflow != nil && r.Overflow.Response != nil }
 
+// countsSome reports whether a request under the rule may be one that is only checked: see Spared.
+func (r *Rule) countsSome() bool { return r.Overflow != nil && r.Overflow.countsSome }
+
 // Watches reports whether more of a response than its status decides what its request is charged.
 func (r *Rule) Watches() bool {
 	count := r.Overflow.counted()
@@ -45,10 +48,10 @@ func UnderWay(reservations []Reservation) bool {
 	return false
 }
 
-// ByResponse reports whether any of the reservations ends by the response, so that Finish needs the true status.
+// ByResponse reports whether any of the reservations is charged by what the response says, so that Finish needs the true status.
 func ByResponse(reservations []Reservation) bool {
 	for i := range reservations {
-		if reservations[i].Rule.Overflow.atEnd() {
+		if policy := reservations[i].Rule.Overflow; policy.counted() != nil || policy != nil && policy.Response != nil {
 			return true
 		}
 	}

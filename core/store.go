@@ -9,12 +9,16 @@ import (
 type Check struct {
 	Rule     *Rule
 	Key      string
-	Cost     int64         // units; below 1 means 1; above what the limit can hold the request is rejected without a RetryAfter
+	Cost     int64         // units; Spared; else below 1 means 1; above what the limit can hold the request is rejected without a RetryAfter
 	Decision rate.Decision // as strict as the rule's limit and those of Previous
 	Previous []*Rule       // in a transition, those that the request must pass, too: see package transition
 
 	// InFlight has the decision of the rule's concurrency, and Candidate that of its candidate; nil: it has none, or nobody has decided.
 	InFlight, Candidate *Check
+
+	// Spared is set by the limiter if the request has the cost Spared, and the rule counts only some requests. Cost is 0 then: the request passes if anything
+	// is left, and is never charged.
+	Spared bool
 
 	// Uncounted is set by the limiter if the store has failed and the rule lets requests pass in that case. Decision then says
 	// nothing.
@@ -37,6 +41,9 @@ type Check struct {
 
 	Extra int64 // units besides its cost: see DecideBeside of the store in memory
 }
+
+// Spared is the Cost of a request that a rule checks, but does not count: see OverflowPolicy.CountsSome. Other rules take it for 1.
+const Spared = -1
 
 // PartOf returns the check of a rule that is decided together with another, whose check comes before: see Limiter.Conclude.
 func PartOf(linked *Rule, key string) Check {

@@ -109,6 +109,29 @@ func TestTraefikCountsByStatus(t *testing.T) {
 	s.reject("/field?tokens=1")
 }
 
+// Failed logins count, and who has too many is kept from the whole site, by the middleware's own rule and by one in a file.
+func TestTraefikCountsSomeRequestsAndLimitsAll(t *testing.T) {
+	s := newSite(t)
+	upstream.handle(s.host(), answerAsModel)
+	rules := ruleFile(t, t.TempDir()+"/rules.json", `{"rules": [{"name": "login", "limit": "2/366d", "count": [401], "count_match": {"paths": ["/filed/login"]}}]}`)
+	s.limit("limit", "{limit: 2/366d, count: ['401'], countMatch: {paths: [/limit/login]}}")
+	s.limit("filed", "{rulesFile: ['"+rules+"']}")
+	s.limit("any", "{limit: 2/366d, countMatch: {paths: [/any/login]}}")
+	for _, name := range []string{"limit", "filed", "any"} {
+		s.route("/"+name, name)
+	}
+	s.apply()
+	for _, path := range []string{"/limit", "/filed", "/any"} {
+		must.Equal(t, remaining(s.admit(3, path+"?tokens=1")), "2", path)
+		must.Equal(t, s.do(path+"?as=failure").status, http.StatusUnauthorized, "one that is no login")
+		must.Equal(t, remaining(s.do(path+"?tokens=1")), "2", path)
+		for range 2 {
+			must.Equal(t, s.do(path+"/login?as=failure").status, http.StatusUnauthorized, "a failed login")
+		}
+		s.reject(path + "?tokens=1")
+	}
+}
+
 // A body that the compress middleware compresses on its way to the plugin cannot be read, and that is told once. In the other order it can.
 func TestTraefikTellsOfACompressedBody(t *testing.T) {
 	const says = "a response that says what its request has cost came compressed, and was charged the rule's cost instead; let the compress middleware stand before this one"

@@ -17,7 +17,7 @@ var folder = flag.String("scripts", "", "write the scripts into this folder, eac
 // released are the scripts of the last release, by the SHA-1 of each. While a fleet changes from that to the next, nodes of both share the keys.
 // So whoever changes a script, and the sum here, has made sure that each of the two understands what the other has written.
 var released = map[string]string{
-	"block":                       "db8bd9e47395c75b206d1dc6ae575cb1185431b9",
+	"block":                       "c4b696af7d9e612f04d3ee06b3dafa3235c2fbbb",
 	"carry":                       "661e0bb42689eb9cb53163d2b077b52ae60b9d94",
 	"credit":                      "ef7e07949f2dfd2a6bb252f5d575fd00f28b13b6",
 	"exceptions":                  "9c8b836169fa68694cf2b8492ff381d41167058f",
@@ -30,12 +30,12 @@ var released = map[string]string{
 	"lease":                       "2c97668ac6f5d3d360ced4880f3221e742843f24",
 	"mark":                        "5b6e5c96a0d5d8b6c27619abb599329f8ccbaa01",
 	"nothing":                     "a1f69b9bbdca300f484bf7358a6a85eb88f25830",
-	"overflow":                    "d28670f4ebb619c7743309836ba045c1b19d9fb1",
+	"overflow":                    "b30672bdf2499618a61eaa467b09daa8862a07e3",
 	"refund":                      "fb9ee51bf63eb5b759e7351d8113df605679fa8c",
 	"release":                     "84fdf95508657366e67f6aa9a4395765116f2d81",
 	"renewal":                     "74fd24a5ab42673ff332264c3bd64607ea7e3919",
-	"reset":                       "367fe4b72eacac9673bfe86b3a7412c29e2ddd71",
-	"settle":                      "31702dca4f3bece3abcba359b3f152881208bca3",
+	"reset":                       "6e0dc51ce308f9e529ae41ac2cff90d15497118f",
+	"settle":                      "817c5572c23ac244e7b9da56bd0d035017d38ef6",
 	"several":                     "660748bd7117e436f57f0cc4774b5275d7dbf30d",
 	"several_line":                "c6d955c1590c188cdc7a8f95c89eef0cf0b21353",
 	"sliding_window_counter":      "1705e0edd96aabf5395ffc4aa1cd9464de964c43",

@@ -238,7 +238,7 @@ func (s *Store) uncharge(p *part) []*Call {
 				Args:   []string{argument(s, p.rules[i], c, false) + furtherOf(s, p.rules[i], c), "0"},
 			})
 			c.Ticket = 0
-		} else if !p.peeked {
+		} else if !p.peeked && !c.Spared {
 			refunds = append(refunds, &Call{
 				Script: scriptOfRefund,
 				Keys:   p.keys[i : i+1],

@@ -104,7 +104,7 @@ func readBits(s *Store, list []int64, names []string, checks []core.Check, reply
 		c.Decision.Soft = bits&isSoft != 0
 		c.Decision.Penalty = bits&isPenalty != 0
 		list = append(list, bits)
-		if bits&isReserved == 0 {
+		if bits&isReserved == 0 || c.Spared {
 			c.Ticket = 0
 		} else if leased(c.Rule) {
 			s.renewals.add(heldUnder(names[i], c.Rule, c.Cost), member(c.Rule, c.Cost, c.Ticket))

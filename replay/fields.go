@@ -100,7 +100,7 @@ func (f *field) isRedacted(uri string) bool {
 // asking has the fields that one rule needs, as places in a side's fields.
 type asking struct {
 	match   []int          // to say whether it covers the request
-	rest    []int          // key, tier and cost
+	rest    []int          // key, tier, cost and count_match
 	relaxed *match.Matcher // its matcher without the fields that a line may lack; only if it has any
 }
 
@@ -144,29 +144,38 @@ func (t *fieldTable) asks(r *ruleset.RuleText) (a asking, err error) {
 		}
 	}
 	a.rest = t.add(a.rest, r.Texts["cost"], false) // a number is no field
+	if counted := ruleset.One(r, "count_match"); counted != nil {
+		a.rest = t.addMatch(a.rest, ruleset.MatchOf(counted))
+	}
 	covered := ruleset.One(r, "match")
 	if covered == nil {
 		return a, nil
 	}
 	m := ruleset.MatchOf(covered)
-	if len(m.Hosts) > 0 {
-		a.match = t.add(a.match, "host", false)
-	}
-	for name, value := range m.Headers {
-		a.match = t.add(a.match, "header:"+name, value == "*" || value == "!*" || value == "")
-	}
-	for name := range m.Query {
-		a.match = t.add(a.match, "query:"+name, false)
-	}
-	for name, value := range m.Cookies {
-		a.match = t.add(a.match, "cookie:"+name, value == "*" || value == "!*" || value == "")
-	}
-	if len(m.ExceptIPs) > 0 {
-		a.match = t.add(a.match, "client_ip", false)
-	}
+	a.match = t.addMatch(a.match, m)
 	m.Hosts, m.Headers, m.Query, m.Cookies = nil, nil, nil, nil
 	a.relaxed, err = m.Compile()
 	return a, err
+}
+
+// addMatch appends the places of the fields of a match to places.
+func (t *fieldTable) addMatch(places []int, m match.Match) []int {
+	if len(m.Hosts) > 0 {
+		places = t.add(places, "host", false)
+	}
+	for name, value := range m.Headers {
+		places = t.add(places, "header:"+name, value == "*" || value == "!*" || value == "")
+	}
+	for name := range m.Query {
+		places = t.add(places, "query:"+name, false)
+	}
+	for name, value := range m.Cookies {
+		places = t.add(places, "cookie:"+name, value == "*" || value == "!*" || value == "")
+	}
+	if len(m.ExceptIPs) > 0 {
+		places = t.add(places, "client_ip", false)
+	}
+	return places
 }
 
 // headers returns the names of the wanted header fields.

@@ -125,6 +125,8 @@ func TestEveryOverflowPolicyIsReplayed(t *testing.T) {
 			[]hit{{0, 0, "x", "", 0, ""}, {3, 0, "x", "", 0, ""}, {4, 0, "x", "", 0, ""}, {11, 10, "x", "", 503, ""}}, "ADRR", "1 delayed"},
 		{"only the statuses that count", "{name: a, limit: 2/1m, algorithm: sliding_window_log, count: [401]}",
 			[]hit{{0, 0, "x", "", 200, ""}, {1, 0, "x", "", 401, ""}, {2, 0, "x", "", 404, ""}, {3, 0, "x", "", 401, ""}, {4, 0, "x", "", 200, ""}, {65, 0, "x", "", 401, ""}}, "AAAARA", ""},
+		{"requests that count, and others that are limited with them", "{name: a, limit: 1/1m, algorithm: sliding_window_log, count_match: {methods: [POST]}}",
+			[]hit{{0, 0, "x", "/", 0, ""}, {1, 0, "x", "/", 0, ""}, {2, 0, "x", "POST /", 0, ""}, {3, 0, "x", "/", 0, ""}, {4, 0, "x", "POST /", 0, ""}, {63, 0, "x", "/", 0, ""}, {64, 0, "x", "POST /", 0, ""}}, "AAARRAA", ""},
 		{"what is reserved until the status is known", "{name: a, limit: 2/1m, algorithm: sliding_window_log, count: [401]}",
 			[]hit{{2, 0, "x", "", 200, ""}, {5, 5, "x", "", 200, ""}, {5.1, 4.1, "x", "", 200, ""}, {6, 0, "x", "", 200, ""}}, "AARA", ""},
 		{"requests under way", "{name: a, concurrency: 2}",

@@ -141,7 +141,7 @@ func newProbe(place int, text *ruleset.RuleText, own *core.Rule) (p *probe, err 
 	p.period = strings.TrimSpace(p.period)
 	p.bucket = l.IsBucket
 	most := l.MostRequests()
-	first := ruleset.Only(text, "algorithm", "time_zone", "count")
+	first := ruleset.Only(text, "algorithm", "time_zone", "count", "count_match")
 	if p.bucket {
 		ruleset.SetText(&first.Object, "algorithm", rate.FixedWindow.String())
 		burst, err := strconv.ParseInt(strings.TrimSpace(text.Texts["burst"]), 10, 64)
@@ -240,7 +240,7 @@ func (one *probe) mayExceed(hash uint64) bool {
 		return true
 	}
 	most := max(1, 2/burst)
-	if one.text.Lists["count"] != nil { // and what is reserved beside it
+	if one.text.Lists["count"] != nil || one.text.Objects["count_match"] != nil { // and what is reserved beside it
 		most += 1 / burst
 	}
 	return float64(one.used[hash])*most+1 >= float64(lowest)

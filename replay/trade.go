@@ -100,6 +100,8 @@ func newTrade(p *probe, limit *rate.Limit) *trade {
 	switch {
 	case limit.Calendar != nil:
 		t.refuse("the limit follows the calendar, which only a fixed_window can")
+	case p.text.Objects["count_match"] != nil:
+		t.refuse("what is counted is only a part of what is limited (count_match)")
 	case p.text.Lists["count"] != nil:
 		t.refuse("what is counted is known only after the response (count)")
 	}

@@ -103,7 +103,7 @@ func pathOfFew(h *handler, s *ruleSet) http.Handler {
 // plain reports whether the requests under a rule all have one cost, which a fast path charges, and are only rejected or allowed, by one limit each: whatever
 // else the rule does with some of them is left to the general path.
 func plain(e *engine, r *front.Rule) bool {
-	if r.Ruled.CostFrom != nil || r.Ruled.Limits.Requested() != nil || r.Ruled.Limits.Partly() || r.Ruled.Cost != 1 && (e.shared != nil || hasLinked(r)) {
+	if r.Ruled.Asks || r.Ruled.Limits.Requested() != nil || r.Ruled.Limits.Partly() || r.Ruled.Cost != 1 && (e.shared != nil || hasLinked(r)) {
 		return false
 	}
 	for _, limit := range r.Ruled.Limits.Rules() {

@@ -346,6 +346,9 @@ func OverflowNotes(text *ruleset.RuleText) []string {
 			notes = append(notes, list.says+strings.Join(ruleset.SplitWords(words), " "))
 		}
 	}
+	if ruleset.One(text, "count_match") != nil {
+		notes = append(notes, "count_match")
+	}
 	return notes
 }
 

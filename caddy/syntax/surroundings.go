@@ -354,14 +354,16 @@ func (s *site) check(raw json.RawMessage, route jsonRoute, taken []endedRoute) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(zones)) {
 		if zone := zones[name]; zone != nil {
-			sets := make([]map[string]json.RawMessage, 0, len(zone.MatcherSetsRaw))
-			for _, set := range zone.MatcherSetsRaw {
-				sets = append(sets, set)
+			for _, raw := range []caddyhttp.RawMatcherSets{zone.MatcherSetsRaw, zone.CountMatcherSetsRaw} {
+				sets := make([]map[string]json.RawMessage, 0, len(raw))
+				for _, set := range raw {
+					sets = append(sets, set)
+				}
+				if paths := matcherValues(sets, "path"); paths != nil {
+					s.checkPaths(at, name, paths, taken)
+				}
+				s.checkHosts(at, name, matcherValues(sets, "host"))
 			}
-			if paths := matcherValues(sets, "path"); paths != nil {
-				s.checkPaths(at, name, paths, taken)
-			}
-			s.checkHosts(at, name, matcherValues(sets, "host"))
 		}
 	}
 }

@@ -136,6 +136,11 @@ type Zone struct {
 	// with a leaky bucket.
 	Count []string `json:"count,omitempty"`
 
+	// Which of the requests that the zone covers count: those that match one of the matcher sets. All of them are checked against the limit; one that does
+	// not match is not charged, and passes if anything is left. With `count` and `cost_response`, a request counts if it matches and its response says so.
+	// The default is all requests. Not with a leaky bucket.
+	CountMatcherSetsRaw caddyhttp.RawMatcherSets `json:"count_match,omitempty" caddy:"namespace=http.matchers"`
+
 	// Where a response says what its request has cost: `header` and a name, `trailer` and a name, `json` and a path such as
 	// `usage.total_tokens` (of a stream of events, the last that has it), or `bytes`, the length of the body. A request that passes
 	// reserves its `cost`, and is charged what the response says when that has ended; without a value, its `cost`. What goes beyond the
@@ -377,6 +382,9 @@ func (z *Zone) text(name string) *ruleset.RuleText {
 	}
 	if z.Adapt != nil {
 		addObject(t, "adapt", "adapt", *z.Adapt)
+	}
+	if len(z.CountMatcherSetsRaw) > 0 { // which are Caddy's matchers
+		ruleset.AddObject(t, "count_match", new(ruleset.Object))
 	}
 	var except []string
 	for _, s := range z.Except {

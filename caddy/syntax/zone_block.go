@@ -96,7 +96,9 @@ func (b *zoneBlock) settings() []Setting {
 		switch f.Name {
 		case "name":
 		case "match":
-			list = append(list, Setting{Word: "match", To: b.match, Often: true}, Setting{Word: "except", To: b.except, Often: true})
+			list = append(list, Setting{Word: "match", To: b.match("match", "cover", &b.zone.MatcherSetsRaw), Often: true}, Setting{Word: "except", To: b.except, Often: true})
+		case "count_match":
+			list = append(list, Setting{Word: "count_match", To: b.match("count_match", "count", &b.zone.CountMatcherSetsRaw), Often: true})
 		case "limit":
 			list = append(list, Setting{Word: "limit", To: func(d *caddyfile.Dispenser) error {
 				line := *d
@@ -273,32 +275,35 @@ func (b *zoneBlock) object(d *caddyfile.Dispenser, object, usual string, to any,
 	return err
 }
 
-// match reads a zone's matchers. Several blocks are alternatives.
-func (b *zoneBlock) match(d *caddyfile.Dispenser) error {
-	segment := d.NextSegment()
-	// Caddy reports an unknown matcher at the end of the block, so the names are checked first.
-	names := caddyfile.NewDispenser(segment)
-	names.Next()
-	for nesting := names.Nesting(); names.NextArg() || names.NextBlock(nesting); {
-		if names.Token().Quoted() {
-			continue // an expression
+// match returns what reads matchers of a zone, of the requests that it is to cover, or to count. Several blocks are alternatives.
+func (b *zoneBlock) match(word, does string, to *caddyhttp.RawMatcherSets) func(d *caddyfile.Dispenser) error {
+	where := b.where + word
+	return func(d *caddyfile.Dispenser) error {
+		segment := d.NextSegment()
+		// Caddy reports an unknown matcher at the end of the block, so the names are checked first.
+		names := caddyfile.NewDispenser(segment)
+		names.Next()
+		for nesting := names.Nesting(); names.NextArg() || names.NextBlock(nesting); {
+			if names.Token().Quoted() {
+				continue // an expression
+			}
+			if _, err := caddy.GetModule("http.matchers." + names.Val()); err != nil {
+				return names.Errf("%s: there is no matcher %q; write one such as path /login or method POST", where, names.Val())
+			}
+			names.NextSegment()
 		}
-		if _, err := caddy.GetModule("http.matchers." + names.Val()); err != nil {
-			return names.Errf("%smatch: there is no matcher %q; write one such as path /login or method POST", b.where, names.Val())
+		matchers := caddyfile.NewDispenser(segment)
+		matchers.Next()
+		set, err := caddyhttp.ParseCaddyfileNestedMatcherSet(matchers)
+		if err != nil {
+			return fmt.Errorf("%s: %w", where, err)
 		}
-		names.NextSegment()
+		if len(set) == 0 {
+			return ErrorAt(segment[0], fmt.Errorf("%s: is empty; write matchers in it, or leave it out to %s all requests", where, does))
+		}
+		*to = append(*to, set)
+		return nil
 	}
-	matchers := caddyfile.NewDispenser(segment)
-	matchers.Next()
-	set, err := caddyhttp.ParseCaddyfileNestedMatcherSet(matchers)
-	if err != nil {
-		return fmt.Errorf("%smatch: %w", b.where, err)
-	}
-	if len(set) == 0 {
-		return ErrorAt(segment[0], fmt.Errorf("%smatch: is empty; write matchers in it, or leave it out to cover all requests", b.where))
-	}
-	b.zone.MatcherSetsRaw = append(b.zone.MatcherSetsRaw, set)
-	return nil
 }
 
 // PeriodOf returns the period in "<requests>/<period>".

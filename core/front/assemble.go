@@ -137,7 +137,7 @@ func Free(q *Evaluation) {
 }
 
 // Assemble adds a check for each rule of a set that covers a request. address is the client's;
-// it may be "" if the set does not need it. The error is ErrEarly, or that of a rule's Covering.
+// it may be "" if the set does not need it. The error is ErrEarly, or that of a rule's Covering or Counts.
 func Assemble(s *Set, q *Evaluation, r *http.Request, address string) error {
 	var (
 		ruled         *ruleset.Rule
@@ -179,8 +179,11 @@ func Assemble(s *Set, q *Evaluation, r *http.Request, address string) error {
 			seen = sent
 		}
 		cost = ruled.Cost
-		if ruled.CostFrom != nil {
-			cost = rate.ReadCost(ruled.CostFrom.Value(seen, address))
+		if ruled.Asks {
+			cost, err = costOf(q, ruled, r, seen, address)
+			if err != nil {
+				return err
+			}
 		}
 		if !made {
 			key, missing = ruleset.KeyOf(ruled, seen, address, q.room)
@@ -212,6 +215,27 @@ func Assemble(s *Set, q *Evaluation, r *http.Request, address string) error {
 		describe(s, q, r, address)
 	}
 	return err
+}
+
+// costOf returns what a request costs under a rule that asks the request. seen is the request with the path that the rule sees.
+func costOf(q *Evaluation, ruled *ruleset.Rule, r, seen *http.Request, address string) (int64, error) {
+	if ruled.Counts != nil {
+		path := r.URL.Path
+		if q.Sent != nil {
+			path = q.Sent.URL.Path
+		}
+		counts, err := ruled.Counts(r, match.CleanPath(path), address)
+		if err == nil && !counts && q.Stripped {
+			counts, err = ruled.Counts(r, match.CleanPath(r.URL.Path), address)
+		}
+		if err != nil || !counts {
+			return core.Spared, err
+		}
+	}
+	if ruled.CostFrom == nil {
+		return ruled.Cost, nil
+	}
+	return rate.ReadCost(ruled.CostFrom.Value(seen, address)), nil
 }
 
 // addCheck adds a check. Those of earlier requests are used again.

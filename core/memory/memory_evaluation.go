@@ -179,9 +179,9 @@ func (m *Store) decideAt(s *shard, c *core.Check, l *rate.Limit, at, cost int64)
 	rate.Decide(l, &c.State, at, cost, &c.Next, &c.Decision)
 }
 
-// neededBy returns how many units must be left for a request to pass: for one whose response says what it has cost, any.
+// neededBy returns how many units must be left for a request to pass: for one that is spared, or whose response says what it has cost, any.
 func neededBy(c *core.Check) int64 {
-	if c.Cost == 0 && c.Rule.Measures() {
+	if c.Spared || c.Cost == 0 && c.Rule.Measures() {
 		return 1
 	}
 	return c.Cost
@@ -450,6 +450,9 @@ func (m *Store) write(s *shard, c *core.Check, l *rate.Limit, at int64) {
 // admit charges a request that departs at that time, or reserves its charge.
 func (m *Store) admit(s *shard, c *core.Check, w *evaluation, now, depart int64) {
 	r := c.Rule
+	if c.Spared {
+		return
+	}
 	if r.Reserves() {
 		reserve(m, s, c, now).underWay += unitsUnderWay(r, c.Cost)
 		return

@@ -86,6 +86,7 @@ func TestNewRuleRefusesOverflowPoliciesThatExcludeEachOther(t *testing.T) {
 	soft := core.OverflowPolicy{SoftPercent: 10, SoftFor: time.Minute}
 	count := core.OverflowPolicy{Count: mustStatuses(t, "401,5xx")}
 	penalty := core.OverflowPolicy{Penalties: []time.Duration{time.Minute}}
+	some := core.OverflowPolicy{CountsSome: true}
 	softCount := soft
 	softCount.Count = count.Count
 	for _, c := range []struct {
@@ -126,6 +127,8 @@ func TestNewRuleRefusesOverflowPoliciesThatExcludeEachOther(t *testing.T) {
 		{core.RuleConfig{Limit: limit, OverflowPolicy: softCount}, "count and enforcement soft are mutually exclusive: remove one"},
 		{core.RuleConfig{Limit: limit, CountRejected: true, OverflowPolicy: count}, "count and count_rejected are mutually exclusive: a rejected request has no response to count by; remove one"},
 		{core.RuleConfig{Limit: leaky, OverflowPolicy: count}, "count: leaky_bucket reserves each request's departure on arrival, before its status is known; choose another algorithm"},
+		{core.RuleConfig{Limit: leaky, OverflowPolicy: some}, "count_match: leaky_bucket has each request wait for its turn, which one that is not counted does not have; choose another algorithm"},
+		{core.RuleConfig{Limit: limit, Candidate: few, OverflowPolicy: some}, "candidate and count_match are mutually exclusive: what the candidate allows and the limit rejects never has a response; remove one"},
 		{core.RuleConfig{Limit: leaky, OverflowPolicy: soft}, "enforcement soft: leaky_bucket makes requests wait; write a larger burst, or choose another algorithm"},
 		{core.RuleConfig{Limit: limit, Blocks: true, OverflowPolicy: soft}, "a rule that rejects every request: enforcement soft, on_limit delay, count and penalty have no effect"},
 		{core.RuleConfig{Limit: limit, Blocks: true, OverflowPolicy: count}, "a rule that rejects every request: enforcement soft, on_limit delay, count and penalty have no effect"},

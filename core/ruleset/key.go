@@ -276,7 +276,7 @@ func OfAddress(r *Rule) bool {
 
 // Plain reports whether all of the rule's requests cost 1 under one limit.
 func Plain(r *Rule) bool {
-	return r.Cost == 1 && r.CostFrom == nil && r.Limits.Single()
+	return r.Cost == 1 && !r.Asks && r.Limits.Single()
 }
 
 // Whole reports whether the rule's key is the client's whole IPv4 address.

@@ -33,6 +33,7 @@ var matching = map[string]map[string]string{ // object.field: by kind a rule
 	"match.headers":       {"header": `"limit": "5/1m", "match": {"headers": {%s: "a"}}`, "header value": `"limit": "5/1m", "match": {"headers": {"X-A": %s}}`},
 	"match.query":         {"parameter": `"limit": "5/1m", "match": {"query": {%s: "a"}}`, "value": `"limit": "5/1m", "match": {"query": {"a": %s}}`},
 	"match.cookies":       {"cookie": `"limit": "5/1m", "match": {"cookies": {%s: "a"}}`, "value": `"limit": "5/1m", "match": {"cookies": {"a": %s}}`},
+	"rule.count_match":    {"path": `"limit": "5/1m", "count_match": {"paths": [%s]}`, "method": `"limit": "5/1m", "count_match": {"methods": [%s]}`},
 	"match.except_ips":    {"address": `"limit": "5/1m", "match": {"except_ips": [%s]}`},
 	"rule.key":            {"source": `"limit": "5/1m", "key": [%s]`},
 	"rule.cost":           {"source": `"limit": "5/1m", "cost": %s`},

@@ -1,11 +1,13 @@
 package ruleset
 
 import (
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
 )
@@ -104,6 +106,46 @@ func (c *compiler) setCount(config *core.RuleConfig) {
 	if c.check(err) {
 		config.OverflowPolicy.Count = statuses
 	}
+}
+
+// setCounts reads which requests count.
+func (c *compiler) setCounts(config *core.RuleConfig) {
+	o := One(c.text, "count_match")
+	if o == nil {
+		return
+	}
+	config.OverflowPolicy.CountsSome = true
+	if c.in.Template != nil && len(o.Lists)+len(o.Pairs) == 0 { // the proxy's own matchers say it
+		return
+	}
+	m := MatchOf(o)
+	matcher, err := m.Compile()
+	if err == nil && len(o.Lists)+len(o.Pairs) == 0 {
+		err = words.Wrong("match", "", "is empty; write what a request that counts has, such as methods: POST, or leave it out")
+	}
+	if err != nil {
+		c.fail(inCounts(words.Of(err)))
+		return
+	}
+	for _, advice := range m.Advice() {
+		c.rule.Advice = append(c.rule.Advice, inCounts(advice))
+	}
+	c.rule.Excepts = c.rule.Excepts || len(o.Lists["except_ips"]) > 0
+	c.rule.Counts = func(r *http.Request, path, address string) (bool, error) {
+		return match.Covers(matcher, r, path, address), nil
+	}
+}
+
+// inCounts returns what is wrong with a match as a mistake in count_match.
+func inCounts(wrong *words.Mistake) *words.Mistake {
+	m := *wrong
+	m.At = append([]words.Part{}, m.At...)
+	for i := range m.At {
+		if m.At[i].Name == "match" {
+			m.At[i].Name = "count_match"
+		}
+	}
+	return &m
 }
 
 // setPenalty reads how long keys that exceed the limit are blocked.

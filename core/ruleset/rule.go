@@ -25,11 +25,16 @@ type Rule struct {
 	Static  string             // the key, if it has no parts
 	Shadow  bool
 
+	// Counts reports whether a request that the rule covers counts, and is not only checked; nil: all do. path is its match.CleanPath. The proxy sets it if
+	// its own matchers say so.
+	Counts func(r *http.Request, path, address string) (bool, error)
+
 	// Covering reports whether a proxy's own matchers, besides Matcher, cover a request; nil: there are none. The proxy sets it.
 	Covering func(r *http.Request) (bool, error)
 
 	Cost     int64         // if it is not taken from the request
 	CostFrom *match.Source // nil: it is Cost
+	Asks     bool          // what a request costs depends on it: there is a CostFrom, or a Counts
 
 	SkipMissing, RejectMissing bool // on_missing_key; neither: share
 
@@ -143,6 +148,8 @@ func compile(t *RuleText, in Context, made *origin) (*Rule, []*words.Mistake) {
 	c.setCost(config)
 	c.setWords(config)
 	c.setOverflowPolicy(config)
+	c.setCounts(config)
+	r.Asks = r.CostFrom != nil || config.OverflowPolicy.CountsSome
 	if len(c.errors) == 0 && len(c.limits) == 0 {
 		c.checkEffect()
 	}

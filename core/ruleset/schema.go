@@ -100,6 +100,8 @@ var Schema = map[string][]Field{
 			Doc: "How many of the waiting requests may have the same key, from 1 to max_waiting. The default is a quarter of the places that are left, so a key that is alone has a fifth of all places; a key that is the same for all requests has all of them."},
 		{Name: "count", Kind: ManyTexts, Needs: withLimit,
 			Doc: "The responses whose requests count: codes and classes of statuses, such as 401 and 4xx, and fields of the response, such as header:X-Login=failed, header:X-Login (with any value) and trailer:Grpc-Status=16. A request reserves its cost until its response has ended. Then it is charged if the response has one of them, or else the reservation is released. By default all requests count."},
+		{Name: "count_match", Kind: OneObject, Needs: withLimit, Of: "match",
+			Doc: "Which of the requests that the rule covers count, in the fields of match. All of them are checked against the limit; one that does not match is not charged, and passes if anything is left. With count and cost_response, a request counts if it matches and its response says so. The default is all requests."},
 		{Name: "cost_response", Kind: ManyTexts, Needs: withLimit,
 			Doc: "Where a response says what its request has cost: header NAME, trailer NAME, json PATH (such as json usage.total_tokens; of a stream of events, the last that has it), or bytes, the length of the body. A request that passes reserves its cost, and is charged what the response says when that has ended. What goes beyond the limit is owed, and paid before the next request passes."},
 		{Name: "cost_max", Kind: OneNumber, Least: 1, Most: rate.MaxRequests, Needs: withLimit,
@@ -204,7 +206,7 @@ var Schema = map[string][]Field{
 }
 
 // Counting are the fields of a rule that say how its requests are counted, besides limit and burst.
-var Counting = []string{"algorithm", "refill", "segments", "window_start", "max_delay", "count"}
+var Counting = []string{"algorithm", "refill", "segments", "window_start", "max_delay", "count", "count_match"}
 
 // byName has the fields of each object, by their names.
 var byName = fieldsByName(Schema)

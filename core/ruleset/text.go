@@ -73,6 +73,9 @@ func Only(t *RuleText, fields ...string) *RuleText {
 		if list, said := t.Lists[field]; said {
 			SetList(&some.Object, field, list)
 		}
+		if o := One(t, field); o != nil {
+			AddObject(some, field, o)
+		}
 	}
 	return some
 }

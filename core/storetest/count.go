@@ -7,13 +7,14 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // testCount: under a rule that counts by status, a request reserves its charge, which is charged or given back when the status is
 // known.
 func testCount(t *testing.T, newStore NewStore) {
 	each(t, newStore, "", but(rate.LeakyBucket), reservationsCountAgainstTheRoom, whatIsGivenBackWasNeverThere, reservationsOfCostsAboveOne,
-		anotherRulesRejectionReservesNothing, peeksReserveNothing, reservationsAreNoOffence)
+		anotherRulesRejectionReservesNothing, peeksReserveNothing, reservationsAreNoOffence, whatIsSparedIsOnlyChecked)
 	each(t, newStore, "all at once, ", but(rate.LeakyBucket), guessesAtOnce)
 	each(t, newStore, "charged when it ends, ", variants(), theTimeOfTheEndIsCharged)
 }
@@ -44,6 +45,59 @@ func (s *scene) counting(v variant, name string, units, period int64) *core.Rule
 	s.t.Helper()
 	// Names allow only letters, digits and a few other characters; KeySpec allows anything.
 	return s.open(core.RuleConfig{Name: "count", KeySpec: name, Limit: v.limit(s.t, units, period), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
+}
+
+// whatIsSparedIsOnlyChecked: under a rule that counts only some requests, the others pass if anything is left, reserve nothing, and cost nothing. Past the
+// limit they are rejected, and offend.
+func whatIsSparedIsOnlyChecked(s *scene, v variant) {
+	limiter := core.NewLimiter(s.store)
+	of := func(name string, policy core.OverflowPolicy) *core.Rule {
+		policy.CountsSome = true
+		return s.open(core.RuleConfig{Name: name, Limit: v.limit(s.t, 2, hour), OverflowPolicy: policy})
+	}
+	ask := func(r *core.Rule, cost int64) (core.Check, []core.Reservation) {
+		checks := []core.Check{{Rule: r, Key: "alice", Cost: cost}}
+		var verdict core.Verdict
+		must.Succeed(s.t, limiter.Decide(checks, false, &verdict))
+		list := core.AppendReservations(nil, checks)
+		must.Equal(s.t, verdict.Reserved, len(list) > 0, "reserved")
+		return checks[0], list
+	}
+	spared := func(what string, r *core.Rule, want rate.Decision) {
+		s.t.Helper()
+		for i := 0; i < 4; i++ {
+			c, list := ask(r, core.Spared)
+			s.is(what, c.Decision, want)
+			if len(list) > 0 {
+				s.t.Fatalf("%s: what is spared has reserved %+v", what, list)
+			}
+		}
+	}
+	r := of("some", core.OverflowPolicy{Count: statuses(s.t, "401")})
+	spared("new", r, rate.Decision{Allowed: true, Limit: 2, Remaining: 2})
+	_, first := ask(r, 1)
+	spared("one being reserved", r, rate.Decision{Allowed: true, Limit: 2, Remaining: 1})
+	_, other := ask(r, 1)
+	spared("all being reserved", r, rate.Decision{Limit: 2, RetryAfter: some})
+	must.Succeed(s.t, limiter.Finish(first, 200))
+	must.Succeed(s.t, limiter.Finish(other, 401))
+	s.yes("one being charged", s.peek(r, "alice", 1), 0)
+	_, third := ask(r, 1)
+	must.Succeed(s.t, limiter.Finish(third, 401))
+	spared("all being charged", r, rate.Decision{Limit: 2, RetryAfter: some})
+
+	all := of("any", core.OverflowPolicy{Penalties: []time.Duration{2 * time.Hour}})
+	for i := 0; i < 2; i++ {
+		_, list := ask(all, 1)
+		must.Equal(s.t, core.ByResponse(list), false, "the response is asked for")
+		must.Succeed(s.t, limiter.Finish(list, 0))
+	}
+	c, _ := ask(all, core.Spared)
+	s.is("an offence", c.Decision, rate.Decision{Limit: 2, RetryAfter: 2 * hour, Penalty: true})
+
+	plain := s.open(core.RuleConfig{Name: "plain", Limit: v.limit(s.t, 2, hour)})
+	c, _ = ask(plain, core.Spared)
+	s.yes("a rule that counts all takes it for one", c.Decision, 1)
 }
 
 func reservationsCountAgainstTheRoom(s *scene, v variant) {

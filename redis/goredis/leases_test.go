@@ -112,6 +112,23 @@ func TestALostLeaseIsTakenAgain(t *testing.T) {
 	}
 }
 
+// A request that a rule checks and does not count leaves nothing in Redis.
+func TestWhatIsSparedLeavesNoKey(t *testing.T) {
+	server := redistest.Start(t)
+	limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1, Period: 24 * time.Hour})
+	must.Succeed(t, err)
+	n := &node{store: newStore(t, redis.Config{Prefix: "spared:"}, goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})}
+	n.open(t, core.RuleConfig{Name: "some", Limit: limit, OverflowPolicy: core.OverflowPolicy{CountsSome: true}})
+	checks := n.checks([]int{0}, "a")
+	checks[0].Cost = core.Spared
+	var verdict core.Verdict
+	must.Succeed(t, core.NewLimiter(n.store).Decide(checks, false, &verdict))
+	must.Equal(t, verdict.Outcome, core.Allow)
+	if keys := server.MustDo(t, "KEYS", "spared:*").Strings(); len(keys) > 0 {
+		t.Errorf("%q", keys)
+	}
+}
+
 // If one of the keys for reservations has a foreign value, all leases are renewed nonetheless.
 func TestALeaseIsRenewedOverAForeignValue(t *testing.T) {
 	server := redistest.Start(t)

@@ -302,10 +302,11 @@ local function heldUnder(c)
 end
 
 local function reserve(c)
+	c.flags = c.flags + 2
+	if c.cost == 0 and not c.inflight then return end
 	local key, member = heldUnder(c)
 	call('ZADD', key, format('%.0f', real + c.lease), member)
 	lasting(key, format('%d', c.lease / 1000 + 1000), 'ZREM', key, member)
-	c.flags = c.flags + 2
 end
 
 local function take(c)

@@ -173,6 +173,11 @@ type Rule struct {
 	// response's status, and is refused.
 	Count []string `json:"count,omitempty" yaml:"count,omitempty"`
 
+	// Which of the requests that the rule covers count, as match. All of them are checked against the limit; one that does not match is not charged, and
+	// passes if anything is left. With count and costResponse, a request counts if it matches and its response says so. The default is all. Not with a leaky
+	// bucket.
+	CountMatch interface{} `json:"countMatch,omitempty" yaml:"countMatch,omitempty"`
+
 	// Where a response says what its request has cost. It is not available in Traefik, where a plugin does not see a response.
 	CostResponse []string `json:"costResponse,omitempty" yaml:"costResponse,omitempty"`
 
