@@ -22,7 +22,7 @@ var css string
 var page string
 
 var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
-	"n": grouped, "plural": plural, "percent": percent, "clock": clock, "plots": plotsOf, "tradePlot": tradePlotOf, "choices": (*Trade).choices, "periods": func(t *Trade) []string { one, long := t.periods(); return []string{one, long} }, "join": strings.Join, "shadowed": shadowed, "byRule": byRule,
+	"n": grouped, "plural": plural, "percent": percent, "clock": clock, "plots": plotsOf, "tradePlot": tradePlotOf, "choices": (*Trade).choices, "said": (*Trade).said, "periods": func(t *Trade) []string { one, long := t.periods(); return []string{one, long} }, "join": strings.Join, "shadowed": shadowed, "byRule": byRule,
 	"now": func(s Suggestion) string { return s.now() }, "suggested": func(s Suggestion) string { return s.suggested() },
 	"notes": func(r RuleReport) string { return r.notes() }, "touched": func(r RuleReport) int64 { return r.Rejected + r.ShadowRejected },
 }).Parse(page))

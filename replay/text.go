@@ -235,6 +235,9 @@ func (w *textWriter) trade(t *Trade) {
 		table = append(table, []string{"  " + way.Counted(), grouped(way.Legitimate), grouped(way.Touched), grouped(way.Second), grouped(way.Peak), grouped(way.Long), grouped(way.AtMost), way.Mark()})
 	}
 	w.table(table)
+	for _, sentence := range t.said() {
+		w.line("  %s", sentence)
+	}
 }
 
 func (s *Suggestion) now() string {

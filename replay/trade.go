@@ -25,6 +25,21 @@ type Trade struct {
 	OneIn      int64   `json:"one_client_in,omitempty"` // of the clients near a limit, one in so many is replayed; 0: all are
 	Ways       []Way   `json:"ways"`                    // the first is the rule's own
 	Note       string  `json:"note,omitempty"`          // why nothing is suggested, or compared
+	Unseen     *Saving `json:"unseen,omitempty"`        // what the suggested way does in the half of the logs that has not chosen it
+	Seen       string  `json:"unseen_note,omitempty"`   // why there is none
+}
+
+// Saving compares what a way rejects of legitimate clients with what the rule's own does.
+type Saving struct {
+	Now     int64   `json:"rejected_now"`          // requests
+	Touched int64   `json:"touched_now"`           // clients of which something is rejected now
+	Less    int64   `json:"rejected_less"`         // requests of Now, of clients of which the way rejects less
+	Share   float64 `json:"less_share"`            // Less / Now
+	Margin  float64 `json:"less_margin"`           // by how much Share may differ in other logs of such clients
+	Spared  int64   `json:"clients_spared"`        // those of Touched of which the way rejects nothing
+	More    int64   `json:"rejected_more"`         // requests of clients of which the way rejects more
+	Harmed  int64   `json:"clients_rejected_more"` // their number
+	sure    bool    // Less is clearly above More
 }
 
 // Way is a limit with its algorithm. Peaks are units: what requests cost.
@@ -47,13 +62,17 @@ type Way struct {
 
 // The definitions of docs/replay.md.
 const (
-	longRun     = 10 // periods in which a legitimate client keeps to the limit on average
-	leastRuns   = 2  // so many times longRun must the logs cover
-	slots       = 20 // a peak is of periods that begin at a twentieth of one
-	leastSpared = 10 // requests of legitimate clients that a suggestion must spare, at least
-	leastKeys   = 5  // clients that the rule's own limit must touch of them
-	mostNear    = 10_000
-	secondLong  = 1_000_000
+	longRun      = 10 // periods in which a legitimate client keeps to the limit on average
+	leastRuns    = 2  // so many times longRun must the logs cover
+	unseenRuns   = 4  // so many, so that one half of them chooses and the other measures
+	slots        = 20 // a peak is of periods that begin at a twentieth of one
+	leastSpared  = 10 // requests of legitimate clients that a suggestion must spare, at least
+	leastKeys    = 5  // clients that the rule's own limit must touch of them
+	mostNear     = 10_000
+	marginErrors = 4 // standard errors in a margin
+	marginAlike  = 3 // where all of n clients are alike, 3/n of others may not be
+	sureErrors   = 2 // in what is clear
+	secondLong   = 1_000_000
 )
 
 // trade makes a Trade: the first pass measures what each client asks for, the second decides by all ways.
@@ -65,6 +84,7 @@ type trade struct {
 	demands map[uint64]*demand
 	probes  []*probe // of the ways, for compile and ask
 	near    map[uint64]*nearKey
+	span    int64 // of the logs
 	done    bool
 	result  Trade
 }
@@ -85,8 +105,8 @@ type nearKey struct {
 
 // load is what a client got by one way.
 type load struct {
-	touched         bool
-	slot            int64 // the present one
+	rejected        [2]int64 // of a legitimate client, in each half of the logs
+	slot            int64    // the present one
 	slots           [slots]int64
 	sum             int64 // of slots
 	second, run     int64
@@ -139,6 +159,7 @@ func count(now, in, most *int64, stretch, units int64) {
 func (t *trade) open(span int64) ([]*probe, error) {
 	s := &t.result
 	least := longRun * leastRuns * t.limit.Period
+	t.span = span
 	s.Clients = int64(len(t.demands))
 	for _, d := range t.demands {
 		if d.mostRun <= longRun*t.limit.Requests {
@@ -286,10 +307,10 @@ func (p *probes) weigh(t *trade, hash uint64, at int64, r *request, c *check) {
 			continue
 		}
 		w.Legitimate++
-		if !got.touched {
-			got.touched = true
+		if got.rejected == [2]int64{} {
 			w.Touched++
 		}
+		got.rejected[at/t.limit.Period/longRun%2]++
 	}
 }
 
@@ -340,38 +361,100 @@ func (t *trade) conclude() {
 	case now.Legitimate == 0:
 		t.result.Note = "it rejects nothing of clients that keep to the limit in the long run"
 		return
-	case now.tooFew():
-		t.result.Note = fmt.Sprintf("it rejects %s of %s: too few to choose by", plural(now.Legitimate, "request", "requests"), plural(now.Touched, "legitimate client", "legitimate clients"))
+	case tooFew(now.Legitimate, now.Touched):
+		t.result.Note = "it rejects " + rejections(now.Legitimate, now.Touched) + ": too few to choose by"
 		return
 	}
-	best := now
+	chooses, measures := [2]bool{true, false}, [2]bool{false, true}
+	if t.result.Seen = t.indivisible(); t.result.Seen != "" {
+		chooses, measures = [2]bool{true, true}, [2]bool{true, true}
+	}
+	best, most := 0, int64(0)
 	for i := range ways {
-		if w := &ways[i]; w.Touched <= now.Touched && w.protects(now, t.limit) && w.before(best) {
-			best = w
+		w := &ways[i]
+		s := t.saving(i, chooses)
+		saved := s.Less - s.More
+		if w.Touched <= now.Touched && w.protects(now, t.limit) && (saved > most || saved == most && w.Peak < ways[best].Peak) {
+			best, most = i, saved
 		}
 	}
-	if spared := float64(now.Legitimate - best.Legitimate); spared < leastSpared || spared < 3*math.Sqrt(float64(now.Legitimate)) {
+	s := t.saving(best, measures)
+	if s.Less-s.More < leastSpared || !s.sure {
 		t.result.Note = "no other way is clearly better at the same protection"
+		t.result.Seen = ""
 		return
 	}
-	best.Suggested = true
+	ways[best].Suggested = true
+	if t.result.Seen == "" {
+		t.result.Unseen = s
+	}
 }
 
-// tooFew reports whether what the rule's own way rejects is too little to choose by.
-func (w *Way) tooFew() bool { return w.Legitimate < leastSpared || w.Touched < leastKeys }
+// indivisible says why the logs have no half that could measure what the other has chosen, "" if they have. The halves alternate with each run of periods,
+// so that each has its share of night and day.
+func (t *trade) indivisible() string {
+	if least := longRun * unseenRuns * t.limit.Period; t.span < least {
+		return fmt.Sprintf("the logs cover %s, and that takes %s", roughly(t.span), roughly(least))
+	}
+	for half := range 2 {
+		s := t.saving(0, [2]bool{half == 0, half == 1})
+		if tooFew(s.Now, s.Touched) {
+			return "in one of the halves it rejects " + rejections(s.Now, s.Touched)
+		}
+	}
+	return ""
+}
+
+// saving compares a way with the rule's own in some halves of the logs. Its errors are those of a ratio of sums over clients: a few clients may make
+// most of what is rejected, and other clients come the next day.
+func (t *trade) saving(way int, halves [2]bool) *Saving {
+	s := &Saving{}
+	var nowNow, lessLess, lessNow, allAll, allNow float64 // sums of products over clients
+	for _, key := range t.near {
+		if !key.legitimate || key.loads == nil {
+			continue
+		}
+		var now, then int64
+		for half, asked := range halves {
+			if asked {
+				now += key.loads[0].rejected[half]
+				then += key.loads[way].rejected[half]
+			}
+		}
+		less := max(now-then, 0)
+		s.Now += now
+		s.Less += less
+		s.More += max(then-now, 0)
+		s.Touched += int64(index(now > 0))
+		s.Spared += int64(index(now > 0 && then == 0))
+		s.Harmed += int64(index(then > now))
+		n, l, a := float64(now), float64(less), float64(now-then)
+		nowNow, lessLess, lessNow, allAll, allNow = nowNow+n*n, lessLess+l*l, lessNow+l*n, allAll+a*a, allNow+a*n
+	}
+	if n := float64(s.Now); n > 0 {
+		deviation := func(share, squares, products float64) float64 {
+			return math.Sqrt(max(squares-2*share*products+share*share*nowNow, 0)) / n
+		}
+		s.Share = float64(s.Less) / n
+		s.Margin = min(max(marginErrors*deviation(s.Share, lessLess, lessNow), marginAlike*nowNow/n/n), 1)
+		inAll := float64(s.Less-s.More) / n
+		s.sure = inAll > sureErrors*deviation(inAll, allAll, allNow)
+	}
+	return s
+}
+
+// rejections writes numbers.
+func rejections(requests, clients int64) string {
+	return fmt.Sprintf("%s of %s", plural(requests, "request", "requests"), plural(clients, "legitimate client", "legitimate clients"))
+}
+
+// tooFew reports whether so many rejected requests of so many clients are too little to choose by.
+func tooFew(requests, clients int64) bool { return requests < leastSpared || clients < leastKeys }
 
 // protects reports whether a way gives no client more than the rule's own limit does: by what clients could do, and by what they did. A peak that the
 // limit itself grants anybody is none.
 func (w *Way) protects(now *Way, limit *rate.Limit) bool {
 	return w.AtMost <= now.AtMost && w.Second <= max(now.Second, limit.Quota) && w.Peak <= max(now.Peak, limit.Requests) && w.Long <= max(now.Long, longRun*limit.Requests)
-}
-
-// before reports whether a way is better than another that protects as well.
-func (w *Way) before(o *Way) bool {
-	if w.Legitimate != o.Legitimate {
-		return w.Legitimate < o.Legitimate
-	}
-	return w.Peak < o.Peak
 }
 
 // Counted writes a way to count in a few words.
@@ -398,6 +481,33 @@ func (w *Way) Mark() string {
 	return strings.Join(marks, ", ")
 }
 
+// said says what is promised of the suggested way, in sentences; none if none is suggested.
+func (t *Trade) said() []string {
+	i := slices.IndexFunc(t.Ways, func(w Way) bool { return w.Suggested })
+	if i < 0 {
+		return nil
+	}
+	way, u := t.Ways[i].Counted(), t.Unseen
+	_, long := t.periods()
+	if u == nil {
+		return []string{fmt.Sprintf("%s was chosen on all of the logs. Nothing is promised, since no half of them can measure what the other has chosen: %s.", way, t.Seen)}
+	}
+	more := "It rejects nothing more of any client."
+	if u.Harmed > 0 {
+		more = fmt.Sprintf("It rejects %s more of %s. With other clients that may be none, or several times as many.", plural(u.More, "request", "requests"), plural(u.Harmed, "client", "clients"))
+	}
+	share := fmt.Sprintf("%.0f %%, ± %.0f with other clients", 100*u.Share, math.Ceil(100*u.Margin))
+	if u.Margin >= u.Share {
+		share = "too few clients make that to promise a share"
+	}
+	return []string{
+		fmt.Sprintf("%s was chosen on one half of the logs: every other %s.", way, long),
+		fmt.Sprintf("On the other half, which the suggestion did not see, it spares %s of %s that are rejected now: %s.", grouped(u.Less), plural(u.Now, "request", "requests"), share),
+		fmt.Sprintf("It rejects nothing of %s of the %s that something is rejected of now.", grouped(u.Spared), plural(u.Touched, "client", "clients")),
+		more,
+	}
+}
+
 // periods writes how long a period is, and longRun of them.
 func (t *Trade) periods() (one, long string) {
 	micros := time.Duration(t.Period * float64(time.Second)).Round(time.Microsecond)
@@ -407,7 +517,7 @@ func (t *Trade) periods() (one, long string) {
 // choices returns the rule's own way, and those that reject less of legitimate clients and have the least peaks of such; none where there is too
 // little to choose by.
 func (t *Trade) choices() []*Way {
-	if len(t.Ways) == 0 || t.Ways[0].tooFew() {
+	if len(t.Ways) == 0 || tooFew(t.Ways[0].Legitimate, t.Ways[0].Touched) {
 		return nil
 	}
 	now := &t.Ways[0]

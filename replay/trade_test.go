@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/tools/underrace"
 )
@@ -43,8 +44,8 @@ func traceOf(t testing.TB, name string) (counts []float64) {
 }
 
 // trafficOf makes the requests of steps of 5 minutes. People come as the trace says, some far more often than others, and load a page with what belongs
-// to it: 1 to 30 requests within 3 s. Beside them bots ask all the time for half an hour each, faster than the limit of 20 a minute.
-func trafficOf(random *rand.Rand, counts []float64, mean float64) string {
+// to it: 1 to 30 requests within 3 s. Beside them bots ask all the time for half an hour each, 15 to 75 times a minute.
+func trafficOf(random *rand.Rand, counts []float64, mean float64) []hit {
 	sum := 0.0
 	for _, n := range counts {
 		sum += n
@@ -68,7 +69,7 @@ func trafficOf(random *rand.Rand, counts []float64, mean float64) string {
 			}
 		}
 	}
-	return inOrder(hits)
+	return hits
 }
 
 // inOrder writes hits in the order of their times.
@@ -77,57 +78,86 @@ func inOrder(hits []hit) string {
 	return linesOf(hits...)
 }
 
-// find returns the way of a trade that counts in such a way.
-func (t *Trade) find(counted string) *Way {
-	for i := range t.Ways {
-		if t.Ways[i].Counted() == counted {
-			return &t.Ways[i]
-		}
-	}
-	return nil
-}
-
-// A suggestion that is made on one half of the World Cup's traffic does on the other half what it said: it rejects far less of legitimate clients, at
-// the same protection. WEIR_TRACE names another trace of 5 minutes a line, and -v shows the figures.
-func TestASuggestionDoesOnTheOtherHalfWhatItSaid(t *testing.T) {
+// What a suggestion promises it does on the next day, which neither its choice nor its figures have seen, at the same protection: the share that it spares
+// differs by no more than its margin and 8 points, that of the clients by 10. What the log that has chosen says all in all differs by more: a few clients
+// make it. WEIR_TRACE names another trace of 5 minutes a line, and -v shows the figures.
+func TestASuggestionDoesOnTheNextDayWhatItSaid(t *testing.T) {
 	underrace.OneGoroutine(t)
 	counts := traceOf(t, cmp.Or(os.Getenv("WEIR_TRACE"), "../testdata/worldcup/requests-in-5-minutes.txt.gz"))
 	if len(counts) > 576 { // two days in June
 		counts = counts[len(counts)/2:][:576]
 	}
-	var halves [2]string
-	for i := range halves {
-		halves[i] = logIn(t, fmt.Sprintf("%d.log", i), trafficOf(rand.New(rand.NewPCG(uint64(i), 11)), counts[i*len(counts)/2:(i+1)*len(counts)/2], 100))
+	var logs [2]string
+	var hits [2][]hit
+	var trades [2][]*Trade
+	rules := []string{"{name: a, algorithm: fixed_window, limit: 20/1m}", "{name: b, algorithm: sliding_window_counter, limit: 20/1m}"}
+	for day := range logs {
+		hits[day] = trafficOf(rand.New(rand.NewPCG(uint64(day), 11)), counts[day*len(counts)/2:(day+1)*len(counts)/2], 100)
+		logs[day] = logIn(t, fmt.Sprintf("%d.log", day), inOrder(hits[day]))
+		r, _ := run(t, Config{Rules: filesOf(t, rulesOf(rules...)), Logs: []string{logs[day]}, Suggest: true})
+		trades[day] = r.Trades
 	}
-	for _, algorithm := range []string{"fixed_window", "sliding_window_counter"} {
-		rule := "{name: a, algorithm: " + algorithm + ", limit: 20/1m}"
-		var trades [2]*Trade
-		for i, log := range halves {
-			r, _ := run(t, Config{Rules: filesOf(t, rulesOf(rule)), Logs: []string{log}, Suggest: true})
-			trades[i] = r.Trades[0]
-		}
-		said := trades[0].suggested()
-		if said == nil {
-			t.Errorf("%s: nothing is suggested: %s", rule, trades[0].Note)
+	farthest := 0.0
+	for i, rule := range rules {
+		said, before, next := trades[0][i].suggested(), &trades[0][i].Ways[0], trades[1][i]
+		if said == nil || trades[0][i].Unseen == nil {
+			t.Errorf("%s: nothing is suggested, or promised: %s%s", rule, trades[0][i].Note, trades[0][i].Seen)
 			continue
 		}
-		now, did := &trades[1].Ways[0], trades[1].find(said.Counted())
-		t.Logf("%s: said of %d requests: %+v; before: %+v", rule, trades[0].Requests, *said, trades[0].Ways[0])
-		t.Logf("%s: did of %d requests: %+v; before: %+v", rule, trades[1].Requests, *did, *now)
-		if spared, promised := 1-part(did.Legitimate, now.Legitimate), 1-part(said.Legitimate, trades[0].Ways[0].Legitimate); spared < promised*2/3 || did.Touched > now.Touched {
-			t.Errorf("%s: %s spares %.2f of what is rejected of legitimate clients, and said %.2f", rule, said.Counted(), spared, promised)
-		}
-		if float64(did.Peak) > 1.05*float64(now.Peak) || float64(did.Long) > 1.05*float64(now.Long) || did.AtMost > now.AtMost {
-			t.Errorf("%s: %s lets a client have %+v, and the rule %+v", rule, said.Counted(), *did, *now)
-		}
-		// as a rule it does the same
+		did, now := next.Ways[slices.IndexFunc(next.Ways, func(w Way) bool { return w.Counted() == said.Counted() })], next.Ways[0]
 		_, counting, _ := strings.Cut(said.Counted(), " ")
 		counting = strings.NewReplacer(" burst ", ", burst: ", " segments ", ", segments: ").Replace(counting)
-		r, _ := run(t, Config{Rules: filesOf(t, rulesOf("{name: a, limit: "+said.Limit+", algorithm: "+counting+"}")), Logs: []string{halves[1]}})
-		if r.Rejected != did.Rejected {
-			t.Errorf("%s: as a rule it rejects %d, and %d beside others", said.Counted(), r.Rejected, did.Rejected)
+		nowOf, didOf := rejectedOf(t, logs[1], hits[1], rule), rejectedOf(t, logs[1], hits[1], "{name: a, limit: "+said.Limit+", algorithm: "+counting+"}")
+		u, found := trades[0][i].Unseen, Saving{}
+		for client, n := range nowOf {
+			found.Now += n
+			found.Less += max(n-didOf[client], 0)
+			found.Touched++
+			found.Spared += int64(index(didOf[client] == 0))
+		}
+		share, clients := part(found.Less, found.Now), part(found.Spared, found.Touched)
+		t.Logf("%s: %s", rule, strings.Join(trades[0][i].said(), " "))
+		t.Logf("%s: found that it spares %d of %d (%.3f), and %d of %d clients; all in all %d → %d on the first day, %d → %d on the second", rule, found.Less, found.Now, share, found.Spared, found.Touched, before.Legitimate, said.Legitimate, now.Legitimate, did.Legitimate)
+		if off := math.Abs(share - u.Share); off > min(u.Margin, 0.08) {
+			t.Errorf("%s: %s spares %.3f of what is rejected of legitimate clients, and said %.3f ± %.3f", rule, said.Counted(), share, u.Share, u.Margin)
+		}
+		if off := math.Abs(clients - part(u.Spared, u.Touched)); off > 0.1 {
+			t.Errorf("%s: %s rejects nothing of %.3f of the clients, and said %d of %d", rule, said.Counted(), clients, u.Spared, u.Touched)
+		}
+		if float64(did.Peak) > 1.05*float64(now.Peak) || float64(did.Long) > 1.05*float64(now.Long) || did.AtMost > now.AtMost || did.Touched > now.Touched {
+			t.Errorf("%s: %s lets a client have %+v, and the rule %+v", rule, said.Counted(), did, now)
+		}
+		farthest = max(farthest, math.Abs(part(did.Legitimate, now.Legitimate)-part(said.Legitimate, before.Legitimate)))
+	}
+	if os.Getenv("WEIR_TRACE") == "" && farthest <= 0.08 {
+		t.Errorf("what the first day says all in all is found on the second within %.3f, so this test does not tell a good promise", farthest)
+	}
+}
+
+// rejectedOf replays a log by one rule of 20 requests a minute or so, and returns how many requests it rejects of each client that asks for no more than
+// 200 in any 10 minutes.
+func rejectedOf(t *testing.T, log string, hits []hit, rule string) map[string]int64 {
+	t.Helper()
+	rejected, demand := make(map[string]int64), make(map[string]map[int64]int)
+	for _, h := range hits {
+		if demand[h.client] == nil {
+			demand[h.client] = make(map[int64]int)
+		}
+		demand[h.client][int64(h.end+logsBegin)/600]++
+	}
+	run(t, Config{Rules: filesOf(t, rulesOf(rule)), Logs: []string{log}, OnDecided: func(d Decided) {
+		if d.Outcome == core.Reject {
+			rejected[hits[d.Line-1].client]++
+		}
+	}})
+	for client := range rejected {
+		for _, n := range demand[client] {
+			if n > 200 {
+				delete(rejected, client)
+			}
 		}
 	}
+	return rejected
 }
 
 func (t *Trade) suggested() *Way {
@@ -137,6 +167,71 @@ func (t *Trade) suggested() *Way {
 		}
 	}
 	return nil
+}
+
+// One half of the logs chooses, and the other says what it does. Where there are no two halves the whole chooses, and nothing is promised.
+func TestTheHalfThatChoosesIsNotTheOneThatMeasures(t *testing.T) {
+	alike := func(loads ...[2]int64) (list [][][2]int64) { // of each of 10 clients, by the way
+		for range 10 {
+			list = append(list, loads)
+		}
+		return list
+	}
+	const way, other = "10/1m token_bucket burst 30", "15/1m token_bucket burst 25"
+	for _, test := range []struct {
+		name    string
+		minutes int64
+		loads   [][][2]int64 // of each client by each of three ways, in both halves
+		want    string       // the suggestion
+		said    []string
+	}{
+		{"the first half likes another than the second", 40, alike([2]int64{5, 5}, [2]int64{1, 4}, [2]int64{2, 0}), way, []string{
+			way + " was chosen on one half of the logs: every other 10m.",
+			"On the other half, which the suggestion did not see, it spares 10 of 50 requests that are rejected now: too few clients make that to promise a share.",
+			"It rejects nothing of 0 of the 10 clients that something is rejected of now.",
+			"It rejects nothing more of any client.",
+		}},
+		{"some are rejected more", 40, append(alike([2]int64{5, 6}, [2]int64{1, 0}, [2]int64{2, 0}), [][2]int64{{0, 1}, {0, 7}, {0, 1}}, [][2]int64{{0, 1}, {0, 4}, {0, 1}}), way, []string{
+			way + " was chosen on one half of the logs: every other 10m.",
+			"On the other half, which the suggestion did not see, it spares 60 of 62 requests that are rejected now: 97 %, ± 29 with other clients.",
+			"It rejects nothing of 10 of the 12 clients that something is rejected of now.",
+			"It rejects 9 requests more of 2 clients. With other clients that may be none, or several times as many.",
+		}},
+		{"one client makes it", 40, append(alike([2]int64{1, 1}, [2]int64{0, 0}, [2]int64{1, 1}), [][2]int64{{0, 990}, {0, 495}, {0, 990}}), way, []string{
+			way + " was chosen on one half of the logs: every other 10m.",
+			"On the other half, which the suggestion did not see, it spares 505 of 1,000 requests that are rejected now: too few clients make that to promise a share.",
+			"It rejects nothing of 10 of the 11 clients that something is rejected of now.",
+			"It rejects nothing more of any client.",
+		}},
+		{"the second half does not confirm it", 40, alike([2]int64{5, 5}, [2]int64{1, 5}, [2]int64{2, 0}), "", nil},
+		{"short", 39, alike([2]int64{5, 5}, [2]int64{1, 4}, [2]int64{2, 0}), other, []string{
+			other + " was chosen on all of the logs. Nothing is promised, since no half of them can measure what the other has chosen: the logs cover 39 min, and that takes 40 min.",
+		}},
+		{"all in one half", 40, alike([2]int64{0, 5}, [2]int64{0, 4}, [2]int64{0, 0}), other, []string{
+			other + " was chosen on all of the logs. Nothing is promised, since no half of them can measure what the other has chosen: in one of the halves it rejects 0 requests of 0 legitimate clients.",
+		}},
+	} {
+		trade := &trade{span: test.minutes * 60e6, limit: &rate.Limit{Requests: 20, Quota: 20, Period: 60e6}, near: make(map[uint64]*nearKey)}
+		trade.result = Trade{Period: 60, Ways: []Way{{Limit: "20/1m", Algorithm: "fixed_window", Peak: 20}, {Limit: "10/1m", Algorithm: "token_bucket", Burst: 30, Peak: 12}, {Limit: "15/1m", Algorithm: "token_bucket", Burst: 25, Peak: 11}}}
+		for client, loads := range test.loads {
+			key := &nearKey{legitimate: true}
+			for i, rejected := range loads {
+				key.loads = append(key.loads, load{rejected: rejected})
+				trade.result.Ways[i].Legitimate += rejected[0] + rejected[1]
+				trade.result.Ways[i].Touched += int64(index(rejected != [2]int64{}))
+			}
+			trade.near[uint64(client)] = key
+		}
+		trade.near[1000], trade.near[1001] = &nearKey{loads: make([]load, 3)}, &nearKey{legitimate: true}
+		trade.near[1000].loads[0].rejected = [2]int64{1000, 1000}
+		trade.conclude()
+		got := ""
+		if w := trade.result.suggested(); w != nil {
+			got = w.Counted()
+		}
+		must.Equal(t, got, test.want, test.name)
+		must.Equal(t, strings.Join(trade.result.said(), "\n"), strings.Join(test.said, "\n"), test.name)
+	}
 }
 
 // The figures of a trade are those that their definitions give for what a plain replay lets through.
@@ -227,13 +322,14 @@ func TestThePageShowsTheTrade(t *testing.T) {
 		{Limit: "10/1m", Algorithm: "token_bucket", Burst: 30, Legitimate: 100, Touched: 5, Peak: 40, Suggested: true, Front: true},
 		{Limit: "30/1m", Algorithm: "fixed_window", Peak: 80, Front: true},
 		{Limit: "75/1m", Algorithm: "sliding_window_counter", Segments: 10, Legitimate: 400, Peak: 60},
-	}}, {Rule: "short", Note: "the logs cover 3 s"}}}
+	}, Unseen: &Saving{Now: 200, Less: 150, Share: 0.75, Margin: 0.081, Touched: 4, Spared: 2}}, {Rule: "short", Note: "the logs cover 3 s"}}}
 	var page strings.Builder
 	must.Succeed(t, r.WriteHTML(&page))
 	must.Contain(t, page.String(), `<title>Ways to count for a&lt;b: `)
 	must.Contain(t, page.String(), `<desc>Now, 20/1m fixed_window: 400 rejected, at most 40 in 1m. Suggested, 10/1m token_bucket burst 30: 100 rejected, at most 40.`)
 	must.Contain(t, page.String(), `<circle class="suggested" cx="360.0" cy="160.0" r="7">`) // half as far to the right and, by the root, half as high
 	must.Contain(t, page.String(), `<path class="front" d="M360.0 160.0L710.0 310.0"/>`)
+	must.Contain(t, page.String(), `<p>10/1m token_bucket burst 30 was chosen on one half of the logs: every other 10m. On the other half, which the suggestion did not see, it spares 150 of 200 requests that are rejected now: 75 %, ± 9 with other clients. `)
 	must.Contain(t, page.String(), `<p>No other way to count is suggested: the logs cover 3 s.</p>`)
 	must.Equal(t, strings.Count(page.String(), "<circle"), 4)
 	must.Equal(t, strings.Count(page.String(), "<tr><td>75/1m"), 0)
