@@ -222,8 +222,9 @@ func loggedSources(text string) (sources []string, err error) {
 	}
 	for _, s := range t.Sources {
 		if segment, isSegment := strings.CutPrefix(s.String(), "{http.request.uri.path."); isSegment && syntax.IsCaddys(s) { // counted from 0
-			if n, err := strconv.Atoi(strings.TrimSuffix(segment, "}")); err == nil {
-				sources = append(sources, "path_segment:"+strconv.Itoa(n+1))
+			n, err := strconv.Atoi(strings.TrimSuffix(segment, "}"))
+			if source, wrong := match.ParseSource("path_segment:" + strconv.Itoa(n+1)); err == nil && wrong == nil {
+				sources = append(sources, source.String())
 				continue
 			}
 		}
