@@ -92,7 +92,7 @@ func needsStore(c *RuleConfig) string {
 	switch {
 	case c.Limit.InFlight || c.Concurrency != 0:
 		return "concurrency are mutually exclusive: every request begins and ends in the store; remove one"
-	case c.OverflowPolicy.atEnd() != "":
+	case c.OverflowPolicy.atEnd() != "" && c.Consistency == Eventual:
 		return c.OverflowPolicy.atEnd() + " are mutually exclusive: every request has a reservation in the store; remove one"
 	case c.CountRejected:
 		return "`count_rejected` are mutually exclusive: every rejection is charged in the store; remove one"
@@ -102,6 +102,8 @@ func needsStore(c *RuleConfig) string {
 		return "`on_limit` delay are mutually exclusive: requests have reservations after those of all nodes; remove one"
 	case c.Limit.Queues:
 		return c.Limit.Algorithm.String() + " are mutually exclusive: requests have reservations after those of all nodes; choose another algorithm"
+	case c.Consistency == Leased && c.Limit.Owes && c.Limit.IsLog:
+		return "`cost_response` are mutually exclusive with sliding_window_log: what a key owes takes the places of units that expire, and the store does not know when those do that nodes hold; choose another algorithm"
 	case c.Consistency != Eventual:
 		return ""
 	case c.OverflowPolicy.SoftPercent != 0:

@@ -180,6 +180,7 @@ func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 		c := &all[i]
 		c.Uncounted = false
 		c.Ticket = 0
+		c.Taken = nil
 		c.waits = false
 		if c.Cost < 1 {
 			setCost(c)

@@ -27,7 +27,7 @@ func AppendReservations(list []Reservation, checks []Check) []Reservation {
 	for i := range checks {
 		c := &checks[i]
 		if c.Ticket != 0 || c.waits {
-			r := Reservation{Rule: c.Rule, Key: c.Key, Cost: c.Cost, Ticket: c.Ticket, waits: c.waits}
+			r := Reservation{Rule: c.Rule, Key: c.Key, Cost: c.Cost, Ticket: c.Ticket, Taken: c.Taken, waits: c.waits}
 			r.Keep(c.Rule.Measures()) // until it is known what the response says
 			list = append(list, r)
 		}

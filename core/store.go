@@ -27,6 +27,9 @@ type Check struct {
 	// Ticket identifies the request's reservation in the store; 0: there is none. AppendReservations uses it.
 	Ticket uint64
 
+	// Taken is set by the store, besides a Ticket: what the request has taken of units that the store need not be asked for. It is the store's own.
+	Taken interface{}
+
 	// Set by the limiter: the request is counted among those that wait.
 	waits bool
 
@@ -122,6 +125,8 @@ type Reservation struct {
 	Ticket uint64 // identifies it in the store
 	Units  int64  // for Store.Settle: charge so many; the reservation itself is given back
 	waits  bool   // the request is counted among those that wait for the rule
+
+	Taken interface{} // of the check
 
 	named bool // a field of the response has the request count
 }

@@ -153,3 +153,40 @@ func TestTraefikTellsOfACompressedBody(t *testing.T) {
 		must.Equal(t, len(s.log(says)), c.told, "%v: told", c.order)
 	}
 }
+
+// A Caddy and a Traefik that lease share what responses have cost, with fewer calls than requests: what is beyond the limit is owed, and no more than one response of each is.
+func TestProxiesThatLeaseChargeWhatResponsesTell(t *testing.T) {
+	t.Parallel()
+	const limit, each = 3000, 10
+	server := redistest.Start(t)
+	s := newSite(t)
+	upstream.handle(s.host(), answerAsModel)
+	s.limit("tokens", fmt.Sprintf("{namespace: fleet, rules: [{name: tokens, limit: %d/366d, algorithm: token_bucket, key: 'header:X-Api-Key', cost: 0, costResponse: [json, usage.total_tokens], consistency: lease}], store: %s}", limit, inRedis(server.Addr())))
+	s.route("/", "tokens")
+	s.apply()
+	c := startCaddy(t, fmt.Sprintf("respond /up ok\nroute /v1 {\nrate_limit {\nzone tokens {\nlimit %d/366d\nalgorithm token_bucket\nkey {header.X-Api-Key}\ncost 0\ncost_response json usage.total_tokens\nconsistency lease\n}\n"+
+		"namespace fleet\nstore redis %s {\ntimeout 20s\nread_timeout 20s\ndial_timeout 20s\nnodes 1\n}\n}\nheader Content-Type application/json\nrespond `{\"usage\": {\"total_tokens\": %d}}`\n}\n", limit, server.Addr(), each))
+	conn, err := redistest.Dial(server.Addr(), nil)
+	must.Succeed(t, err)
+	defer conn.Close()
+	before, requests, tokens := scriptCalls(t, conn), 0, 0
+	tries := []func() (response, error){
+		func() (response, error) { return s.try(fmt.Sprintf("/?tokens=%d", each), "X-Api-Key", "alice") },
+		func() (response, error) { return c.try("/v1", "X-Api-Key", "alice") },
+	}
+	for rejected := 0; rejected < 4; requests++ {
+		r, err := tries[requests%2]()
+		must.Succeed(t, err)
+		if r.status == http.StatusOK {
+			tokens += each
+		} else {
+			must.Equal(t, r.status, http.StatusTooManyRequests, "after %d tokens", tokens)
+			rejected++
+		}
+	}
+	calls := scriptCalls(t, conn) - before
+	t.Logf("%d tokens of %d in %d requests, with %d calls", tokens, limit, requests, calls)
+	if tokens < limit*9/10 || tokens > limit+2*each || calls > requests*2/3 {
+		t.Errorf("%d tokens of %d in %d requests, with %d calls", tokens, limit, requests, calls)
+	}
+}

@@ -29,9 +29,14 @@ func (b *Book) Lend(cost int64, a *rate.LeaseAsk) (rate.Decision, rate.LeaseGran
 	return checks[0].Decision, g, err
 }
 
-// Decide lets Redis decide on a request, whatever is held.
-func (b *Book) Decide(cost int64) (rate.Decision, error) {
+// Decide lets Redis decide on a request, whatever is held. What the request has reserved is for Settle of the store.
+func (b *Book) Decide(cost int64) (rate.Decision, []core.Reservation, error) {
 	checks := []core.Check{{Rule: b.rule, Key: b.key, Cost: cost}}
 	err := b.store.ask(b.q, checks, false)
-	return checks[0].Decision, err
+	return checks[0].Decision, core.AppendReservations(nil, checks), err
+}
+
+// Charge charges units, whatever the limit says.
+func (b *Book) Charge(units int64) error {
+	return b.store.Settle([]core.Reservation{{Rule: b.rule, Key: b.key, Units: units}})
 }

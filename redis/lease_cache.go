@@ -123,6 +123,12 @@ func (l *leaseCache) forget(o *openRule, hash uint64) {
 	shard.mu.Unlock()
 }
 
+// leaseTaken is what a request under way has taken of a key's lease.
+type leaseTaken struct {
+	of    *keyLease
+	taken rate.LeaseTaken
+}
+
 // leaseUse is what decideLeased knows of a check.
 type leaseUse struct {
 	of    *keyLease // nil: its rule is not leased
@@ -219,6 +225,11 @@ func (s *Store) useLease(o *openRule, hash uint64, c *core.Check, peek bool, mon
 	if u.step == rate.Asking && k.name == "" { // most keys never get here, and there are many
 		k.name = s.naming.key(c.Key, o.suffix)
 	}
+	if u.step == rate.Held && o.settles && !peek && !c.Spared {
+		c.Ticket = s.renewals.ticket()
+		c.Taken = &leaseTaken{k, rate.TakenOfLease(&k.lease, c.Cost)}
+		s.renewals.taken.Add(1)
+	}
 	if u.step == rate.Held || u.step == rate.Refused {
 		rate.DecideByLease(&k.lease, c.Rule.Limit, u.step == rate.Held, mono, &c.Decision)
 	}
@@ -278,7 +289,7 @@ func (s *Store) addHeld(k *keyLease, c *core.Check) {
 func (s *Store) lend(q *callState, checks []core.Check, name string, ask *rate.LeaseAsk) (g rate.LeaseGrant, err error) {
 	c := q.call
 	c.Script = scriptOfLease
-	c.Keys = append(c.Keys[:0], name, name+demandSuffix)
+	c.Keys = keysOfLease(c.Keys[:0], name, q.rules[0])
 	server, err := execute(s, c, q.rules, checks, false, "", ask)
 	if err != nil {
 		return g, err
@@ -313,6 +324,33 @@ func (s *Store) unspend(c *core.Check, u *leaseUse, mono int64) {
 	rate.UnspendLease(&u.of.lease, c.Cost, u.calls)
 	rate.DecideByLease(&u.of.lease, c.Rule.Limit, true, mono, &c.Decision)
 	u.of.mu.Unlock()
+	if c.Taken != nil {
+		c.Ticket = 0
+		c.Taken = nil
+		s.renewals.taken.Add(-1)
+	}
+}
+
+// settleTaken charges a request what it has cost in place of what it has taken of a lease. Redis is called, until the deadline, if that is more than the node
+// holds. If the call fails, r is what is owed.
+func (s *Store) settleTaken(r *core.Reservation, deadline time.Time) error {
+	defer s.renewals.taken.Add(-1)
+	taken := r.Taken.(*leaseTaken)
+	mono, wall := s.clocks()
+	var a rate.LeaseAsk
+	k := taken.of
+	k.mu.Lock()
+	r.Units = rate.SettleLease(&k.lease, k.open.lease, &taken.taken, r.Units, mono, wall, &a)
+	k.mu.Unlock()
+	r.Taken = nil
+	r.Cost = 0
+	if a.Size > 0 || a.Spent < 0 {
+		s.leaseCache.send(&leaseCall{of: k, ask: a})
+	}
+	if r.Units == 0 {
+		return nil
+	}
+	return s.settleOne(r, deadline)
 }
 
 // refuse rejects a request that a lease has refused, if something is cached about each of the other rules whose units are not held. Otherwise it returns
@@ -390,10 +428,19 @@ const (
 	leaseNumbers = 8    // of a reply of scriptOfLease, for each key
 )
 
+// keysOfLease appends the keys of a lease: see scripts/lease.lua. name is the first.
+func keysOfLease(keys []string, name string, o *openRule) []string {
+	keys = append(keys, name, name+demandSuffix)
+	if o.settles {
+		keys = append(keys, name+":h", name+":m")
+	}
+	return keys
+}
+
 // leaseArgument returns a lease's part of the argument of scriptOfLease.
-func leaseArgument(a *rate.LeaseAsk, t *rate.LeaseTerms) string {
-	b := make([]byte, 0, 9*8)
-	for _, n := range []int64{a.Mark, a.Size, a.Spent, a.Keep, a.Want, a.Demand, a.Told, a.ToldIn, t.Length} {
+func leaseArgument(a *rate.LeaseAsk, o *openRule) string {
+	b := make([]byte, 0, 10*8)
+	for _, n := range []int64{a.Mark, a.Size, a.Spent, a.Keep, a.Want, a.Demand, a.Told, a.ToldIn, o.lease.Length, oneIf(o.settles)} {
 		b = appendDouble(b, n)
 	}
 	return string(b)

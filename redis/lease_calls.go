@@ -156,12 +156,12 @@ func (l *leaseCache) sendSome(list []*leaseCall) {
 	}()
 	var argument strings.Builder
 	for _, one := range list {
-		c.Keys = append(c.Keys, one.of.name, one.of.name+demandSuffix)
 		one.of.mu.Lock()
 		o := one.of.open
+		c.Keys = keysOfLease(c.Keys, one.of.name, o)
 		check := core.Check{Rule: one.of.rule}
 		one.of.mu.Unlock()
-		argument.WriteString(leaseArgument(&one.ask, o.lease))
+		argument.WriteString(leaseArgument(&one.ask, o))
 		argument.WriteString(argumentOf(s, c, o, &check, false))
 	}
 	c.Args = []string{argument.String()}

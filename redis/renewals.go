@@ -20,7 +20,8 @@ type renewals struct {
 	store   *Store
 	lasts   int64 // in microseconds
 	tickets atomic.Uint64
-	again   func() // renews all, and sets the timer again: made once, since in Yaegi a timer's function keeps what made it
+	taken   atomic.Int64 // requests under way that have taken of leases
+	again   func()       // renews all, and sets the timer again: made once, since in Yaegi a timer's function keeps what made it
 
 	mu     sync.Mutex
 	held   map[string]map[string]bool // the members of each key's set
@@ -141,13 +142,16 @@ func (l *renewals) charge() {
 func (l *renewals) close(end func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.held)+len(l.owed) > 0 && !l.closed {
+	if l.any() && !l.closed {
 		l.ending = end
 		return false
 	}
 	l.stop()
 	return true
 }
+
+// any reports whether anything is to be charged yet. The caller has the lock.
+func (l *renewals) any() bool { return len(l.held)+len(l.owed) > 0 || l.taken.Load() > 0 }
 
 // abandon stops the renewals, whatever is reserved.
 func (l *renewals) abandon() {
@@ -161,7 +165,7 @@ func (l *renewals) abandon() {
 func (l *renewals) settled() {
 	l.mu.Lock()
 	end := l.ending
-	if end == nil || len(l.held)+len(l.owed) > 0 {
+	if end == nil || l.any() {
 		l.mu.Unlock()
 		return
 	}

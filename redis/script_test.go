@@ -17,7 +17,7 @@ var folder = flag.String("scripts", "", "write the scripts into this folder, eac
 // released are the scripts of the last release, by the SHA-1 of each. While a fleet changes from that to the next, nodes of both share the keys.
 // So whoever changes a script, and the sum here, has made sure that each of the two understands what the other has written.
 var released = map[string]string{
-	"block":                       "c4b696af7d9e612f04d3ee06b3dafa3235c2fbbb",
+	"block":                       "418ca1ff22b093807b79f308da03acf3aa0849ed",
 	"carry":                       "661e0bb42689eb9cb53163d2b077b52ae60b9d94",
 	"credit":                      "ef7e07949f2dfd2a6bb252f5d575fd00f28b13b6",
 	"exceptions":                  "9c8b836169fa68694cf2b8492ff381d41167058f",
@@ -27,15 +27,15 @@ var released = map[string]string{
 	"fleet":                       "0c858dcdd7d0017bddd80fc5f02984c0e4d9b734",
 	"leaky_bucket":                "ee4ca1af5a9d4c06cb045e0318e7be338b1b304d",
 	"leaky_bucket_line":           "7b676570a3260c696424698ad079a4399b8c1ceb",
-	"lease":                       "2c97668ac6f5d3d360ced4880f3221e742843f24",
+	"lease":                       "2f8bc19410d0c2558bef8e44469a24209809fe35",
 	"mark":                        "5b6e5c96a0d5d8b6c27619abb599329f8ccbaa01",
 	"nothing":                     "a1f69b9bbdca300f484bf7358a6a85eb88f25830",
-	"overflow":                    "b30672bdf2499618a61eaa467b09daa8862a07e3",
+	"overflow":                    "ca356b36ab0300cc12338023d9f7412de46ff804",
 	"refund":                      "fb9ee51bf63eb5b759e7351d8113df605679fa8c",
 	"release":                     "84fdf95508657366e67f6aa9a4395765116f2d81",
 	"renewal":                     "74fd24a5ab42673ff332264c3bd64607ea7e3919",
-	"reset":                       "6e0dc51ce308f9e529ae41ac2cff90d15497118f",
-	"settle":                      "817c5572c23ac244e7b9da56bd0d035017d38ef6",
+	"reset":                       "99875db1a51d458581b3a6788bbb245e879e0dcc",
+	"settle":                      "884a1772f1dbff41d6a669e0bd36804d421d1847",
 	"several":                     "660748bd7117e436f57f0cc4774b5275d7dbf30d",
 	"several_line":                "c6d955c1590c188cdc7a8f95c89eef0cf0b21353",
 	"sliding_window_counter":      "1705e0edd96aabf5395ffc4aa1cd9464de964c43",

@@ -108,6 +108,7 @@ type openRule struct {
 	atOnce         bool
 	windows        atomic.Value     // *windows, with a calendar
 	lease          *rate.LeaseTerms // nil: the rule is not leased
+	settles        bool             // what a request has cost is known when its response has ended
 	sync           *rate.SyncTerms  // nil: it is not eventual
 	further        []byte           // follows the argument, for a rule with an overflow policy: see appendOverflow; nil: it has none
 }
@@ -203,6 +204,7 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 		terms:          maphash.String(s.seed, fmt.Sprint(l.Requests, l.Capacity, l.MaxDelay, t.Penalties)),
 		atOnce:         rate.AtOnce(l),
 		lease:          r.LeaseTerms(),
+		settles:        t.Counts,
 		longestBackoff: longestBackoffOf(l),
 	}
 	if l.Windows(0) == nil {
@@ -475,7 +477,7 @@ func execute(s *Store, c *Call, rules []*openRule, checks []core.Check, peek boo
 			argument += argumentOf(s, c, rules[i], &checks[i], peek)
 		}
 		if lease != nil {
-			argument = leaseArgument(lease, rules[0].lease) + argument
+			argument = leaseArgument(lease, rules[0]) + argument
 		}
 		c.Args = append(c.Args[:0], argument)
 		if second != "" {

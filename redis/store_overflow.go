@@ -170,6 +170,9 @@ func (s *Store) settleLater(reservations []core.Reservation) {
 
 // settleOne makes the call for one reservation.
 func (s *Store) settleOne(r *core.Reservation, deadline time.Time) error {
+	if r.Taken != nil {
+		return s.settleTaken(r, deadline)
+	}
 	name := s.naming.key(r.Key, opened(r.Rule).suffix)
 	if leased(r.Rule) {
 		s.renewals.remove(heldUnder(name, r.Rule, r.Cost), member(r.Rule, r.Cost, r.Ticket))

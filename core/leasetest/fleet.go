@@ -3,6 +3,7 @@
 package leasetest
 
 import (
+	"math"
 	"math/rand/v2"
 
 	"github.com/proxyweir/weir/core"
@@ -15,6 +16,25 @@ import (
 type Store interface {
 	Lend(now, cost int64, a *rate.LeaseAsk, length int64) (rate.Decision, rate.LeaseGrant)
 	Decide(now, cost int64) rate.Decision
+}
+
+// Measuring is a Store whose requests are charged when their responses have ended.
+type Measuring interface {
+	Store
+	Reserve(now, cost int64) bool
+	Settle(now, reserved, units int64) (free int64) // less than 0: so many are owed
+}
+
+// Judge judges what is admitted of requests that are charged when their responses have ended.
+type Judge interface {
+	// Admit judges a request that passes by its cost; reserved of it is reserved, and not charged. since is when the store has lent last what it is admitted by;
+	// math.MaxInt64: the store has decided.
+	Admit(now, cost, reserved, since int64) bool
+
+	// Owe ends a reservation, and charges units, whatever the limit says. free is how many are free in the store then.
+	Owe(now, reserved, units, free int64)
+
+	Back(units, charged int64) // takes back units that were charged then
 }
 
 // Config configures a Fleet. Times are in microseconds.
@@ -32,6 +52,9 @@ type Config struct {
 
 	// Strict lets the store decide on every request.
 	Strict bool
+
+	// Judge judges what Serve admits. Store is Measuring then.
+	Judge Judge
 }
 
 // Stats are what a Fleet has done.
@@ -60,7 +83,8 @@ type Fleet struct {
 // node is one of the fleet, with its clocks.
 type node struct {
 	lease     rate.Lease
-	life      int // a call that was made in an earlier life is nobody's
+	since     int64 // when the store has lent something last
+	life      int   // a call that was made in an earlier life is nobody's
 	drift     float64
 	mono      int64 // how far its clocks are from the virtual one
 	wall      int64
@@ -201,6 +225,7 @@ func (f *Fleet) call(n *node, cost int64, a rate.LeaseAsk) {
 		if cost > 0 {
 			f.settle(d.Allowed, cost)
 		}
+		at := f.Now
 		if f.lost() {
 			return
 		}
@@ -210,6 +235,9 @@ func (f *Fleet) call(n *node, cost int64, a rate.LeaseAsk) {
 					return
 				}
 				answered = true
+				if rate.LeaseGained(&a, &g) > 0 {
+					n.since = at
+				}
 				rate.GrantLease(&n.lease, &f.terms, &a, &g, f.mono(n))
 				if cost > 0 {
 					rate.ConcludeLease(&n.lease, &f.terms, cost, &d, f.mono(n))
@@ -317,4 +345,96 @@ func (f *Fleet) reject(cost int64) {
 	if f.checks[0].Decision.Allowed {
 		f.Unused++
 	}
+}
+
+// Serve plays a request that comes to a node, passes by its cost, and has cost so many units when its response has ended.
+func (f *Fleet) Serve(i int, cost, units, after int64) {
+	n := &f.nodes[i]
+	if f.Now < n.stopped {
+		return
+	}
+	f.Requests++
+	var a rate.LeaseAsk
+	mono, wall := f.clocks(n)
+	step := rate.UseLease(&n.lease, &f.terms, cost, mono, wall, &a)
+	if step == rate.HeldAndAsk || step == rate.Asking {
+		f.Aside++
+		f.call(n, 0, a)
+	}
+	life, at := n.life, f.Now
+	switch step {
+	case rate.Refused:
+		f.Rejected++
+	case rate.Held, rate.HeldAndAsk:
+		taken := rate.TakenOfLease(&n.lease, cost)
+		f.judged(f.c.Judge.Admit(f.Now, cost, 0, n.since), cost)
+		f.At(f.Now+after, func() {
+			f.wake(n, func() {
+				if n.life == life {
+					f.settleTaken(n, &taken, cost, units, at)
+				}
+			})
+		})
+	default:
+		f.reserve(n, cost, units, after)
+	}
+}
+
+func (f *Fleet) judged(within bool, cost int64) {
+	f.Admitted += int(cost)
+	if !within {
+		f.Beyond += max(int(cost), 1)
+	}
+}
+
+// settleTaken ends a request that has taken of a lease.
+func (f *Fleet) settleTaken(n *node, taken *rate.LeaseTaken, cost, units, at int64) {
+	var a rate.LeaseAsk
+	mono, wall := f.clocks(n)
+	beyond := rate.SettleLease(&n.lease, &f.terms, taken, units, mono, wall, &a)
+	if held := units - cost - beyond; held > 0 {
+		f.judged(f.c.Judge.Admit(f.Now, held, 0, n.since), held)
+	} else if held < 0 {
+		f.c.Judge.Back(-held, at)
+	}
+	if a.Size > 0 || a.Spent < 0 {
+		f.giveBack(a)
+	}
+	if beyond > 0 && !f.lost() {
+		f.At(f.Now+f.c.Trip(), func() {
+			f.c.Judge.Owe(f.Now, 0, beyond, f.c.Store.(Measuring).Settle(f.atStore(), 0, beyond))
+		})
+	}
+}
+
+// reserve lets the store decide on a request. If its node dies, nothing is charged.
+func (f *Fleet) reserve(n *node, cost, units, after int64) {
+	f.Calls++
+	life := n.life
+	if f.lost() {
+		return
+	}
+	f.At(f.Now+f.c.Trip(), func() {
+		store := f.c.Store.(Measuring)
+		d := rate.Decision{Limit: f.c.Limit.Quota, Allowed: store.Reserve(f.atStore(), cost)}
+		if d.Allowed {
+			f.judged(f.c.Judge.Admit(f.Now, cost, cost, math.MaxInt64), cost)
+			f.At(f.Now+after, func() {
+				if n.life != life {
+					units = 0
+				}
+				f.c.Judge.Owe(f.Now, cost, units, store.Settle(f.atStore(), cost, units))
+			})
+		} else {
+			f.Rejected++
+			d.RetryAfter = f.terms.Pace
+		}
+		f.At(f.Now+f.c.Trip(), func() {
+			f.wake(n, func() {
+				if n.life == life {
+					rate.ConcludeLease(&n.lease, &f.terms, cost, &d, f.mono(n))
+				}
+			})
+		})
+	})
 }

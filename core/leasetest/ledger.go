@@ -11,6 +11,9 @@ type Ledger struct {
 	// Early charges what it lends at once, whatever the algorithm. For a token bucket and a log that is wrong: the tests must notice.
 	Early bool
 
+	// Reserved is what requests under way have reserved on which the store has decided, if they are charged when their responses have ended.
+	Reserved int64
+
 	count demand
 	state state
 }
@@ -44,9 +47,9 @@ func NewLedgerOf(l *rate.Limit, key string) *Ledger {
 	r, p, b := l.Requests, l.Period, l.Capacity
 	switch {
 	case l.Algorithm == rate.FixedWindow:
-		g.state = &windows{r: r, p: p, zero: zero, first: l.Start == rate.FirstRequest}
-	case l.Algorithm == rate.SlidingWindowCounter:
-		g.state = &windows{r: r, p: p, zero: zero, slides: true}
+		g.state = &windows{r: r, p: p, zero: zero, first: l.Start == rate.FirstRequest, owes: l.Owes}
+	case l.Algorithm == rate.SlidingWindowCounter && l.Segments() == 0:
+		g.state = &windows{r: r, p: p, zero: zero, slides: true, owes: l.Owes}
 	case l.Segments() > 0:
 		n := l.Segments()
 		g.state = &segments{r: r, long: (p + n - 1) / n, counts: make([]int64, n+1)}
@@ -66,7 +69,7 @@ func (g *Ledger) Lend(now, cost int64, a *rate.LeaseAsk, length int64) (rate.Dec
 	d := g.Decide(now, cost)
 	free := int64(0)
 	if d.Allowed {
-		free = d.Remaining
+		free = max(d.Remaining-g.Reserved, 0)
 	}
 	grant := rate.LeaseGrant{ToldIn: a.ToldIn}
 	extra := int64(0)
@@ -99,6 +102,27 @@ func (g *Ledger) settle(now int64, a *rate.LeaseAsk, length int64) int64 {
 		return 0
 	}
 	return a.Size - a.Spent
+}
+
+// Free returns how many units are free at a time; less than 0: so many are owed.
+func (g *Ledger) Free(now int64) int64 { return g.state.look(now) }
+
+// Reserve decides on a request that is charged when its response has ended.
+func (g *Ledger) Reserve(now, cost int64) bool {
+	if max(cost, 1)+g.Reserved > g.state.look(now) {
+		return false
+	}
+	g.Reserved += cost
+	return true
+}
+
+// Settle ends the reservation of a request, and charges it what it has cost, whatever the limit says.
+func (g *Ledger) Settle(now, reserved, units int64) (free int64) {
+	g.Reserved -= reserved
+	if g.state.look(now); units > 0 {
+		g.state.charge(now, units)
+	}
+	return g.state.look(now) - g.Reserved
 }
 
 // Decide decides as strict scripts do.
@@ -147,28 +171,47 @@ func (c *demand) portion(now, room int64, a *rate.LeaseAsk, length int64) (units
 // windows is the state of a fixed window; slides: of a sliding window counter.
 type windows struct {
 	r, p                     int64
-	slides, first            bool
+	slides, first, owes      bool
 	zero                     int64 // when a window began
 	start, previous, current int64
 }
 
 func (s *windows) look(now int64) int64 {
+	at := *s
+	at.roll(now)
+	return at.r - at.current - at.previous*(at.p-(now-at.zero)%at.p)/at.p
+}
+
+// roll brings the state to the window of a time. As in Redis, it is brought there when it is written.
+func (s *windows) roll(now int64) {
 	if s.first && (s.current == 0 || now >= s.start+s.p) {
 		s.zero = now
 	}
 	start := now - (now-s.zero)%s.p
-	if start != s.start {
-		if s.slides && start-s.start == s.p {
-			s.previous = s.current
-		} else {
-			s.previous = 0
-		}
-		s.start, s.current = start, 0
+	if start == s.start {
+		return
 	}
-	return s.r - s.current - s.previous*(s.p-(now-s.zero)%s.p)/s.p
+	gone := (start - s.start) / s.p
+	if s.slides && gone == 1 {
+		s.previous = s.current
+	} else {
+		s.previous = 0
+	}
+	if s.owes && s.current > s.r { // what did not fit into a window counts in the next ones
+		if s.slides {
+			s.previous = min(max(s.current-(gone-1)*s.r, 0), s.r)
+		}
+		s.current = max(s.current-gone*s.r, 0)
+	} else {
+		s.current = 0
+	}
+	s.start = start
 }
 
-func (s *windows) charge(_, n int64) { s.current += n }
+func (s *windows) charge(now, n int64) {
+	s.roll(now)
+	s.current += n
+}
 
 func (s *windows) settle(now int64, a *rate.LeaseAsk, _ int64) int64 {
 	rest := a.Size - a.Spent
@@ -180,16 +223,21 @@ func (s *windows) settle(now int64, a *rate.LeaseAsk, _ int64) int64 {
 		}
 		rest = 0
 	}
-	if s.look(now); a.Mark != s.start {
+	at := *s
+	if at.roll(now); a.Mark != at.start {
 		return 0
 	}
 	return rest
 }
 
 func (s *windows) lend(now, units int64) (mark, ends int64) {
-	s.look(now)
+	if units > 0 || s.look(now) >= 0 {
+		s.roll(now)
+	}
 	s.current += units
-	return s.start, s.start + s.p
+	at := *s
+	at.roll(now)
+	return at.start, at.start + s.p
 }
 
 func (s *windows) wait(now int64) (retry, reset int64) {
@@ -353,6 +401,9 @@ func (s *bucket) charge(_, n int64) { s.level = max(s.level+n*s.p, 0) }
 func (s *bucket) settle(now int64, a *rate.LeaseAsk, length int64) int64 {
 	s.look(now)
 	spent, kept := s.held.settle(now, a, length)
+	if a.Spent < 0 {
+		spent = min(a.Spent+(max(now-a.Mark+1e6, 0)*s.r+s.p-1)/s.p, 0)
+	}
 	s.charge(now, spent)
 	return kept
 }
@@ -416,6 +467,13 @@ func (s *log) settle(now int64, a *rate.LeaseAsk, length int64) int64 {
 	}
 	spent, kept := s.held.settle(now, a, length)
 	s.charge(now, spent)
+	for i := 0; i < len(s.times) && a.Spent < 0 && now < a.Mark-1e6+s.p; i++ { // the oldest that were charged since
+		if back := min(s.units[i], -a.Spent); s.times[i] >= a.Mark-1e6 {
+			s.units[i] -= back
+			s.sum -= back
+			a.Spent += back
+		}
+	}
 	return kept
 }
 

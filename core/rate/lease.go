@@ -18,6 +18,7 @@ import "fmt"
 //	GrantLease     the store's answer to a call about a lease
 //	OrphanLease    there will be no answer
 //	ConcludeLease  the store's decision on a request whose units were not held
+//	SettleLease    what a request has cost, if that is known only when its response has ended
 //	ReturnLease    from time to time: gives back what is left of a lease that is about to end
 type Lease struct {
 	// These are exported for fast paths, which do the same as spendLease and DecideByLease as long as more than Low are left.
@@ -134,7 +135,7 @@ func AtMost(n, most int64) int64 {
 type LeaseAsk struct {
 	Mark   int64 // of the lease so far
 	Size   int64 // its units
-	Spent  int64 // how many of them are spent
+	Spent  int64 // how many of them are spent; less than 0: without a lease, so many that were said to be spent are given back
 	Keep   int64 // 1 if the rest stays with the node; 0 if it is given back, before anything is decided or lent
 	Want   int64 // units in addition
 	Demand int64 // units that the node expects to need in half the length of a lease
@@ -179,7 +180,7 @@ func UseLease(l *Lease, t *LeaseTerms, cost, mono, wall int64, a *LeaseAsk) Leas
 		}
 		return Held
 	}
-	if mono < l.paused && cost >= l.pausedAt {
+	if mono < l.paused && AtLeast(cost, 1) >= l.pausedAt {
 		return Refused
 	}
 	if l.asking && mono < l.used && l.Free <= t.Few { // the call under way will tell
@@ -209,6 +210,7 @@ func LeaseHolds(l *Lease, mono, wall int64) (units, lasts int64) {
 
 // PeekLease says what would become of a request, and changes nothing: Held, Refused or Missing.
 func PeekLease(l *Lease, cost, mono, wall int64) LeaseStep {
+	cost = AtLeast(cost, 1)
 	if units, lasts := LeaseHolds(l, mono, wall); lasts > 0 && units >= cost {
 		return Held
 	}
@@ -218,11 +220,14 @@ func PeekLease(l *Lease, cost, mono, wall int64) LeaseStep {
 	return Missing
 }
 
-// spendLease takes units of the lease for a request, and notes the demand. It returns false if there are too few.
+// spendLease takes units of the lease for a request, and notes the demand. It returns false if there are too few: for a cost of 0, none.
 func spendLease(l *Lease, cost, mono, wall int64) bool {
 	l.Came += cost
+	if cost == 0 {
+		l.Came++ // until it is known what it has cost
+	}
 	lookAtClocks(l, mono, wall)
-	if l.Left < cost || mono >= l.End { // what is left is still to be given back
+	if l.Left < cost || l.Left == 0 || mono >= l.End { // what is left is still to be given back
 		return false
 	}
 	l.Left -= cost
@@ -248,6 +253,39 @@ func UnspendLease(l *Lease, cost, calls int64) {
 	if l.calls == calls && l.Left+cost <= l.size {
 		l.Left += cost
 	}
+}
+
+// LeaseTaken is what a request under way has taken of a lease, if what it has cost is known only when its response has ended.
+type LeaseTaken struct{ cost, mark, calls int64 }
+
+// TakenOfLease returns what a request has taken that was Held just now.
+func TakenOfLease(l *Lease, cost int64) LeaseTaken { return LeaseTaken{cost, l.mark, l.calls} }
+
+// SettleLease charges a request so many units in place of those that it has taken. What it has cost beyond them is taken of what the node still holds; beyond
+// is what is missing then, which the store must charge. Of what it has cost less nothing is lost: if there was a call since, in which the store was told that it
+// is spent, a is the call that gives it back, to be made aside. Where the store has charged units that it lends, those are given back like a lease that was not
+// spent. Where it charges them when it is told, it knows by the mark since when it can have charged them, and gives back as many as still count for certain.
+func SettleLease(l *Lease, t *LeaseTerms, k *LeaseTaken, units, mono, wall int64, a *LeaseAsk) (beyond int64) {
+	l.Came = AtLeast(l.Came+units-AtLeast(k.cost, 1), 0)
+	lookAtClocks(l, mono, wall)
+	if units >= k.cost {
+		beyond = units - k.cost
+		if mono < l.End {
+			held := AtMost(beyond, l.Left)
+			l.Left -= held
+			beyond -= held
+		}
+		return beyond
+	}
+	back := k.cost - units
+	if l.calls == k.calls && l.Left+back <= l.size {
+		l.Left += back
+	} else if t.Charges {
+		*a = LeaseAsk{Mark: k.mark, Size: back}
+	} else {
+		*a = LeaseAsk{Mark: k.mark, Spent: -back}
+	}
+	return 0
 }
 
 // LeaseCalls returns how many calls were made about a lease.

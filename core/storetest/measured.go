@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand"
 	"os"
+	"sort"
 	"strconv"
 	"testing"
 	"time"
@@ -84,12 +85,8 @@ func (d *Debtor) Allows(now, units int64) bool {
 		d.drain(now)
 		return d.level+float64(units) <= float64(d.limit.Capacity) && (!d.limit.Queues || d.level*float64(d.limit.Period)/float64(d.limit.Requests) <= float64(d.limit.MaxDelay))
 	case d.limit.Algorithm == rate.SlidingWindowLog:
-		for _, at := range d.taken {
-			if at+d.limit.Period > now {
-				units++
-			}
-		}
-		return units <= d.limit.Requests
+		live := sort.Search(len(d.taken), func(i int) bool { return d.taken[i]+d.limit.Period > now })
+		return units+int64(len(d.taken)-live) <= d.limit.Requests
 	case d.limit.Algorithm == rate.FixedWindow:
 		return d.used[w]+units <= d.limit.Requests
 	}

@@ -18,6 +18,7 @@ type attacked struct {
 	*leasing
 	random *rand.Rand
 	limit  rate.LimitConfig
+	limits []int64 // of requests, one after the other
 	nodes  []attackedNode
 	memory *memory.Store
 	judge  []core.Check // decides on each admission
@@ -33,6 +34,7 @@ type attackedNode struct {
 func (a *attacked) start(as core.Consistency) attackedNode {
 	a.t.Helper()
 	c, g := a.configs()
+	c.Lease = time.Minute // the clock is faster than that by which reservations are renewed
 	g.Timeout, g.ReadTimeout = 20*time.Millisecond, 200*time.Millisecond
 	client, err := goredis.New(g)
 	must.Succeed(a.t, err)
@@ -48,7 +50,7 @@ func (a *attacked) rule(s core.Store, as core.Consistency) *core.Rule {
 	a.t.Helper()
 	l, err := rate.NewLimit(a.limit)
 	must.Succeed(a.t, err)
-	r, err := core.NewRule(core.RuleConfig{Name: "r", Limit: l, Consistency: as})
+	r, err := core.NewRule(core.RuleConfig{Name: "r", Limit: l, Consistency: as, OverflowPolicy: a.config.OverflowPolicy})
 	if err == nil {
 		err = s.Open(r)
 	}
@@ -75,14 +77,21 @@ func (a *attacked) change() {
 	case x < 65: // the node ends, and one with another consistency begins
 		_ = a.nodes[k].store.CloseNow()
 		a.nodes[k] = a.start([]core.Consistency{core.Strict, core.Leased}[a.random.IntN(2)])
-	case x < 69:
-		a.limit.Requests = []int64{500, 1000, 2000, 4000}[a.random.IntN(4)]
-		for i := range a.nodes {
-			a.nodes[i].rule = a.rule(a.nodes[i].store, a.nodes[i].as)
-		}
-		a.judge[0].Rule = a.rule(a.memory, core.Strict)
+	case x < 69 && len(a.limits) > 0:
+		a.relimit()
 	case x < 71:
 		a.step(2 * time.Second)
+	}
+}
+
+// relimit puts another limit in force, in all nodes.
+func (a *attacked) relimit() {
+	a.limit.Requests = a.limits[a.random.IntN(len(a.limits))]
+	for i := range a.nodes {
+		a.nodes[i].rule = a.rule(a.nodes[i].store, a.nodes[i].as)
+	}
+	if a.memory != nil {
+		a.judge[0].Rule = a.rule(a.memory, core.Strict)
 	}
 }
 
@@ -95,6 +104,7 @@ func TestNothingIsAdmittedBeyondALimitUnderAttack(t *testing.T) {
 				limit.Segments = 10
 			}
 			a := &attacked{leasing: newLeasing(t, 0, core.RuleConfig{Name: "r"}, limit), random: rand.New(rand.NewPCG(uint64(i), 5)), limit: limit}
+			a.limits = []int64{500, 1000, 2000, 4000}
 			a.memory = memory.New(memory.Config{Clock: a.time.Load})
 			a.judge = []core.Check{{Rule: a.rule(a.memory, core.Strict), Key: "k"}}
 			for _, as := range []core.Consistency{core.Leased, core.Leased, core.Strict} {

@@ -32,6 +32,10 @@ type both struct {
 	book   *redis.Book
 	ledger *leasetest.Ledger
 	n      int
+
+	store    *redis.Store
+	reserved map[int64][]core.Reservation // by cost
+	charged  int                          // how many were charged beyond what they have reserved, or in a debt
 }
 
 func (b *both) Lend(now, cost int64, a *rate.LeaseAsk, length int64) (rate.Decision, rate.LeaseGrant) {
@@ -48,7 +52,7 @@ func (b *both) Lend(now, cost int64, a *rate.LeaseAsk, length int64) (rate.Decis
 
 func (b *both) Decide(now, cost int64) rate.Decision {
 	b.server.SetTime(now)
-	d, err := b.book.Decide(cost)
+	d, _, err := b.book.Decide(cost)
 	must.Succeed(b.t, err)
 	if want := b.ledger.Decide(now, cost); d.Allowed != want.Allowed || d.Remaining != want.Remaining {
 		b.t.Fatalf("call %d at %d, cost %d: %+v, the ledger %+v", b.n, now, cost, d, want)
@@ -57,19 +61,112 @@ func (b *both) Decide(now, cost int64) rate.Decision {
 	return d
 }
 
+func (b *both) Reserve(now, cost int64) bool {
+	b.server.SetTime(now)
+	d, list, err := b.book.Decide(cost)
+	must.Succeed(b.t, err)
+	if want := b.ledger.Reserve(now, cost); d.Allowed != want {
+		b.t.Fatalf("call %d at %d, cost %d: %+v, the ledger %t: %d free, %d reserved", b.n, now, cost, d, want, b.ledger.Free(now), b.ledger.Reserved)
+	}
+	b.reserved[cost] = append(b.reserved[cost], list...)
+	b.n++
+	return d.Allowed
+}
+
+func (b *both) Settle(now, reserved, units int64) int64 {
+	b.server.SetTime(now)
+	free := b.ledger.Settle(now, reserved, units)
+	if list := b.reserved[reserved]; len(list) > 0 {
+		list[0].Units = units
+		must.Succeed(b.t, b.store.Settle(list[:1]))
+		b.reserved[reserved] = list[1:]
+	} else {
+		must.Succeed(b.t, b.book.Charge(units))
+	}
+	if free < 0 {
+		b.charged++
+	}
+	return free
+}
+
 // openLeased opens a leased rule in a store on a Redis whose clock can be set.
-func openLeased(t *testing.T, c rate.LimitConfig) (*rate.Limit, *core.Rule, *redis.Store, *redistest.Server) {
+func openLeased(t *testing.T, c rate.LimitConfig, policy core.OverflowPolicy) (*rate.Limit, *core.Rule, *redis.Store, *redistest.Server) {
 	t.Helper()
 	l, err := rate.NewLimit(c)
 	must.Succeed(t, err)
 	server := redistest.Start(t, redistest.WithClock())
 	s := newStore(t, redis.Config{}, goredis.Config{Addresses: []string{server.Addr()}})
-	rule, err := core.NewRule(core.RuleConfig{Name: "leased", Limit: l, Consistency: core.Leased})
+	of := core.RuleConfig{Name: "leased", Limit: l, Consistency: core.Leased}
+	of.OverflowPolicy = policy
+	rule, err := core.NewRule(of)
 	if err == nil {
 		err = s.Open(rule)
 	}
 	must.Succeed(t, err)
 	return l, rule, s, server
+}
+
+// judged is a leasetest.Judge that allows all: the ledger is judged elsewhere.
+type judged struct{}
+
+func (judged) Admit(_, _, _, _ int64) bool { return true }
+func (judged) Owe(_, _, _, _ int64)        {}
+func (judged) Back(_, _ int64)             {}
+
+// Of requests that are charged when their responses have ended, too, the scripts compute what the Ledger does: what is reserved, charged, owed, lent and given back.
+func TestLeasesOfWhatResponsesChargeAreThoseOfTheLedger(t *testing.T) {
+	for name, c := range leasedLimits {
+		t.Run(name, func(t *testing.T) {
+			c.Owes = c.Algorithm != rate.SlidingWindowLog && c.Segments == 0
+			var policy core.OverflowPolicy
+			var err error
+			if c.Owes {
+				policy.Response, err = core.ParseResponseCost([]string{"bytes"})
+			} else {
+				policy.Count, err = core.ParseCounted([]string{"4xx"})
+			}
+			must.Succeed(t, err)
+			l, rule, s, server := openLeased(t, c, policy)
+			charged := 0
+			for seed := uint64(1); seed <= 3; seed++ {
+				r := rand.New(rand.NewPCG(seed, 36))
+				book := redis.NewBook(s, rule, string(rune('a'+seed)))
+				b := &both{t: t, server: server, store: s, book: book, ledger: leasetest.NewLedger(l), reserved: make(map[int64][]core.Reservation)}
+				f, err := leasetest.NewFleet(leasetest.Config{
+					Limit: l, Store: b, Nodes: 4, Rand: r, Lost: 0.02, Drift: 0.0004, Judge: judged{},
+					Trip: func() int64 { return int64(2000 * r.ExpFloat64()) },
+				})
+				must.Succeed(t, err)
+				gap := float64(l.Period) / float64(l.Requests) / []float64{0.6, 1.2, 3}[seed-1]
+				at := float64(f.Now)
+				for range 2000 {
+					f.Until(int64(at))
+					at += r.ExpFloat64() * gap
+					if r.IntN(1000) == 0 {
+						at += float64(r.Int64N(2 * l.Period))
+					}
+					if r.IntN(500) == 0 {
+						f.Die(r.IntN(4))
+					}
+					cost, units := r.Int64N(4), r.Int64N(4)
+					if r.IntN(100) == 0 {
+						units = r.Int64N(l.Requests / 4)
+					}
+					if !c.Owes { // it counts some responses
+						cost++
+						units = cost * r.Int64N(2)
+					}
+					f.Serve(r.IntN(4), cost, units, r.Int64N(400_000))
+				}
+				f.Until(f.Now + 2e6)
+				t.Logf("%d calls, %d charges in debt, %+v", b.n, b.charged, f.Stats)
+				charged += b.charged
+			}
+			if charged < 100 && c.Owes {
+				t.Errorf("%d were charged in debt: this shows little", charged)
+			}
+		})
+	}
 }
 
 // Leases of windows of a key's own are those of the ledger, too.
@@ -80,7 +177,7 @@ func TestLeasesOfAKeysOwnWindowsAreThoseOfTheLedger(t *testing.T) {
 		"spread, two counts": {Algorithm: rate.SlidingWindowCounter, Requests: 500, Period: 2 * time.Second, Start: rate.Spread},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, rule, s, server := openLeased(t, c)
+			l, rule, s, server := openLeased(t, c, core.OverflowPolicy{})
 			r := rand.New(rand.NewPCG(1, 7))
 			b := &both{t: t, server: server, book: redis.NewBook(s, rule, "alice"), ledger: leasetest.NewLedgerOf(l, "alice")}
 			now, rejected := int64(1_790_000_000_000_000), 0
@@ -110,7 +207,7 @@ func TestLeasesOfAKeysOwnWindowsAreThoseOfTheLedger(t *testing.T) {
 func TestLeasesInRedisAreThoseOfTheLedger(t *testing.T) {
 	for name, c := range leasedLimits {
 		t.Run(name, func(t *testing.T) {
-			l, rule, s, server := openLeased(t, c)
+			l, rule, s, server := openLeased(t, c, core.OverflowPolicy{})
 			for seed := uint64(1); seed <= 4; seed++ {
 				r := rand.New(rand.NewPCG(seed, 22))
 				b := &both{t: t, server: server, book: redis.NewBook(s, rule, string(rune('a'+seed))), ledger: leasetest.NewLedger(l)}
@@ -161,7 +258,7 @@ func (b *stepping) Lend(now, cost int64, a *rate.LeaseAsk, _ int64) (rate.Decisi
 
 func (b *stepping) Decide(now, cost int64) rate.Decision {
 	b.server.SetTime(now)
-	d, err := b.book.Decide(cost)
+	d, _, err := b.book.Decide(cost)
 	must.Succeed(b.t, err)
 	return d
 }
@@ -173,7 +270,7 @@ func TestAStepOfRedissClockCostsWhatNodesHold(t *testing.T) {
 	for name, c := range leasedLimits {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l, rule, s, server := openLeased(t, c)
+			l, rule, s, server := openLeased(t, c, core.OverflowPolicy{})
 			for i, by := range []time.Duration{-10 * time.Millisecond, -300 * time.Millisecond, -time.Second, -20 * time.Second, 10 * time.Millisecond, 300 * time.Millisecond, time.Second, 5 * time.Second} {
 				r := rand.New(rand.NewPCG(uint64(i), 22))
 				held, before, worst := 0, 0, 0

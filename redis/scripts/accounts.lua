@@ -29,6 +29,25 @@ local function ours(command, key, ...)
 end
 --#end
 
+--#part reserved
+
+-- costOf returns the cost in a member; 0 if we have not written the member.
+local function costOf(member)
+	if #member ~= 16 then return 0 end
+	return (unpack('<d', member, 9))
+end
+
+-- reservedUnder returns the sum of the reservations of one unit, and of more units.
+local function reservedUnder(reservations, larger)
+	ours('ZREMRANGEBYSCORE', reservations, '-inf', format('%.0f', real))
+	local held = call('ZCARD', reservations)
+	if not larger then return held end
+	ours('ZREMRANGEBYSCORE', larger, '-inf', format('%.0f', real))
+	for _, member in ipairs(call('ZRANGE', larger, 0, -1)) do held = held + costOf(member) end
+	return held
+end
+--#end
+
 -- What begins the script of a single check.
 --#part check
 
@@ -194,11 +213,7 @@ local function lastCharge(c, own)
 	return tonumber(charge[2])
 end
 
--- costOf returns the cost in a member; 0 if we have not written the member.
-local function costOf(member)
-	if #member ~= 16 then return 0 end
-	return (unpack('<d', member, 9))
-end
+--#put accounts.reserved
 
 -- load reads a check's account, and charges what is due.
 local function load(c)
@@ -287,12 +302,7 @@ end
 -- heldOf returns how many units requests under way have reserved.
 local function heldOf(c)
 	if not c.count and not c.inflight then return 0 end
-	ours('ZREMRANGEBYSCORE', c.reservations, '-inf', format('%.0f', real))
-	local held = call('ZCARD', c.reservations)
-	if c.inflight then return held end
-	ours('ZREMRANGEBYSCORE', c.larger, '-inf', format('%.0f', real))
-	for _, member in ipairs(call('ZRANGE', c.larger, 0, -1)) do held = held + costOf(member) end
-	return held
+	return reservedUnder(c.reservations, not c.inflight and c.larger)
 end
 
 -- heldUnder returns the set for a check's reservation, and its member there.

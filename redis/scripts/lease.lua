@@ -30,6 +30,7 @@ position = arguments
 if pass == 2 then break end
 if here ~= mark then kept = 0 end
 local room = ok and remaining or 0
+if settles == 1 then room = math.max(room - reservedUnder(KEYS[keys - 2], KEYS[keys - 1]), 0) end
 if want > 0 then extra, toldIn = portion(demands, room, want, demand, told, toldIn, length) end
 --#put .lend
 end
@@ -50,14 +51,19 @@ end
 
 --#part
 --#put decision.begin
+--#put accounts.ours
+--#put accounts.reserved
 
--- Each key has two: that of the limit's state, and that of the nodes' demand. Each key's part of the argument has, before its rule's: the mark of the node's
+-- Each key has two: that of the limit's state, and that of the nodes' demand. Where requests are charged when their responses have ended, two more follow: those
+-- of the reservations of requests on which Redis has decided. Each key's part of the argument has, before its rule's: the mark of the node's
 -- lease; its size; how much of it is spent; 1 if the node keeps the rest; how many units it wants in addition; its demand; what it has said of its demand in
--- which epoch; and how long a lease lasts. The cost may be 0.
+-- which epoch; how long a lease lasts; and 1 if there are the two more keys. The cost may be 0.
+--
+-- If less than 0 is spent, so many units that were said to be spent, of a lease with that mark, are given back.
 --
 -- The reply has eight numbers for each key: those of a decision on a request of that cost; the units of the lease; how long it lasts from now; its mark; and
 -- the epoch of the demand.
-local argument, place = ARGV[1], 1
+local argument, place, keys = ARGV[1], 1, 1
 
 -- portion returns how many units of room to lend to a node, and the epoch of its demand. It divides half of the room among the nodes by their demand. The
 -- last units go to whoever comes first.
@@ -77,24 +83,27 @@ local function portion(demands, room, want, demand, told, toldIn, length)
 end
 
 local function lend(key, demands)
-local mark, size, spent, keeps, want, demand, told, toldIn, length, position = unpack('<ddddddddd', argument, place)
+local mark, size, spent, keeps, want, demand, told, toldIn, length, settles, position = unpack('<dddddddddd', argument, place)
+keys = keys + 2 + 2 * settles
 local kept, extra, denied, here, ends = keeps * (size - spent), 0, false, 0, 0
 --#put decision.rule
 --#some lease.decide
 
 place = position
 if value then
+	local reset = reset
+	if owes and X == 0 and Y == 1 then reset = reset + 172800000000 end -- as accounts.lua's keep
 --#put decision.keep
 end
 local units = kept + extra
 if not ok then remaining = -1 - remaining end
 return remaining, wait, reset, more, units, units > 0 and math.min(length, ends - now) or 0, here, toldIn
 end
-local reply, n = {}, #KEYS / 2
-for i = 1, n do
-	local decision = {lend(KEYS[2 * i - 1], KEYS[2 * i])}
+local reply = {}
+while keys <= #KEYS do
+	local decision = {lend(KEYS[keys], KEYS[keys + 1])}
 	if type(decision[1]) == 'table' then return decision[1] end -- such a key comes alone
-	for j = 1, 8 do reply[8 * i - 8 + j] = decision[j] or 0 end
+	for j = 1, 8 do reply[#reply + 1] = decision[j] or 0 end
 end
 return reply
 --#end

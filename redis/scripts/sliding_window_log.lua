@@ -179,6 +179,17 @@ do
 		lent = math.max(lent - size, 0)
 	elseif size > 0 and mark == till - span then
 		owing = math.max(owing - size, 0)
+	elseif spent < 0 and head > 0 then -- the oldest that were charged since, unless some may have expired
+		local _, from = unpack('<I7I4', v)
+		local log, tick = call('GET', key), (mark - 1000000 + (1000000 - mark) % X) / X
+		local to = (bytes - head) / 4
+		if (now - now % X) / X + 1 - tick > Y then from = to end
+		while from < to do
+			local middle = (from + to - (from + to) % 2) / 2
+			if (unpack('<I4', log, head + 1 + 4 * middle) - tick) % 4294967296 < 2147483648 then to = middle else from = middle + 1 end
+		end
+		call('SET', key, string.sub(log, 1, head + 4 * from) .. string.sub(log, head + 1 + 4 * (from - spent)), 'KEEPTTL')
+		spent, kept = 0, 0
 	else -- it has been charged already
 		spent, kept = 0, 0
 	end

@@ -99,11 +99,14 @@ else
 		lent = math.max(lent - size, 0)
 	elseif size > 0 and mark == till - span then
 		owing = math.max(owing - size, 0)
+	elseif spent < 0 then -- what may have drained since they were charged is not given back
+		local drained, rest = divide(math.max(now - mark + 1000000, 0), R, P)
+		spent = math.min(spent + drained + math.min(rest, 1), 0)
 	else -- it has been charged already
 		spent, kept = 0, 0
 	end
 	mark = till
-	used = math.min(used + spent, 1000000001)
+	used = math.max(math.min(used + spent, 1000000001), 0)
 	v = pack('<I7I4I6', at, used, frac) .. pack('<I7I4I4I4', till, span, lent + kept, owing)
 end
 end
