@@ -47,17 +47,23 @@ func (s *site) said(names ...string) string {
 	return fmt.Sprint(sums)
 }
 
-// Shadow rules and candidates do not affect clients and are invisible to them. The log reports on them once a minute.
+// Shadow rules and candidates do not affect clients and are invisible to them. The log reports on them once a minute, and on rejections at the level that is
+// configured.
 func TestShadowsAndCandidatesAreReportedInTheLog(t *testing.T) {
 	t.Parallel() // it waits for a minute
 	s := newSite(t)
 	s.limit("shadow", "{limit: 2/366d, enforcement: shadow}")
 	s.limit("laxer", "{limit: 3/366d, candidate: {limit: 5/366d}}")
 	s.limit("stricter", "{limit: 3/366d, candidate: {limit: 2/366d}, store: "+inRedis(redistest.Start(t).Addr())+"}")
+	s.limit("logged", "{limit: 1/366d, logLevel: debug, logInterval: 5s}")
 	for _, m := range s.middlewares {
 		s.route("/"+m.name, m.name)
 	}
 	s.apply()
+	s.admit(1, "/logged")
+	for range 3 {
+		s.reject("/logged?a=secret")
+	}
 	if r := s.admit(5, "/shadow"); r.header.Get("RateLimit") != "" {
 		t.Errorf("the shadow shows: %v", r.header)
 	}
@@ -75,6 +81,10 @@ func TestShadowsAndCandidatesAreReportedInTheLog(t *testing.T) {
 		got = s.said("shadow", "laxer", "stricter")
 	}
 	must.Equal(t, got, want, "the log says")
+	first, others := s.log("rate limit exceeded: rule"), s.log("more requests exceeded the rate limit")
+	if len(first) != 1 || first[0].Level != "debug" || !strings.HasSuffix(strings.TrimSpace(first[0].Message), `"GET" "`+s.host()+`/logged"`) || len(others) != 1 || !strings.Contains(others[0].Message, ", 2 in 5s;") {
+		t.Errorf("rejections: %+v, %+v", first, others)
+	}
 	for _, e := range s.log() {
 		if candidateLine.MatchString(e.Message) && e.Level != "debug" || shadowLine.MatchString(e.Message) && e.Level != "error" {
 			t.Errorf("level %s: %s", e.Level, e.Message)

@@ -90,7 +90,7 @@ func TestAGRPCCallGetsAGRPCStatus(t *testing.T) {
 // The values of keys are private to the clients.
 func TestNoKeyIsInAHeaderOrTheLog(t *testing.T) {
 	const secret = "sekretkey4711"
-	s := limited(t, "{limit: 1/366d, key: [header:X-Key]}")
+	s := limited(t, "{limit: 1/366d, key: [header:X-Key], logLevel: debug}")
 	s.admit(1, "/", "X-Key", secret)
 	r := s.reject("/", "X-Key", secret)
 	if strings.Contains(fmt.Sprint(r.header)+r.body, secret) {

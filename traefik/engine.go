@@ -33,6 +33,7 @@ type engine struct {
 	cors       *front.CORS // nil: it sets no fields of CORS
 	message    string
 	jitter     float64
+	rejections *rejections // nil: they are not logged
 	addressing addressing
 	unsaid     bool // ipStrategy is not set
 	named      bool // the namespace is configured
@@ -126,6 +127,9 @@ func newEngine(given *config.Settings, name string) (*engine, error) {
 	}
 	if len(given.Files) > 0 {
 		e.files = &ruleFiles{patterns: given.Files, interval: given.Interval}
+	}
+	if given.Log.Level != "" {
+		e.rejections = newRejections(e, given.Log)
 	}
 	for _, r := range given.Rules {
 		e.own = append(e.own, front.NewRule(r))

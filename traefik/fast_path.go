@@ -467,10 +467,26 @@ func refusalOf(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, text str
 	if e.counts {
 		refusal.Rejected = &s.meters[r.Ruled.Name].Requests[front.Rejected]
 	}
-	if of := s.tracked[r.Ruled.Name]; h.guarded != nil {
-		refusal.Tracked = func(key string) { countRefusal(h.guarded, of, key) }
-	}
+	refusal.Told = tellingOf(h, s.tracked[r.Ruled.Name], r.Ruled.Name)
 	return refusal
+}
+
+// tellingOf returns what is told of a rule's rejections: the guard, and the log; nil: nobody. of is what the guard knows of the rule.
+func tellingOf(h *handler, of *guard.Rule, rule string) memory.Told {
+	l := h.engine.rejections
+	g := h.guarded
+	if g == nil && l == nil {
+		var nobody memory.Told
+		return nobody
+	}
+	return func(key string, seconds int64, r *http.Request) {
+		if g != nil {
+			countRefusal(g, of, key)
+		}
+		if l != nil {
+			tell(l, rule, key, seconds, r)
+		}
+	}
 }
 
 // guardingOf returns what memory's fast paths do for a guard.

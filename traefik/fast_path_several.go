@@ -135,7 +135,9 @@ func servedRule(h *handler, s *ruleSet, r *front.Rule) []*memory.ServedRule {
 			return none
 		}
 		if i == 0 {
-			served.Refusal = refusalOf(h, s, r, limit, "")
+			if e.rejections == nil { // else the general path rejects, which knows the key of the rule that it logs
+				served.Refusal = refusalOf(h, s, r, limit, "")
+			}
 			served.Allowed = limit.Allowed
 			if served.Allowed == nil { // there are no metrics
 				served.Allowed = new(int64)

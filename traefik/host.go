@@ -3,14 +3,21 @@ package traefik
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"log"
+	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/answer"
+	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/traefik/config"
 )
 
 // host is what all middlewares of the process share besides the registry: clocks and timers, the log, and what is counted for no single rule.
@@ -144,6 +151,112 @@ func brief(message string) string {
 		return message
 	}
 	return strings.ToValidUTF8(message[:most/2], "") + " … " + strings.ToValidUTF8(message[len(message)-most/2:], "")
+}
+
+// rejections chooses which rejections of a middleware are logged, as caddy/report does: of each rule, in each interval, the first of each key, up to
+// mostLogged. At the interval's end a line has the number of the others. It is safe for concurrent use.
+type rejections struct {
+	middleware string
+	how        config.RejectionLog
+	after      func(time.Duration, func())
+	client     func(r *http.Request) string // the client's address
+
+	mu    sync.Mutex
+	rules map[string]*sample // of those that have begun an interval
+}
+
+// sample is what was logged of a rule in an interval.
+type sample struct {
+	keys   map[uint64]bool // hashes
+	others int64           // rejections that were not logged
+}
+
+const (
+	mostLogged    = 50  // rejections of a rule in an interval
+	longestLogged = 256 // bytes of what a client has sent
+)
+
+var rejectionSeed = maphash.MakeSeed()
+
+// newRejections returns the log of an engine's rejections.
+func newRejections(e *engine, how config.RejectionLog) *rejections {
+	l := &rejections{middleware: e.name, how: how, rules: make(map[string]*sample)}
+	l.after = func(d time.Duration, f func()) { e.host.after(d, f) } // the engine gets its host later
+	l.client = func(r *http.Request) string { return clientAddress(&e.addressing, r) }
+	return l
+}
+
+// logRejection notes a rejection by the rule that is reported.
+func logRejection(l *rejections, q *front.Evaluation, r *http.Request) {
+	c := core.Reported(q.Checks, &q.Verdict)
+	seconds := rate.Never
+	if q.Verdict.RetryAfter != rate.Never {
+		seconds = answer.RetrySeconds(q.Verdict.RetryAfter)
+	}
+	tell(l, c.Rule.Name(), c.Key, seconds, r)
+}
+
+// tell notes that a rule rejects a request of a key, which may come again after so many seconds; below 0: never.
+func tell(l *rejections, rule, key string, seconds int64, r *http.Request) {
+	if !takes(l, rule, maphash.String(rejectionSeed, key)) {
+		return
+	}
+	again := "retry after " + strconv.FormatInt(seconds, 10) + "s"
+	if seconds < 0 {
+		again = "never to be retried"
+	}
+	line := fmt.Sprintf("rate limit exceeded: rule %q, %s, client %s, %s %s", rule, again, quoted(l.client(r)), quoted(r.Method), quoted(r.Host+r.URL.Path))
+	if l.how.Key {
+		line += ", key " + quoted(key)
+	}
+	l.write(line)
+}
+
+// takes reports whether a rejection of a key, of which this is the hash, is logged. If not, it counts it.
+func takes(l *rejections, rule string, hash uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.rules[rule]
+	if s == nil {
+		s = &sample{keys: make(map[uint64]bool)}
+		l.rules[rule] = s
+		l.after(l.how.Interval, func() { l.conclude(rule) })
+	}
+	if s.keys[hash] || len(s.keys) >= mostLogged {
+		s.others++
+		return false
+	}
+	s.keys[hash] = true
+	return true
+}
+
+// conclude ends an interval, and logs how many other rejections it had.
+func (l *rejections) conclude(rule string) {
+	defer contain()
+	l.mu.Lock()
+	s := l.rules[rule]
+	delete(l.rules, rule)
+	l.mu.Unlock()
+	if s != nil && s.others > 0 {
+		l.write(fmt.Sprintf("more requests exceeded the rate limit: rule %q, %d in %s; their keys are logged already, or are past the number that is logged", rule, s.others, l.how.Interval))
+	}
+}
+
+// write writes a line at the level that is configured.
+func (l *rejections) write(line string) {
+	if l.how.Level == "error" {
+		warn(l.middleware, line)
+		return
+	}
+	inform(l.middleware, line)
+}
+
+// quoted returns what a client has sent as the log has it: in one line, and not long.
+func quoted(text string) string {
+	if len(text) > longestLogged {
+		text = text[:longestLogged]
+	}
+	return strconv.Quote(text)
 }
 
 // contain keeps a panic in a goroutine of the plugin from ending Traefik.

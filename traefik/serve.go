@@ -100,13 +100,7 @@ func carryOut(h *handler, w http.ResponseWriter, r *http.Request, q *front.Evalu
 		countShadows(s, q, err != nil)
 	}
 	if v.Outcome == core.Reject {
-		v.RetryAfter = front.Jittered(v.RetryAfter, e.jitter)
-		answer.WriteHeaders(w.Header(), e.fields, q.Checks, v)
-		if of := trackedOf(h, s, q); of != nil {
-			countRefusal(h.guarded, of, q.Checks[0].Key)
-		}
-		front.Reject(w, r, q, e.message, nil)
-		front.Free(q)
+		reject(h, w, r, s, q)
 		return
 	}
 	answer.WriteHeaders(w.Header(), e.fields, q.Checks, v)
@@ -117,6 +111,22 @@ func carryOut(h *handler, w http.ResponseWriter, r *http.Request, q *front.Evalu
 	of, key := trackedOf(h, s, q), q.Checks[0].Key
 	front.Free(q)
 	serveAllowed(h, w, r, of, key)
+}
+
+// reject answers a request that is over a limit.
+func reject(h *handler, w http.ResponseWriter, r *http.Request, s *ruleSet, q *front.Evaluation) {
+	e := h.engine
+	v := &q.Verdict
+	v.RetryAfter = front.Jittered(v.RetryAfter, e.jitter)
+	answer.WriteHeaders(w.Header(), e.fields, q.Checks, v)
+	if of := trackedOf(h, s, q); of != nil {
+		countRefusal(h.guarded, of, q.Checks[0].Key)
+	}
+	if e.rejections != nil && v.Reported >= 0 {
+		logRejection(e.rejections, q, r)
+	}
+	front.Reject(w, r, q, e.message, nil)
+	front.Free(q)
 }
 
 // noteAddress warns once of a request that comes through a proxy without an ipStrategy, and of one for which the ipStrategy finds no address.

@@ -217,6 +217,7 @@ func all() []*subject {
 		of("files=1000", fromFile(pathRules(1000))),
 		of("rules=40", nil, ofPaths(40)...),
 		of("rejected", nil, spent),
+		of("rejected,logged", func(c *traefik.Config) { c.LogLevel = "error" }, spent),
 		of("rejected,rules=2", nil, counter, spent),
 		of("rejected,json", nil, spent).from(accepting),
 		of("rejected,json,rules=2", nil, counter, spent).from(accepting),

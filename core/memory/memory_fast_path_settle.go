@@ -217,7 +217,7 @@ func rejectTokenBucket(f *settling, s *shard, i int, now int64, key string, w ht
 	}
 	h["Content-Type"] = g.contentType
 	if g.notes {
-		noteRefusal(g, key)
+		noteRefusal(g, key, retry, r)
 	}
 	text = g.text
 	if retry > 1 && g.before != "" {
@@ -312,7 +312,7 @@ func rejectLeakyBucket(f *settling, s *shard, i int, now int64, key string, w ht
 	}
 	h["Content-Type"] = g.contentType
 	if g.notes {
-		noteRefusal(g, key)
+		noteRefusal(g, key, retry, r)
 	}
 	text = g.text
 	if retry > 1 && g.before != "" {
@@ -397,7 +397,7 @@ func rejectFixedWindow(f *settling, s *shard, i int, now int64, key string, w ht
 	}
 	h["Content-Type"] = g.contentType
 	if g.notes {
-		noteRefusal(g, key)
+		noteRefusal(g, key, retry, r)
 	}
 	text = g.text
 	if retry > 1 && g.before != "" {
@@ -492,7 +492,7 @@ func rejectSlidingWindowLog(f *settling, s *shard, i int, now int64, key string,
 	}
 	h["Content-Type"] = g.contentType
 	if g.notes {
-		noteRefusal(g, key)
+		noteRefusal(g, key, retry, r)
 	}
 	text = g.text
 	if retry > 1 && g.before != "" {
@@ -592,7 +592,7 @@ func rejectSlidingWindowCounter(f *settling, s *shard, i int, now int64, key str
 	}
 	h["Content-Type"] = g.contentType
 	if g.notes {
-		noteRefusal(g, key)
+		noteRefusal(g, key, retry, r)
 	}
 	text = g.text
 	if retry > 1 && g.before != "" {

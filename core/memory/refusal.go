@@ -30,10 +30,13 @@ type Refusal struct {
 	Violated string                 // the rule as Problem ends with it
 	Jittered func(wait int64) int64 // returns a wait with a random part added; nil: there is none
 
-	Rejected *int64           // counts rejections; use functions of sync/atomic; nil: nobody counts
-	Shadowed *int64           // counts them, too, and they pass all the same, without fields; nil: they do not pass
-	Tracked  func(key string) // is called with the key of a rejection; nil: nobody wants to know
+	Rejected *int64 // counts rejections; use functions of sync/atomic; nil: nobody counts
+	Shadowed *int64 // counts them, too, and they pass all the same, without fields; nil: they do not pass
+	Told     Told   // is told of each rejection; nil: nobody wants to know
 }
+
+// Told is told that a request of a key is rejected, and after how many seconds it may come again; below 0: never.
+type Told func(key string, seconds int64, r *http.Request)
 
 // Form is one of the forms of a rejection's answer.
 type Form int
@@ -71,7 +74,7 @@ type Refuser struct {
 	notes               bool // any of the following is set
 	rejected, shadowed  *int64
 	next                http.Handler // of a shadow: gets what it would reject
-	told                func(key string)
+	told                Told
 }
 
 // NewRefuser returns what rejects requests as a Refusal says, with these quota fields.
@@ -80,7 +83,7 @@ func NewRefuser(t *QuotaFields, refusal *Refusal) *Refuser {
 	g := &Refuser{
 		xRateLimit: t.XRateLimit, ietf: t.IETF, limit: t.Limit, policy: t.Policy, stateText: t.State + "0" + MoreText, member: ", " + t.State, noStore: []string{"no-store"},
 		status: http.StatusTooManyRequests, form: refusal.Form, violated: refusal.Violated, jittered: refusal.Jittered, plainMajor: 1,
-		notes: refusal.Rejected != nil || refusal.Tracked != nil, rejected: refusal.Rejected, told: refusal.Tracked,
+		notes: refusal.Rejected != nil || refusal.Told != nil, rejected: refusal.Rejected, told: refusal.Told,
 	}
 	if g.jittered != nil {
 		g.plainMajor = -1
@@ -156,7 +159,7 @@ func Refuse(g *Refuser, retry, reset int64, key string, w http.ResponseWriter, r
 	}
 	h["Content-Type"] = g.contentType
 	if g.notes {
-		noteRefusal(g, key)
+		noteRefusal(g, key, retry, r)
 	}
 	text = g.text
 	if retry > 1 && g.before != "" {
@@ -223,7 +226,7 @@ func RefuseSeveral(list []*Refuser, policies []string, reported int, left, waits
 		h[HeaderPolicy] = policies
 	}
 	if list[0].told != nil {
-		list[0].told(key)
+		list[0].told(key, retry, r)
 	}
 	body = g.text
 	if retry > 1 && g.before != "" {
@@ -269,7 +272,7 @@ func RefuseKeyless(e *FastPath, c *ServeConfig, keyOf func(r *http.Request) stri
 		}
 		h["Content-Type"] = g.contentType
 		if g.notes {
-			noteRefusal(g, key)
+			noteRefusal(g, key, rate.Never, r)
 		}
 		w.WriteHeader(g.status)
 		if g.text != "" {
@@ -301,12 +304,12 @@ func passShadowed(g *Refuser, w http.ResponseWriter, r *http.Request) {
 }
 
 // noteRefusal counts a rejection, and tells of it.
-func noteRefusal(g *Refuser, key string) {
+func noteRefusal(g *Refuser, key string, seconds int64, r *http.Request) {
 	if g.rejected != nil {
 		atomic.AddInt64(g.rejected, 1)
 	}
 	if g.told != nil {
-		g.told(key)
+		g.told(key, seconds, r)
 	}
 }
 

@@ -57,6 +57,16 @@ type Config struct {
 	// back at once: 0.2 adds up to 20 %. From 0, the default, to 10.
 	Jitter string `json:"jitter,omitempty" yaml:"jitter,omitempty"`
 
+	// Where rejections are logged: debug or error, the levels of Traefik's log that a plugin can write at, or off, the default.
+	LogLevel string `json:"logLevel,omitempty" yaml:"logLevel,omitempty"`
+
+	// How often the log sums up rejections: each rule has a line for the first of every key in that time, up to 50, and one for the number of the others. From
+	// 1s to 1h. The default is 1m.
+	LogInterval string `json:"logInterval,omitempty" yaml:"logInterval,omitempty"`
+
+	// Writes the key of a rejected request to the log, too. The default is false.
+	LogKey string `json:"logKey,omitempty" yaml:"logKey,omitempty"`
+
 	// Counts requests by outcome, and says where Prometheus reads the counts. The default is neither.
 	Metrics interface{} `json:"metrics,omitempty" yaml:"metrics,omitempty"`
 

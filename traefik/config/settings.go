@@ -21,6 +21,7 @@ type Settings struct {
 	CORS      *front.CORS // nil: none
 	Message   string
 	Jitter    float64
+	Log       RejectionLog
 
 	Strategy   IPStrategy
 	StrategyIs string // its name in messages; "": it is not set
@@ -65,6 +66,9 @@ func Read(c *Config, middleware string) (*Settings, error) {
 		return nil, err
 	}
 	if s.Jitter, err = parseJitter(c.Jitter); err != nil {
+		return nil, err
+	}
+	if err = s.Log.set(c); err != nil {
 		return nil, err
 	}
 	if s.Counts, err = setMonitoring(c, &s.Monitoring); err != nil {
@@ -175,6 +179,35 @@ func parseJitter(text string) (float64, error) {
 		return 0, fmt.Errorf("jitter %q: must be a fraction from 0 to 10, such as 0.2 for up to 20 %%", text)
 	}
 	return jitter, nil
+}
+
+// RejectionLog says how rejections are logged.
+type RejectionLog struct {
+	Level    string        // "debug" or "error"; "": they are not
+	Interval time.Duration // in which each key has one line
+	Key      bool          // lines have the key, too
+}
+
+// set reads how rejections are logged.
+func (l *RejectionLog) set(c *Config) error {
+	var s ruleset.Settings
+	level := strings.TrimSpace(c.LogLevel)
+	l.Interval = s.Duration("logInterval", strings.TrimSpace(c.LogInterval), time.Second, time.Hour, time.Minute)
+	l.Key = s.Truth("logKey", strings.TrimSpace(c.LogKey))
+	if s.Err != nil {
+		return InWords(words.Of(s.Err))
+	}
+	if err := words.CheckWord("logLevel", level, []string{"debug", "error", "off"}); err != nil {
+		return InWords(words.Of(err))
+	}
+	if level == "" || level == "off" {
+		if c.LogInterval != "" || l.Key {
+			return fmt.Errorf("logInterval and logKey have no effect without logLevel: write logLevel: debug or error, too, or leave them out")
+		}
+		return nil
+	}
+	l.Level = level
+	return nil
 }
 
 // namespaceOf returns the namespace of a middleware's rules: the configured one, or one made from its name.
