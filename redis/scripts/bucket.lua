@@ -61,7 +61,7 @@ local late = at - now
 		if refills * P > 3153600000000000 then
 			span = late + 3153600000000000
 		else
-			span = late + ((at - at % P) / P + refills) * P - at
+			span = late + refills * P - at % P
 		end
 	else
 		local whole, rest = divide(units, P, R)
