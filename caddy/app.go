@@ -64,8 +64,8 @@ type App struct {
 
 	raw         []syntax.RawHandlers // of the HTTP app, until it starts; nil: not kept
 	handlers    []*Handler
-	line        *line                        // the requests that wait
-	statuses    []func(known []string) error // of rate_limit_status handlers: what is wrong with their names, when those of all rules are known
+	line        *line         // the requests that wait
+	named       []*namedRules // of handlers: they learn when all rules are known
 	lookedAhead bool
 	ahead       map[string]bool // labels of the zones whose handlers were not provisioned yet at that time; nil: unknown
 	usesFiles   bool            // any handler uses RulesFiles

@@ -32,6 +32,9 @@ func init() {
 	httpcaddyfile.RegisterGlobalOption("rate_limit", parseGlobalOption)
 	httpcaddyfile.RegisterDirective("rate_limit", parseDirective)
 	httpcaddyfile.RegisterHandlerDirective("rate_limit_status", parseStatus)
+	httpcaddyfile.RegisterHandlerDirective("rate_limit_decide", parseDecide)
+	// Behind what keeps strangers out, as rate_limit_page is.
+	httpcaddyfile.RegisterDirectiveOrder("rate_limit_decide", httpcaddyfile.Before, "reverse_proxy")
 	// In this order the first runs before the second.
 	httpcaddyfile.RegisterDirectiveOrder("rate_limit_status", httpcaddyfile.Before, "basic_auth")
 	httpcaddyfile.RegisterDirectiveOrder("rate_limit", httpcaddyfile.Before, "basic_auth")

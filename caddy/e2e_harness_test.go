@@ -234,6 +234,10 @@ func (s *server) once(client *http.Client, request string, fields ...string) (re
 	for i := 0; i < len(fields); i += 2 {
 		r.Header.Add(fields[i], fields[i+1])
 	}
+	return send(client, r)
+}
+
+func send(client *http.Client, r *http.Request) (response, error) {
 	answer, err := client.Do(r)
 	if err != nil {
 		return response{}, err

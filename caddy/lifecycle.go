@@ -70,7 +70,7 @@ func (a *App) Start() error {
 	named := a.placeholders()
 	a.raw = nil
 	a.before = nil
-	if err := a.checkStatuses(); err != nil {
+	if err := a.checkNamed(); err != nil {
 		return err
 	}
 	for i, h := range a.handlers {

@@ -161,7 +161,7 @@ func (w *watcher) look(now time.Duration) time.Duration {
 		noteRulesTaken()
 		rules, descriptors := w.files.counts()
 		w.logger.Info("new rule files are in force", zap.Int("rules", rules), zap.Int("descriptors", descriptors))
-		_ = w.files.app.checkStatuses() // with rule files it only warns
+		_ = w.files.app.checkNamed() // with rule files it only warns
 	}
 	return e.Again
 }

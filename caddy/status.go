@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -10,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -17,6 +17,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/proxyweir/weir/caddy/admin"
+	"github.com/proxyweir/weir/caddy/page"
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
@@ -29,6 +31,22 @@ import (
 
 func init() {
 	caddy.RegisterModule(new(Status))
+	caddy.RegisterModule(new(Decide))
+}
+
+// namedRules are the rules that a handler names whose clients see how they stand.
+type namedRules struct {
+	// The names of the rules: of zones, of rules in files, or of descriptors; in a namespace a name is written `namespace/name`.
+	// Required: a client must not learn about another site's rules, or use keys that only that site's own handlers make. A name
+	// without a rule is refused; with rule files, which can change, it is only logged as a warning.
+	Rules []string `json:"rules,omitempty"`
+
+	directive string // of the handler
+	app       *App
+	wanted    map[string]bool
+	missing   map[string]bool                               // the names that were warned of
+	active    atomic.Pointer[map[string]*report.ActiveRule] // those of wanted that are there, by name
+	logger    *zap.Logger
 }
 
 // Status answers a client with its own quotas, as JSON, at no cost:
@@ -44,15 +62,13 @@ func init() {
 // It runs before `rate_limit` unless the order of directives is changed. If a key depends on the authenticated user, put the
 // handler behind the authentication.
 type Status struct {
-	// The names of the rules: of zones, of rules in files, or of descriptors; in a namespace a name is written `namespace/name`.
-	// Required: a client must not learn about another site's rules, or use keys that only that site's own handlers make. A name
-	// without a rule is refused; with rule files, which can change, it is only logged as a warning.
-	Rules []string `json:"rules,omitempty"`
+	namedRules
+}
 
-	app     *App
-	wanted  map[string]bool
-	missing map[string]bool // the names that were warned of
-	logger  *zap.Logger
+// namedFor says what a directive names rules for, and has an example of its path.
+var namedFor = map[string]struct{ whose, path string }{
+	"rate_limit_status": {"whose quotas clients may read", "/quota"},
+	"rate_limit_decide": {"that applications may ask about", "/rate_limit/decide"},
 }
 
 // CaddyModule returns the Caddy module information.
@@ -65,6 +81,11 @@ func (*Status) CaddyModule() caddy.ModuleInfo {
 
 // Provision registers the handler with the app, which checks the rules' names when all rules are known.
 func (s *Status) Provision(ctx caddy.Context) error {
+	return s.provision(ctx, "rate_limit_status")
+}
+
+func (s *namedRules) provision(ctx caddy.Context, directive string) error {
+	s.directive = directive
 	app, err := ctx.App("rate_limit")
 	if err != nil {
 		return err
@@ -72,7 +93,7 @@ func (s *Status) Provision(ctx caddy.Context) error {
 	s.app = app.(*App)
 	s.logger = ctx.Logger()
 	if len(s.Rules) == 0 {
-		return errors.New(`rate_limit_status: names no rule; write those whose quotas clients may read: "rules": ["everyone"]`)
+		return fmt.Errorf(`%s: names no rule; write those %s: "rules": ["everyone"]`, directive, namedFor[directive].whose)
 	}
 	s.wanted = make(map[string]bool)
 	for _, name := range s.Rules {
@@ -81,15 +102,15 @@ func (s *Status) Provision(ctx caddy.Context) error {
 		}
 		s.wanted[name] = true
 	}
-	s.app.statuses = append(s.app.statuses, s.checkKnown)
+	s.app.named = append(s.app.named, s)
 	return s.checkAhead(ctx)
 }
 
 // checkAhead returns an error for the handler's names that no rule will have, so that `caddy validate` reports them although it
-// starts nothing; see checkStatuses. A rule may belong to a handler that is not provisioned yet, here or on another server.
+// starts nothing; see checkNamed. A rule may belong to a handler that is not provisioned yet, here or on another server.
 // checkAhead reads those from the configuration. If rule files are in use, or the handler is not in Caddy's HTTP app, nothing is
 // known yet.
-func (s *Status) checkAhead(ctx caddy.Context) error {
+func (s *namedRules) checkAhead(ctx caddy.Context) error {
 	a := s.app
 	if !a.lookedAhead {
 		a.lookedAhead = true
@@ -125,11 +146,11 @@ func labelsIn(servers map[string]*caddyhttp.Server) map[string]bool {
 }
 
 // check returns an error for the handler's names that no rule has.
-func (s *Status) check(known []string) error {
+func (s *namedRules) check(known []string) error {
 	for _, name := range s.Rules {
-		if err := words.CheckWord("rate_limit_status: rule", name, known); err != nil {
+		if err := words.CheckWord(s.directive+": rule", name, known); err != nil {
 			if len(known) == 0 {
-				return fmt.Errorf("rate_limit_status: rule %q: there is none in the configuration", name)
+				return fmt.Errorf("%s: rule %q: there is none in the configuration", s.directive, name)
 			}
 			return err
 		}
@@ -138,7 +159,7 @@ func (s *Status) check(known []string) error {
 }
 
 // advise warns of the names that no rule has at present, once for as long as that is so.
-func (s *Status) advise(known []string) {
+func (s *namedRules) advise(known []string) {
 	missing := make(map[string]bool)
 	for _, name := range s.Rules {
 		if slices.Contains(known, name) {
@@ -152,28 +173,41 @@ func (s *Status) advise(known []string) {
 		if near := words.Nearest(name, known); near != "" {
 			fields = append(fields, zap.String("did_you_mean", near))
 		}
-		s.logger.Warn("rate_limit_status names a rule that neither the configuration nor its rule files have; clients cannot read its quota", fields...)
+		s.logger.Warn(s.directive+" names a rule that neither the configuration nor its rule files have; clients cannot read its quota", fields...)
 	}
 	s.missing = missing
 }
 
-// checkStatuses returns an error for the names of rate_limit_status handlers that no rule has, when all rules are known. With rule
+// checkNamed tells the handlers that name rules which rules there are, and returns an error for the names that none has. With rule
 // files it only warns: an edit may remove a rule, and the configuration must still load afterwards.
-func (a *App) checkStatuses() error {
-	if len(a.statuses) == 0 {
+func (a *App) checkNamed() error {
+	if len(a.named) == 0 {
 		return nil
 	}
-	known := report.LabelsOf(a.activeRules())
-	for _, check := range a.statuses {
-		if err := check(known); err != nil {
+	rules := a.activeRules()
+	for _, n := range a.named {
+		if err := n.checkKnown(report.LabelsOf(rules)); err != nil {
 			return err
 		}
+		n.learn(rules)
 	}
 	return nil
 }
 
+// learn keeps those of some rules that the handler names, and returns them by name.
+func (s *namedRules) learn(rules []*report.ActiveRule) *map[string]*report.ActiveRule {
+	active := make(map[string]*report.ActiveRule)
+	for _, rule := range rules {
+		if s.wanted[rule.Label] {
+			active[rule.Label] = rule
+		}
+	}
+	s.active.Store(&active)
+	return &active
+}
+
 // checkKnown returns an error for the handler's names that no rule has, or with rule files warns of them.
-func (s *Status) checkKnown(known []string) error {
+func (s *namedRules) checkKnown(known []string) error {
 	if len(s.app.files.groups) > 0 {
 		s.advise(known)
 		return nil
@@ -289,6 +323,43 @@ func (h *Handler) quotas(r *http.Request, wanted map[string]bool) []core.Check {
 	return q.Checks
 }
 
+// Decide answers an application that asks whether a request of a key is within a rule's limit, and charges it:
+//
+//	POST {"rule":"mails","key":"anna","cost":3}
+//	{"allowed":true,"limit":100,"remaining":97,"reset":12.4}
+//
+// Times are in seconds. `retry_after` is when to ask again, if it is not allowed and can be; `delay` is how long to wait if it is. A list
+// of up to 100 is answered by a list, each by itself. Whoever reaches the handler can use up any key's quota under the rules: put
+// authentication, or a matcher of addresses, in front of it.
+type Decide struct {
+	namedRules
+}
+
+// CaddyModule returns the Caddy module information.
+func (*Decide) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers.rate_limit_decide",
+		New: func() caddy.Module { return new(Decide) },
+	}
+}
+
+// Provision registers the handler with the app, as that of Status does.
+func (d *Decide) Provision(ctx caddy.Context) error {
+	return d.provision(ctx, "rate_limit_decide")
+}
+
+// ServeHTTP answers the request.
+func (d *Decide) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
+	rules := d.active.Load()
+	if rules == nil { // the HTTP app has started before the rate_limit app
+		rules = d.learn(d.app.activeRules())
+	}
+	if err := admin.ServeDecide(w, r, *rules); err != nil {
+		page.Refuse(w, err)
+	}
+	return nil
+}
+
 // parseStatus reads a rate_limit_status directive of a site:
 //
 //	rate_limit_status [<matcher>] <rule names...>
@@ -297,9 +368,20 @@ func parseStatus(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	return s, s.UnmarshalCaddyfile(h.Dispenser)
 }
 
+// parseDecide reads a rate_limit_decide directive of a site:
+//
+//	rate_limit_decide [<matcher>] <rule names...>
+func parseDecide(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+	d := new(Decide)
+	return d, d.UnmarshalCaddyfile(h.Dispenser)
+}
+
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens.
-func (s *Status) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	d.Next() // the directive's name
+func (s *namedRules) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	directive := d.Val()
+	named := namedFor[directive]
+	example := directive + " " + named.path + " everyone"
 	for d.NextArg() {
 		if err := checkLabel(d.Val()); err != nil {
 			return d.WrapErr(err)
@@ -307,10 +389,10 @@ func (s *Status) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		s.Rules = append(s.Rules, d.Val())
 	}
 	if d.NextBlock(0) {
-		return d.Errf("rate_limit_status: takes no block; write the rules' names behind it: rate_limit_status /quota everyone")
+		return d.Errf("%s: takes no block; write the rules' names behind it: %s", directive, example)
 	}
 	if len(s.Rules) == 0 {
-		return d.Err("rate_limit_status: names no rule; write those whose quotas clients may read behind it: rate_limit_status /quota everyone")
+		return d.Errf("%s: names no rule; write those %s behind it: %s", directive, named.whose, example)
 	}
 	return nil
 }
@@ -332,4 +414,6 @@ var (
 	_ caddy.Provisioner           = (*Status)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Status)(nil)
 	_ caddyfile.Unmarshaler       = (*Status)(nil)
+	_ caddy.Provisioner           = (*Decide)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Decide)(nil)
 )

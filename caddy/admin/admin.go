@@ -18,7 +18,7 @@ func init() {
 
 // Admin is the part of Caddy's admin API below `/rate_limit/`. It lists the rules in force with the outcomes of their requests,
 // the keys that send the most, the state of a key, the health of the stores, and what an advisor advises; it explains what would
-// become of a request; it gives single keys other limits until a time, and units back, resets, blocks and unblocks them; it freezes and reverts
+// become of a request; it decides on what applications ask; it gives single keys other limits until a time, and units back, resets, blocks and unblocks them; it freezes and reverts
 // limits; and it lists, retries, cancels, exports and purges deferred requests. It is always on and has no
 // settings. Errors have the form of Caddy's admin API: `{"error": "..."}`.
 type Admin struct{}
@@ -67,6 +67,7 @@ var endpoints = []endpoint{
 	{name: "deferred/purge", methods: writing, answer: purgeJobs},
 	{name: "deferred/export", methods: writing, answer: exportJobs},
 	{name: "exceptions", methods: reading, answer: listExceptions},
+	{name: "decide", methods: writing, answer: decide},
 	{name: "limit", methods: writing, answer: limitKey},
 	{name: "end", methods: writing, answer: endLimit},
 	{name: "credit", methods: writing, answer: creditKey},
@@ -91,14 +92,8 @@ func serveRest(w http.ResponseWriter, r *http.Request) error {
 
 // serve checks a request's method and content type, and writes the endpoint's answer.
 func (e endpoint) serve(w http.ResponseWriter, r *http.Request) error {
-	if !slices.Contains(e.methods, r.Method) {
-		w.Header().Set("Allow", strings.Join(e.methods, ", "))
-		takes := strings.Replace(strings.Join(e.methods, " and "), " and HEAD", "", 1) // HEAD is implied by GET
-		return adminError(http.StatusMethodNotAllowed, "method %s: %s takes %s", r.Method, e.name, takes)
-	}
-	// A web page can send other content types to this address without a preflight request.
-	if r.Method == http.MethodPost && !isJSON(r.Header.Get("Content-Type")) {
-		return adminError(http.StatusUnsupportedMediaType, "Content-Type %q: must be application/json", r.Header.Get("Content-Type"))
+	if err := e.check(w, r); err != nil {
+		return err
 	}
 	a := current()
 	if a == nil {
@@ -108,6 +103,24 @@ func (e endpoint) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	return writeAnswer(w, answer)
+}
+
+// check checks a request's method and content type.
+func (e endpoint) check(w http.ResponseWriter, r *http.Request) error {
+	if !slices.Contains(e.methods, r.Method) {
+		w.Header().Set("Allow", strings.Join(e.methods, ", "))
+		takes := strings.Replace(strings.Join(e.methods, " and "), " and HEAD", "", 1) // HEAD is implied by GET
+		return adminError(http.StatusMethodNotAllowed, "method %s: %s takes %s", r.Method, e.name, takes)
+	}
+	// A web page can send other content types to this address without a preflight request.
+	if r.Method == http.MethodPost && !isJSON(r.Header.Get("Content-Type")) {
+		return adminError(http.StatusUnsupportedMediaType, "Content-Type %q: must be application/json", r.Header.Get("Content-Type"))
+	}
+	return nil
+}
+
+func writeAnswer(w http.ResponseWriter, answer any) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	return json.NewEncoder(w).Encode(answer)

@@ -203,7 +203,7 @@ var silent = map[caddy.ModuleID]bool{
 // answering are the handlers that answer the request, so that it goes no further.
 var answering = map[caddy.ModuleID]bool{
 	"http.handlers.reverse_proxy": true, "http.handlers.file_server": true, "http.handlers.static_response": true,
-	"http.handlers.error": true, "http.handlers.metrics": true, "http.handlers.rate_limit_status": true,
+	"http.handlers.error": true, "http.handlers.metrics": true, "http.handlers.rate_limit_status": true, "http.handlers.rate_limit_decide": true,
 }
 
 var errNested = errors.New("named routes invoke each other without end")

@@ -41,10 +41,24 @@ const longestBody = 1 << 20
 
 // readBody reads a request's JSON body. It refuses unknown fields, and anything after the object.
 func readBody(r *http.Request, into any) error {
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, longestBody))
-	if err == nil {
-		err = syntax.UnmarshalStrict(body, into)
+	body, err := readWhole(r)
+	if err != nil {
+		return err
 	}
+	return parseBody(body, into)
+}
+
+// readWhole reads a request's body.
+func readWhole(r *http.Request) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, longestBody))
+	if err != nil {
+		err = adminError(http.StatusBadRequest, "the request's body: %w", err)
+	}
+	return body, err
+}
+
+func parseBody(body []byte, into any) error {
+	err := syntax.UnmarshalStrict(body, into)
 	if err == nil && !json.Valid(body) {
 		err = errors.New("unexpected text after the object")
 	}
