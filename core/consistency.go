@@ -52,6 +52,39 @@ func ParseConsistency(text string) (value Consistency, every time.Duration, err 
 	return value, every, nil
 }
 
+// ParseRegions returns the interval at which regions tell each other, for a text of the configuration: eventual with an interval, which is DefaultSync if it is
+// left out. "" means that the rule does not hold across regions: 0.
+func ParseRegions(text string) (time.Duration, error) {
+	parts := strings.Fields(text)
+	if len(parts) == 0 {
+		return 0, nil
+	}
+	if parts[0] == "lease" {
+		return 0, words.Wrong("regions", strconv.Quote(text), "is not built yet; write eventual with an interval, such as eventual 1s, or use one Redis for all regions and consistency lease")
+	}
+	value, every, err := ParseConsistency(text)
+	if err != nil || value != Eventual || every < rate.ShortestRegions {
+		return 0, words.Wrong("regions", strconv.Quote(text), "takes eventual and an interval from %s to %s, such as eventual 1s", rate.FormatPeriod(rate.ShortestRegions), rate.FormatPeriod(rate.LongestSync))
+	}
+	return every, nil
+}
+
+// setRegions sets the terms on which regions tell each other what they admit. The rule's consistency is set.
+func (r *Rule) setRegions(c *RuleConfig) error {
+	if c.RegionsEvery == 0 || c.Blocks {
+		return nil
+	}
+	if r.sync == nil {
+		return words.Wrong("regions", "eventual", "needs consistency eventual: what other regions have admitted is told to the nodes, which decide by it; add it")
+	}
+	terms, err := rate.SyncTermsOf(c.Limit, c.RegionsEvery)
+	if err != nil {
+		return words.Of(err).Within("regions", "eventual")
+	}
+	r.regions = &terms
+	return nil
+}
+
 // setConsistency sets the terms on which nodes lease units of the rule's limit, or tell each other what they admit. The error names a setting that needs the store at
 // every request.
 func (r *Rule) setConsistency(c *RuleConfig) error {
@@ -124,9 +157,14 @@ func (r *Rule) LeaseTerms() *rate.LeaseTerms { return r.lease }
 // SyncTerms returns the terms on which nodes tell each other what they admit; nil: they do not.
 func (r *Rule) SyncTerms() *rate.SyncTerms { return r.sync }
 
-// consistencyText says how closely nodes follow the rule's limit.
+// RegionTerms returns the terms on which regions tell each other what they admit; nil: they do not.
+func (r *Rule) RegionTerms() *rate.SyncTerms { return r.regions }
+
+// consistencyText says how closely nodes follow the rule's limit, and regions.
 func (r *Rule) consistencyText() string {
 	switch {
+	case r.regions != nil:
+		return ConsistencyNames[Eventual] + " " + rate.FormatMicroseconds(r.sync.Every) + ", regions eventual " + rate.FormatMicroseconds(r.regions.Every)
 	case r.lease != nil:
 		return ConsistencyNames[Leased]
 	case r.sync != nil:
@@ -139,6 +177,9 @@ func (r *Rule) consistencyText() string {
 func (r *Rule) SyncAdvice() string {
 	if r.sync == nil {
 		return ""
+	}
+	if r.regions != nil && r.regions.Every > r.sync.Every {
+		return r.regions.Advice(r.Limit)
 	}
 	return r.sync.Advice(r.Limit)
 }

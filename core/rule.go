@@ -31,8 +31,11 @@ type RuleConfig struct {
 	Consistency Consistency
 	Strictly    bool          // Strict is what somebody has asked for, and not only the default
 	SyncEvery   time.Duration // the interval of Eventual
-	Message     string        // the text of its rejections; "": none of its own
-	Answer      *Answer       // nil: rejections have the default answer
+
+	RegionsEvery time.Duration // the interval at which regions tell each other what they admit; 0: they do not
+
+	Message string  // the text of its rejections; "": none of its own
+	Answer  *Answer // nil: rejections have the default answer
 
 	// OverflowPolicy is what the rule does past its limit besides rejecting.
 	OverflowPolicy OverflowPolicy
@@ -96,6 +99,7 @@ type Rule struct {
 	Excepted      bool             // it is the limit of single keys until a time: see MoreLimits.Exceptions
 	lease         *rate.LeaseTerms // nil: nodes lease nothing
 	sync          *rate.SyncTerms  // nil: it is not eventual
+	regions       *rate.SyncTerms  // nil: it holds in one region
 	central       string           // see NeedsOneStore
 	adapt         string
 	Overflow      *Overflow  // for stores; nil: it only rejects, and counts all requests
@@ -159,6 +163,9 @@ func NewRule(c RuleConfig) (*Rule, error) {
 		return nil, words.Of(err).Within("rule", strconv.Quote(c.Name))
 	}
 	if err = r.setConsistency(&c); err != nil {
+		return nil, words.Of(err).Within("rule", strconv.Quote(c.Name))
+	}
+	if err = r.setRegions(&c); err != nil {
 		return nil, words.Of(err).Within("rule", strconv.Quote(c.Name))
 	}
 	if !r.Shadow && r.Limit.Waits() {

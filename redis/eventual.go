@@ -2,11 +2,7 @@ package redis
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/hex"
-	"math"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +12,8 @@ import (
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/usage"
+	"github.com/proxyweir/weir/core/words"
+	"github.com/proxyweir/weir/redis/logs"
 )
 
 // eventually carries what the nodes of a fleet tell each other of rules with consistency eventual: package eventual says how they decide by it, and
@@ -51,57 +49,73 @@ type eventually struct {
 	since   atomic.Int64 // when the first of the requests came that were not told yet, by the node's clock; 0: there are none
 
 	synced, failed atomic.Int64 // calls of rounds, by their outcome
+	index          string       // the key of the nodes' index
 
-	// Only the round under way uses these.
-	index string // the key
-	log   ownLog
-	peers map[string]*peerLog // by name
-}
-
-// ownLog is what this node knows of its log.
-type ownLog struct {
-	name       string // of 16 bytes, not readable
-	key        string
-	generation int64
-	length     int64
-	whole      int64 // the length of the document that it begins with
-	afresh     bool  // it is to be written again, under the next generation
-	ends       int64 // when the last slot in it is over
-}
-
-// peerLog is what this node knows of another one's log.
-type peerLog struct {
-	name       string
-	key        string
-	generation int64
-	read       int64 // how much of it was read
-	length     int64
-	rest       []byte // the beginning of a document
-	broken     bool   // it has something else in it: no more of this generation is read
-	silent     int    // rounds in which it had nothing new, in a row
+	logs     *logs.Logs          // only the round under way uses it
+	regional map[*core.Rule]bool // the open rules that hold across regions; mu guards it
 }
 
 const (
-	versionOfEventual = "2"       // of the keys, the index and the logs; until 1 it was another mechanism
-	mostOfReply       = 512 << 10 // bytes of others' logs
-	mostPeersAtOnce   = 64
-	mostCalls         = 100 // of a round
-	silentPeer        = 5   // rounds after which a log is only read when the index says that it has something new
+	versionOfEventual = "2" // of the keys, the index and the logs; until 1 it was another mechanism
 	inactiveRounds    = 3   // after which there are no more, until a request comes
-	ofRecord          = 40  // bytes of a node's record in the index
-	keepLonger        = 60_000_000
 )
 
 func (e *eventually) begin(s *Store, index memory.Index, clock func() int64) {
 	e.store = s
 	e.every = make(map[int64]int)
-	e.peers = make(map[string]*peerLog)
-	e.index = s.naming.prefix + "%eventual}:" + versionOfEventual // no client's key has a percent sign and a letter there: see plainKey
-	name := usage.NewInstance()
-	raw, _ := hex.DecodeString(name)
-	e.log = ownLog{name: string(raw), key: e.index + ":" + name, afresh: true}
+	e.index = s.IndexOfNodes()
 	e.again = e.goRound
 	e.of = eventual.New(eventual.Config{Index: index, Clock: clock, Ahead: &e.ahead, Hash: s.naming.hash, Read: rate.DefaultSync, Write: rate.DefaultSync})
+	raw, _ := hex.DecodeString(usage.NewInstance())
+	c := s.LogsIn(s.IndexOfNodes())
+	c.Name = string(raw)
+	c.Reads = anyLog
+	c.Ledger = &e.of.Ledger
+	c.Others = &e.of.Others
+	e.logs = logs.New(c)
+	e.regional = make(map[*core.Rule]bool)
+}
+
+func anyLog(string) bool { return true }
+
+// IndexOfNodes returns the key of the index in which nodes tell each other.
+func (s *Store) IndexOfNodes() string {
+	return s.naming.prefix + "%eventual}:" + versionOfEventual // no client's key has a percent sign and a letter there: see plainKey
+}
+
+// IndexOfRegions returns the key of the index in which a region tells other regions.
+func (s *Store) IndexOfRegions() string { return s.naming.prefix + "%regions}:" + versionOfEventual }
+
+// LogsIn returns what logs in an index of this store go by: Redis's clock.
+func (s *Store) LogsIn(index string) logs.Config {
+	e := &s.eventually
+	return logs.Config{Index: index, Ledger: &usage.Ledger{}, Others: &usage.Others{}, Now: e.of.Now, Wall: s.wallClock, Sets: e.setClock, Invalid: errReply}
+}
+
+// Background returns the longest time that a call may take that no request waits for.
+func (s *Store) Background() time.Duration { return s.client.Background() }
+
+// Ahead returns how far the server's clock is ahead of the node's, in microseconds, as far as nodes that tell each other know.
+func (s *Store) Ahead() int64 { return atomic.LoadInt64(&s.eventually.ahead) }
+
+// RegionalRules returns the open rules that hold across regions.
+func (s *Store) RegionalRules() []*core.Rule {
+	e := &s.eventually
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := make([]*core.Rule, 0, len(e.regional))
+	for r := range e.regional {
+		list = append(list, r)
+	}
+	return list
+}
+
+// Fits implements core.Selective.
+func (s *Store) Fits(r *core.Rule) error {
+	if r.RegionTerms() != nil && s.region == "" {
+		return words.Wrong("regions", "eventual", "the store is of no region; give it region and peers, or remove it")
+	}
+	return nil
 }
 
 // open makes a rule ready.
@@ -109,6 +123,9 @@ func (e *eventually) open(r *core.Rule) error {
 	e.mu.Lock()
 	e.every[r.SyncTerms().Every]++
 	e.had = true
+	if r.RegionTerms() != nil {
+		e.regional[r] = true
+	}
 	e.setInterval()
 	e.mu.Unlock()
 	return e.of.Open(r)
@@ -120,6 +137,7 @@ func (e *eventually) release(r *core.Rule) {
 	if e.every[every]--; e.every[every] == 0 {
 		delete(e.every, every)
 	}
+	delete(e.regional, r)
 	e.setInterval()
 	e.mu.Unlock()
 	e.of.Release(r)
@@ -292,114 +310,28 @@ func (e *eventually) run(w wait) {
 func (e *eventually) exchange(w wait) error {
 	var news usage.News
 	defer e.of.Hear(&news)
-	e.of.Others.Drop(e.of.Now())
-	list := e.livelyPeers()
-	for n := 0; n < mostCalls; n++ {
-		counts, marks := e.of.Ledger.Begin(e.of.Now(), e.log.afresh)
-		told, err := e.call(w, counts, marks, list, &news)
-		e.of.Ledger.End(told)
-		if err != nil {
-			return err
-		}
-		list = e.peersBehind()
-		if told && len(list) == 0 {
-			break
-		}
-	}
-	return nil
+	err := e.logs.Round(func(keys, args []string) ([]string, bool, error) { return e.store.runLogs(w, keys, args) }, &news)
+	return err
 }
 
-// livelyPeers returns those whose logs had something new of late.
-func (e *eventually) livelyPeers() []*peerLog {
-	var list []*peerLog
-	for _, p := range e.peers {
-		if p.silent < silentPeer && !p.broken && len(list) < mostPeersAtOnce {
-			p.silent++
-			list = append(list, p)
-		}
-	}
-	return list
-}
-
-// peersBehind returns those of whose logs the index says that there is more.
-func (e *eventually) peersBehind() []*peerLog {
-	var list []*peerLog
-	for _, p := range e.peers {
-		if p.read < p.length && !p.broken && len(list) < mostPeersAtOnce {
-			list = append(list, p)
-		}
-	}
-	return list
-}
-
-// call makes one call. It returns false if Redis has lost what this node has told before.
-func (e *eventually) call(w wait, counts []usage.Counts, marks []usage.Mark, list []*peerLog, news *usage.News) (bool, error) {
-	s := e.store
-	log := &e.log
-	document := ""
-	if len(counts)+len(marks) > 0 {
-		document = string(usage.Encode(&usage.Document{Instance: hex.EncodeToString([]byte(log.name)), Counts: counts, Marks: marks}))
-	}
-	afresh := log.afresh && document != ""
-	if log.afresh {
-		log.ends = 0
-		log.length = 0
-	}
-	for i := range counts {
-		log.ends = rate.AtLeast(log.ends, counts[i].Slot.End)
-	}
-	for i := range marks {
-		log.ends = rate.AtLeast(log.ends, marks[i].End)
-	}
-	if afresh {
-		log.generation++
-	}
-	keep := rate.AtLeast(log.ends-e.of.Now(), 0) + keepLonger
-	c := &Call{Script: scriptOfEventual, Keys: []string{e.index, log.key}, wait: w}
-	c.Args = []string{log.name, strconv.FormatInt(log.generation, 10), strconv.FormatInt(log.length, 10), "0", document, strconv.FormatInt(keep/1000, 10), strconv.Itoa(mostOfReply)}
-	if afresh {
-		c.Args[3] = "1"
-	}
-	var generations []int64
-	for _, p := range list {
-		c.Keys = append(c.Keys, p.key)
-		c.Args = append(c.Args, p.name, strconv.FormatInt(p.generation, 10), strconv.FormatInt(p.read, 10))
-		generations = append(generations, p.generation)
-	}
-	server, err := s.client.Server(e.index)
+// runLogs makes a call of scriptOfEventual: see logs.Run.
+func (s *Store) runLogs(w wait, keys, args []string) ([]string, bool, error) {
+	var none []string
+	server, err := s.client.Server(keys[0])
 	if err != nil {
-		return false, err
+		return none, false, err
 	}
-	sent := s.wallClock()
+	c := &Call{Script: scriptOfEventual, Keys: keys, Args: args, wait: w}
 	if err = s.callFor(server, c); err != nil {
-		log.afresh = log.afresh || document != "" && executed(err) // nobody knows what is in the log
-		return false, err
+		return none, executed(err), err
 	}
-	received := s.wallClock()
-	if len(c.Texts) != 2+len(list) || len(c.Texts[1])%ofRecord != 0 {
-		return false, errReply
-	}
-	state, at, _ := strings.Cut(c.Texts[0], " ")
-	now, err := strconv.ParseInt(at, 10, 64)
-	if err != nil {
-		return false, errReply
-	}
-	e.setClock(now-received, now-sent)
-	told := state == "1"
-	log.afresh = !told
-	if told {
-		log.length += int64(len(document))
-		if afresh {
-			log.length = int64(len(document))
-			log.whole = log.length
-		}
-		log.afresh = log.length == 0 || log.length > 4*log.whole+(64<<10) // it has much that is not true any more
-	}
-	e.readIndex(c.Texts[1])
-	for i, p := range list {
-		e.readLog(p, generations[i], c.Texts[2+i], news)
-	}
-	return told, nil
+	return c.Texts, true, nil
+}
+
+// RunLogs is a logs.Run whose calls no request waits for.
+func (s *Store) RunLogs(keys, args []string) ([]string, bool, error) {
+	texts, executed, err := s.runLogs(aside, keys, args)
+	return texts, executed, err
 }
 
 // setClock has the store go by the server's clock, which is ahead of the node's by a time between these.
@@ -407,78 +339,6 @@ func (e *eventually) setClock(least, most int64) {
 	ahead := atomic.LoadInt64(&e.ahead)
 	if ahead < least || ahead > most {
 		atomic.StoreInt64(&e.ahead, least+(most-least)/2)
-	}
-}
-
-// readIndex learns of which nodes there are logs.
-func (e *eventually) readIndex(index string) {
-	there := make(map[string]bool)
-	for at := 0; at < len(index); at += ofRecord {
-		name := index[at : at+16]
-		if name == e.log.name {
-			continue
-		}
-		there[name] = true
-		p := e.peers[name]
-		if p == nil {
-			if len(e.peers) >= usage.MaxInstances {
-				continue
-			}
-			p = &peerLog{name: name, key: e.index + ":" + hex.EncodeToString([]byte(name))}
-			e.peers[name] = p
-		}
-		if generation := double(index[at+16:]); generation != p.generation {
-			p.begin(generation)
-		}
-		p.length = double(index[at+24:])
-	}
-	for name, p := range e.peers {
-		if !there[name] && !e.of.Others.Knows(p.key) {
-			delete(e.peers, name)
-		}
-	}
-}
-
-// double returns a number that a script has packed.
-func double(b string) int64 {
-	return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(b[:8]))))
-}
-
-func (p *peerLog) begin(generation int64) {
-	p.generation = generation
-	p.read = 0
-	p.rest = nil
-	p.broken = false
-}
-
-// readLog reads a part of a log, which follows what was read before, or begins the log if it was written afresh since.
-func (e *eventually) readLog(p *peerLog, generation int64, part string, news *usage.News) {
-	if part == "" {
-		if p.read < p.length && generation == p.generation { // it is gone
-			p.broken = p.broken || p.silent > silentPeer
-			p.silent++
-		}
-		return
-	}
-	p.silent = 0
-	p.read += int64(len(part))
-	p.rest = append(p.rest, part...)
-	for {
-		n, err := usage.Length(p.rest)
-		if err == nil && (n == 0 || n > len(p.rest)) {
-			return
-		}
-		var d *usage.Document
-		if err == nil {
-			d, err = usage.Decode(p.rest[:n])
-		}
-		if err != nil {
-			p.broken = true
-			p.rest = nil
-			return
-		}
-		p.rest = p.rest[n:]
-		e.of.Others.Learn(p.key, d, e.of.Now(), news)
 	}
 }
 

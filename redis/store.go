@@ -29,6 +29,9 @@ type Config struct {
 	// PlainKeys keeps the clients' keys readable in Redis. It excludes KeySecret.
 	PlainKeys bool
 
+	// Region is the name of the region that this Redis is for; "": there are no regions. Package regions tells it of the others.
+	Region string
+
 	// Lines makes the scripts of one rule reply with a line of text, "<remaining> <wait> <reset> <more>", in place of an array. The client
 	// must read both into Call.Reply. For an interpreted client a line is cheaper to read.
 	Lines bool
@@ -79,6 +82,7 @@ type Store struct {
 	clock      func() int64
 	ownClock   func() int64 // Config.Clock
 	wallClock  func() int64
+	region     string
 	seed       maphash.Seed
 	decisions  decisionCache
 	renewals   renewals
@@ -135,6 +139,7 @@ func NewStore(c Config) (*Store, error) {
 		clock:      c.Clock,
 		ownClock:   c.Clock,
 		wallClock:  c.WallClock,
+		region:     c.Region,
 		seed:       maphash.MakeSeed(),
 		timers:     make(map[*breaker]*time.Timer),
 		waiting:    make(map[string]int),

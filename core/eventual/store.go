@@ -98,6 +98,9 @@ func New(c Config) *Store {
 	return s
 }
 
+// IDOf returns what a rule of that identity is called among instances.
+func IDOf(identity string) uint64 { return hashOf(identity) }
+
 func hashOf(key string) uint64 {
 	sum := sha256.Sum256([]byte(key))
 	return binary.BigEndian.Uint64(sum[:8])

@@ -19,6 +19,8 @@ const (
 	DefaultSync  = time.Second
 	ShortestSync = 10 * time.Millisecond
 	LongestSync  = time.Minute
+
+	ShortestRegions = 100 * time.Millisecond // of regions
 )
 
 // wholes is how many intervals the limit should take to be whole again.

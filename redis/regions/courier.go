@@ -1,0 +1,199 @@
+package regions
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"sync"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/eventual"
+	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/core/usage"
+	"github.com/proxyweir/weir/redis"
+)
+
+// Config configures New. Clock and Changed may be nil.
+type Config struct {
+	Settings Settings
+	Store    *redis.Store   // of this region
+	Peers    []*redis.Store // of the others, in the order of Settings.Names: of the same prefix and secret. The courier closes them
+
+	Clock   func() int64                     // in microseconds, of which only differences matter; nil: a monotonic one
+	Changed func(peer string, cut bool)      // is called when a region is cut off, and when it is heard again. It must not block
+	Failed  func(what string, failure error) // is called when the courier cannot do its work, once until it can again
+}
+
+// Courier is a node's part in the election of its region's courier, and the courier if the node is elected. New makes it. It is safe for concurrent use.
+type Courier struct {
+	c     Config
+	fleet *redis.Fleet
+	part  float64
+	again func() // made once, as the timers of package redis
+
+	round sync.Mutex // held by Tick
+
+	mu     sync.Mutex
+	timer  *time.Timer
+	closed bool
+	used   bool
+	asked  int64 // when the node took part in the election last, by clock; and one more
+	term   *term // nil: another node is the courier, or none is needed
+}
+
+// How the courier goes about.
+const (
+	electEvery = time.Second
+	late       = 3  // intervals after which a region that was not read is cut off, and its calls' time limit
+	atRate     = 10 // intervals for which a region that is cut off counts at its last known rate
+	half       = 2  // of a rate that is not confirmed
+)
+
+// New returns a node's courier, which does nothing until Start or Tick.
+func New(c Config) *Courier {
+	random := make([]byte, 8)
+	_, _ = rand.Read(random)
+	if c.Clock == nil {
+		c.Clock = monotonic
+	}
+	k := &Courier{c: c, part: c.Settings.part(), fleet: redis.NewFleet(c.Store, "regions", hex.EncodeToString(random))}
+	k.again = k.next
+	return k
+}
+
+func monotonic() int64 { return int64(time.Since(redis.Started) / time.Microsecond) }
+
+// Start has the courier work by itself.
+func (k *Courier) Start() {
+	k.mu.Lock()
+	k.timer = time.AfterFunc(electEvery/10, k.again)
+	k.mu.Unlock()
+}
+
+// next is a tick, and sets the timer for the next one.
+func (k *Courier) next() {
+	defer func() {
+		_ = recover() // an interpreted program has no other recover
+		k.mu.Lock()
+		if !k.closed {
+			k.timer.Reset(k.interval())
+		}
+		k.mu.Unlock()
+	}()
+	k.Tick()
+}
+
+// Close ends the courier, and closes the stores of the other regions.
+func (k *Courier) Close() {
+	k.mu.Lock()
+	k.closed = true
+	if k.timer != nil {
+		k.timer.Stop()
+	}
+	k.mu.Unlock()
+	for _, s := range k.c.Peers {
+		_ = s.Close()
+	}
+}
+
+// interval returns the interval of ticks: the shortest of regional rules.
+func (k *Courier) interval() time.Duration {
+	every := electEvery
+	for _, r := range k.c.Store.RegionalRules() {
+		if one := time.Duration(r.RegionTerms().Every) * time.Microsecond; one < every {
+			every = one
+		}
+	}
+	return every
+}
+
+// Tick does what is due. It waits for this region's Redis, and not for others: Settle does.
+func (k *Courier) Tick() {
+	k.round.Lock()
+	defer k.round.Unlock()
+	rules := make(map[uint64]*core.Rule)
+	for _, r := range k.c.Store.RegionalRules() {
+		rules[eventual.IDOf(r.Identity)] = r
+	}
+	now := k.c.Clock()
+	k.mu.Lock()
+	k.used = len(rules) > 0
+	t := k.term
+	elect := k.used && !k.closed && (k.asked == 0 || now-k.asked+1 >= int64(electEvery/time.Microsecond))
+	if elect {
+		k.asked = now + 1
+	}
+	k.mu.Unlock()
+	if elect {
+		agreement, err := redis.Agree(k.fleet, 0, nil)
+		switch {
+		case err != nil: // Redis fails: what is known is kept
+		case agreement.Leads && t == nil:
+			t = newTerm(k)
+		case !agreement.Leads:
+			t = nil
+		}
+	}
+	if len(rules) == 0 {
+		t = nil
+	}
+	k.mu.Lock()
+	k.term = t
+	k.mu.Unlock()
+	if t != nil && t.due(now, rules) {
+		t.run(rules)
+	}
+}
+
+// Settle waits until no call to another region is under way.
+func (k *Courier) Settle() {
+	k.round.Lock()
+	defer k.round.Unlock()
+	if k.term != nil {
+		k.term.reading.Wait()
+	}
+}
+
+// Stats returns how the region hears of others.
+func (k *Courier) Stats() Stats {
+	k.mu.Lock()
+	t := k.term
+	s := Stats{Used: k.used, Leads: t != nil}
+	k.mu.Unlock()
+	if t != nil {
+		for _, p := range t.peers {
+			s.Peers = append(s.Peers, p.stats())
+		}
+	}
+	return s
+}
+
+// add adds counts of regional rules to a ledger.
+func add(l *usage.Ledger, counts []usage.Counts, rules map[uint64]*core.Rule) {
+	for i := range counts {
+		c := &counts[i]
+		if rules[c.Slot.Rule] != nil {
+			for n, key := range c.Keys {
+				l.Add(c.Slot, key, int64(c.Units[n]))
+			}
+		}
+	}
+}
+
+// addMarks adds marks of regional rules to a ledger.
+func addMarks(l *usage.Ledger, marks []usage.Mark, rules map[uint64]*core.Rule) {
+	for _, m := range marks {
+		if rules[m.Rule] != nil {
+			l.AddMark(m)
+		}
+	}
+}
+
+// lagOf returns after how long a region knows what another has admitted, besides the time that calls take: twice both intervals.
+func lagOf(r *core.Rule) int64 { return 2 * (r.SyncTerms().Every + r.RegionTerms().Every) }
+
+// partSlot returns the slot in which a unit counts that is admitted now.
+func slotAt(r *core.Rule, id uint64, now int64) usage.Slot {
+	s := rate.SlotOf(r.Limit, now, r.SyncTerms().Every)
+	return usage.Slot{Rule: id, Start: s.Start, End: s.End}
+}
