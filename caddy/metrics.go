@@ -121,6 +121,12 @@ func (a *App) addMetrics(p *metrics.Page) {
 			servers[server.Name] = servers[server.Name] || server.Open
 		}
 	}
+	if heard := stores.Regions(a.limiters()); heard.Used {
+		metrics.Add(p, metrics.RegionCourier, oneIf(heard.Leads))
+		for _, r := range heard.Peers {
+			metrics.AddRegion(p, r.Name, r.Age.Seconds(), r.Ahead.Seconds(), r.Cut, r.Units)
+		}
+	}
 	for name, open := range servers { // several stores may share a server
 		metrics.Add(p, metrics.BreakerOpen, oneIf(open), name)
 	}

@@ -14,7 +14,7 @@
 //	eventual    another Store, over the memory: it charges, too, what other instances tell
 //	blobstore   eventual over a storage of blobs
 //	exception   what people decide for single keys until a time, and where that is kept
-//	redis       a third Store: Lua scripts that decide the same; and eventual over Redis
+//	redis       a third Store: Lua scripts that decide the same; and eventual over Redis (redis/logs), also between regions (redis/regions)
 //	answer      what the client gets to see of the Verdict: header fields, bodies
 //	ruleset     reads rules as users write them, in files and in the settings of proxies, and finds those that cover a request
 //	excepted    puts in force what people have decided for single keys

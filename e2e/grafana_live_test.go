@@ -86,6 +86,8 @@ func (e *exporter) combinations(m metric) []map[string]string {
 			values = []string{"redis:6379"}
 		case "guard":
 			values = []string{"shop"}
+		case "region":
+			values = []string{"us"}
 		case "storage":
 			values = []string{"FileStorage:/shared"}
 		}
@@ -153,6 +155,12 @@ func calm(name string, labels map[string]string) float64 {
 		return map[string]float64{"full": 0.001}[labels["reason"]] // now and then
 	case "weir_key_demand", "weir_active_keys":
 		return 500
+	case "weir_region_courier":
+		return 1
+	case "weir_region_age_seconds", "weir_region_clock_seconds":
+		return 0.5
+	case "weir_region_unheard_units":
+		return 20
 	case "weir_storage_instances":
 		return map[string]float64{"readable": 2}[labels["state"]]
 	case "weir_storage_rounds_total":

@@ -115,6 +115,7 @@ func TestThePageShowsAndChangesWhatARealCaddyLimits(t *testing.T) {
 // Both proxies have every metric that the dashboard and the alerts use, and no other.
 func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	redis := redistest.Start(t)
+	far := redistest.Start(t)
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	must.Succeed(t, os.WriteFile(rules, []byte("rules: [{name: ofFile, limit: 5/1m}]\n"), 0o600))
 	advisor := startAdvisor(t)
@@ -176,7 +177,10 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 				rules_file `+rules+`
 			}
 			rate_limit {
-				store redis `+redis.Addr()+`
+				store redis `+redis.Addr()+` {
+					region eu
+					peers us `+far.Addr()+`
+				}
 				zone shared {
 					limit 5/1m
 					consistency lease
@@ -184,6 +188,7 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 				zone told {
 					limit 500/1m
 					consistency eventual
+					regions eventual
 				}
 			}
 			respond ok
@@ -194,7 +199,7 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	withMetrics := ", metrics: {address: '" + address + "'}"
 	s.limit("here", "{limit: 500/1m, algorithm: token_bucket, penalty: [1h], candidate: {limit: 3/1m}, guard: {shadow: true}"+withMetrics+"}")
 	s.limit("there", "{limit: 500/1m, consistency: lease"+withMetrics+", store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
-	s.limit("told", "{limit: 500/1m, consistency: eventual 1s"+withMetrics+", store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
+	s.limit("told", "{limit: 500/1m, consistency: eventual 1s, regions: eventual 1s"+withMetrics+", store: {redis: {address: '"+far.Addr()+"', nodes: 1, region: us, peers: {eu: '"+redis.Addr()+"'}}}}")
 	s.limit("adapted", "{limit: 500/1m, costResponse: [bytes], limitFrom: {source: 'header:X-Limit'}, adapt: {ceiling: 800/1m}, advisor: {url: '"+advisor.URL+"', interval: 1s}"+withMetrics+"}")
 	s.route("/here", "here", "adapted")
 	s.route("/there", "there", "told")
@@ -217,7 +222,7 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 			if scraped, err = parseScrape(answer.Body); err != nil {
 				t.Fatalf("%s: %v", proxy, err)
 			}
-			return scraped["weir_advice_serial"] != nil && (proxy != "Caddy" || scraped["weir_deferred_jobs"] != nil)
+			return scraped["weir_advice_serial"] != nil && scraped["weir_region_age_seconds"] != nil && (proxy != "Caddy" || scraped["weir_deferred_jobs"] != nil)
 		})
 		names := checkScrape(t, scraped)
 		for _, known := range knownMetrics() {

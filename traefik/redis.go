@@ -11,6 +11,7 @@ import (
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/regions"
 	"github.com/proxyweir/weir/redis/resp"
 	"github.com/proxyweir/weir/traefik/config"
 )
@@ -24,7 +25,8 @@ type sharedRedis struct {
 	silent      atomic.Bool // it did not answer at first, and has not answered since
 	ended       atomic.Bool // no engine has it any more
 
-	exceptions *excepted.Table // what people have decided for single keys, by Caddy's admin API
+	courier    *regions.Courier // nil: there are no regions
+	exceptions *excepted.Table  // what people have decided for single keys, by Caddy's admin API
 }
 
 // newSharedRedis returns a new store, which names the middleware in its log lines.
@@ -54,6 +56,12 @@ func newSharedRedis(s *config.RedisSettings, middleware string, h *host) (*share
 		_ = client.Close() // nothing was sent yet
 		return nil, config.InWords(words.Of(err))
 	}
+	if s.Regions.Used() {
+		if err = shared.joinRegions(s, c, middleware); err != nil {
+			_ = shared.store.Close()
+			return nil, err
+		}
+	}
 	shared.exceptions = excepted.NewTable(redis.Exceptions(shared.store), func() int64 { return time.Now().UnixMicro() }, func(err error) {
 		if (errors.Is(err, redis.ErrReply) || errors.Is(err, exception.ErrDamaged)) && !shared.ended.Load() { // of a Redis that does not answer, report tells
 			warn(middleware, "what people have decided for single keys cannot be read from Redis at "+shared.name+"; what is known of it holds: "+err.Error())
@@ -77,8 +85,50 @@ func (s *sharedRedis) obeyOnce() {
 	s.exceptions.Tick()
 }
 
+// joinRegions has the store's region hear from the others. c is the store's configuration.
+func (s *sharedRedis) joinRegions(settings *config.RedisSettings, c redis.Config, middleware string) error {
+	own := regions.Config{Settings: settings.Regions, Store: s.store, Clock: c.Clock}
+	own.Changed = func(region string, cut bool) {
+		if s.ended.Load() {
+			return
+		}
+		if cut {
+			warn(middleware, "region "+region+" cannot be heard; until it can, this region keeps to its share of limits with regions eventual")
+		} else {
+			warn(middleware, "region "+region+" is heard again")
+		}
+	}
+	own.Failed = func(what string, err error) {
+		if !s.ended.Load() {
+			warn(middleware, "what regions tell each other cannot be carried: "+what+": "+err.Error())
+		}
+	}
+	for _, one := range settings.Regions.Clients(settings.Client) {
+		client, err := resp.New(one)
+		if err != nil {
+			return config.InWords(words.Of(err))
+		}
+		peer := c
+		peer.Client = client
+		peer.Changed = nil
+		peer.Differs = nil
+		peer.NotCarried = nil
+		store, err := redis.NewStore(peer)
+		if err != nil {
+			return config.InWords(words.Of(err))
+		}
+		own.Peers = append(own.Peers, store)
+	}
+	s.courier = regions.New(own)
+	s.courier.Start()
+	return nil
+}
+
 func (s *sharedRedis) close() {
 	s.ended.Store(true)
+	if s.courier != nil {
+		s.courier.Close()
+	}
 	_ = s.store.Close() // the error would be that of closing a socket
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +39,25 @@ func TestALimitHoldsOverTwoTraefiks(t *testing.T) {
 		must.Equal(t, admitted, 20, "%s: %d were admitted of 20", algorithm, admitted)
 	}
 	must.Equal(t, len(one.redis), 1, "%d stores for one Redis", len(one.redis))
+}
+
+// Regions hear of each other. A rule with regions needs a store of a region.
+func TestRegionsHearOfEachOther(t *testing.T) {
+	here, there := redistest.Start(t), redistest.Start(t)
+	rule := Rule{Limit: "100000/1h", Algorithm: "fixed_window", Consistency: "eventual 10ms", Regions: "eventual 100ms"}
+	s := newStage(t)
+	if got, want := s.refused(inRedis(rule, patient(object{"address": here.Addr(), "nodes": 1})), "m@file"), "regions eventual: the store is of no region; give it region and peers, or remove it"; !strings.Contains(got, want) {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	eu := newStage(t).handler(context.Background(), inRedis(rule, patient(object{"address": here.Addr(), "nodes": 1, "region": "eu", "peers": object{"us": there.Addr()}})), "m@file")
+	us := newStage(t).handler(context.Background(), inRedis(rule, patient(object{"address": there.Addr(), "nodes": 1, "region": "us", "peers": object{"eu": here.Addr()}})), "m@file")
+	must.Equal(t, statuses(eu, "192.0.2.1", 40), strings.TrimSpace(strings.Repeat("200 ", 40)))
+	asked := 0
+	until(t, func() bool {
+		asked++
+		left, err := strconv.Atoi(get(us, "192.0.2.1", nil).Header.Get("X-Ratelimit-Remaining"))
+		return err == nil && left <= 100000-asked-40
+	})
 }
 
 func TestAStoreIsSharedAndClosedWhenNobodyUsesIt(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/regions"
 )
 
 // shownFor is how long the metrics still have engines that no handler with a living context uses, from when the next ones have been made. Traefik
@@ -195,6 +196,7 @@ type snapshot struct {
 	evicted         int64
 	leases          redis.LeaseStats
 	syncs           redis.SyncStats
+	regions         []regions.Stats
 	advised         []*engine
 	guards          []*guardSeries // by name
 }
@@ -212,6 +214,9 @@ func (g *registry) observe() *snapshot {
 	for _, shared := range g.redis {
 		s.leases.Add(shared.store.LeaseStats())
 		s.syncs.Add(shared.store.SyncStats())
+		if shared.courier != nil {
+			s.regions = append(s.regions, shared.courier.Stats())
+		}
 	}
 	found := make(map[*metrics.Meter]*series)
 	shown := g.shown()
@@ -290,6 +295,12 @@ func (g *registry) writeMetrics() []byte {
 	}
 	if s.syncs.Used {
 		metrics.Add(p, metrics.SyncAge, float64(s.syncs.Age)/1e6)
+	}
+	if heard := regions.Merge(s.regions); heard.Used {
+		metrics.Add(p, metrics.RegionCourier, oneIf(heard.Leads))
+		for _, r := range heard.Peers {
+			metrics.AddRegion(p, r.Name, r.Age.Seconds(), r.Ahead.Seconds(), r.Cut, r.Units)
+		}
 	}
 	metrics.Add(p, metrics.MaxKeys, float64(s.maxKeys))
 	metrics.Add(p, metrics.Evictions, float64(s.evicted))

@@ -3,6 +3,7 @@
 //
 //	go run ./fleet                      all tables, some minutes
 //	go run ./fleet -nodes 3,30 -only    the first one, with other fleets
+//	go run ./fleet -regions             that of docs/regions.md
 package main
 
 import (
@@ -20,7 +21,15 @@ import (
 func main() {
 	nodes := flag.String("nodes", "3,30,1000,10000", "the sizes of the fleets of the first table; empty: leave it out")
 	only := flag.Bool("only", false, "print the first table only")
+	regions := flag.Bool("regions", false, "print the table of docs/regions.md only")
 	flag.Parse()
+	if *regions {
+		if err := byRegions(os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "fleet:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := tables(os.Stdout, *nodes, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "fleet:", err)
 		os.Exit(1)

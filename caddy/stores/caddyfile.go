@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
@@ -80,6 +81,9 @@ func (s *RedisStore) Settings() []syntax.Setting {
 		{Word: "key_secret", To: &s.KeySecret},
 		{Word: "plain_keys", To: &s.PlainKeys},
 		syntax.NumberTo("nodes", &s.Nodes, 1, maxNodes),
+		{Word: "region", To: &s.Region},
+		{Word: "peers", To: s.peers},
+		{Word: "share", To: s.share},
 	}
 }
 
@@ -122,6 +126,36 @@ func (s *RedisStore) address(d *caddyfile.Dispenser) error {
 		return d.Err("store redis: address: takes one or more, such as 127.0.0.1:6379")
 	}
 	return syntax.NoBlock(d, "store redis: ", "address")
+}
+
+// peers reads the names of other regions, and the addresses of their Redis.
+func (s *RedisStore) peers(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) == 0 || len(args)%2 != 0 {
+		return d.Err("store redis: peers: takes the name of each other region and the address of its Redis, such as us 10.1.0.1:6379 ap 10.2.0.1:6379")
+	}
+	s.Peers = make(map[string]string)
+	for i := 0; i < len(args); i += 2 {
+		if _, duplicate := s.Peers[args[i]]; duplicate {
+			return d.Errf("store redis: peers: duplicate region %s; keep one", args[i])
+		}
+		s.Peers[args[i]] = args[i+1]
+	}
+	return syntax.NoBlock(d, "store redis: ", "peers")
+}
+
+// share reads the region's part of limits.
+func (s *RedisStore) share(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) != 1 {
+		return d.Errf("store redis: share: takes one value, not %d", len(args))
+	}
+	share, err := strconv.ParseFloat(args[0], 64)
+	if err != nil || !(share > 0 && share <= 1) {
+		return d.Errf("store redis: share %q: must be above 0, and at most 1", args[0])
+	}
+	s.Share = share
+	return syntax.NoBlock(d, "store redis: ", "share")
 }
 
 // tls reads the tls block.

@@ -17,15 +17,17 @@ import (
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/regions"
 )
 
 // Limiter is a core.Limiter, with what logs and metrics report about its store.
 type Limiter struct {
 	*core.Limiter
-	Store    string         // "memory", "redis", or the name of another module
-	Redis    *redis.Store   // nil: the store is no Redis
-	Settings *redisSettings // of that Redis
-	Storage  *SharedStorage // nil: the store is not over a storage
+	Store    string           // "memory", "redis", or the name of another module
+	Redis    *redis.Store     // nil: the store is no Redis
+	Settings *redisSettings   // of that Redis
+	Storage  *SharedStorage   // nil: the store is not over a storage
+	courier  *regions.Courier // of that Redis; nil: it is of no region
 
 	Exceptions *excepted.Table // of the store
 	times      *rate.Durations // of its decisions
@@ -128,6 +130,19 @@ func InRedis(limiters []*Limiter) []*redis.Store {
 	return list
 }
 
+// Regions returns how the regions of the limiters' stores hear of others.
+func Regions(limiters []*Limiter) regions.Stats {
+	var list []regions.Stats
+	seen := make(map[*regions.Courier]bool)
+	for _, l := range limiters {
+		if l.courier != nil && !seen[l.courier] {
+			seen[l.courier] = true
+			list = append(list, l.courier.Stats())
+		}
+	}
+	return regions.Merge(list)
+}
+
 // LimiterOver returns a limiter over the store of a loaded module. If the store fails, the limiter counts in memory. local are the exceptions of this process.
 func LimiterOver(mod any, inMemory *memory.Store, local *excepted.Table) (*Limiter, error) {
 	if _, ok := mod.(*MemoryStore); ok {
@@ -144,7 +159,7 @@ func LimiterOver(mod any, inMemory *memory.Store, local *excepted.Table) (*Limit
 	}
 	if r, ok := mod.(*RedisStore); ok {
 		limiter.Redis, limiter.trouble, limiter.Settings = r.shared.store, r.shared.trouble, r.resolved
-		limiter.Exceptions = r.shared.exceptions
+		limiter.Exceptions, limiter.courier = r.shared.exceptions, r.shared.courier
 	}
 	nodes := 0
 	if fleet, ok := mod.(FleetStoreModule); ok {

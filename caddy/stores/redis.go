@@ -24,6 +24,7 @@ import (
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
+	"github.com/proxyweir/weir/redis/regions"
 )
 
 func init() {
@@ -94,6 +95,17 @@ type RedisStore struct {
 	// How many Caddys share the Redis. While it is unreachable, each applies its part of a limit, for `on_error local`. The default
 	// is 1: each applies the whole limit.
 	Nodes int `json:"nodes,omitempty"`
+
+	// The name of the region that this Redis is for, such as `eu`.
+	Region string `json:"region,omitempty"`
+
+	// The addresses of the other regions' Redis, by the names of the regions. Where an address says no more, all other settings are those
+	// of this store.
+	Peers map[string]string `json:"peers,omitempty"`
+
+	// The part of a limit that this region keeps to while it does not hear from others: above 0 and at most 1. Those of all regions should
+	// be 1 together. The default is an equal part for each.
+	Share float64 `json:"share,omitempty"`
 
 	shared   *sharedRedis
 	resolved *redisSettings
@@ -175,6 +187,8 @@ type redisSettings struct {
 	Client goredis.Config
 	Store  redis.Config
 	Key    string
+
+	Regions regions.Settings
 }
 
 // Resolve inserts the values of placeholders, and reads the files of TLS. The key is a hash, since the settings have secrets.
@@ -192,8 +206,19 @@ func (s *RedisStore) Resolve() (*redisSettings, error) {
 		}
 		resolved.Addresses = append(resolved.Addresses, addr)
 	}
+	resolved.Peers = make(map[string]string)
+	for name, address := range s.Peers {
+		if err := syntax.ResolvePlaceholders(repl, "peers", &address); err != nil {
+			return nil, err
+		}
+		resolved.Peers[name] = address
+	}
 	settings := &redisSettings{}
 	settings.Client, settings.Store = resolved.configs()
+	settings.Regions = resolved.regions()
+	if err := settings.Regions.Check(settings.Client); err != nil {
+		return nil, err
+	}
 	digest := sha256.New()
 	if s.TLS != nil {
 		t := *s.TLS
@@ -212,6 +237,11 @@ func (s *RedisStore) Resolve() (*redisSettings, error) {
 	digest.Write(text)
 	settings.Key = string(digest.Sum(nil))
 	return settings, nil
+}
+
+// regions returns the settings of the store's regions.
+func (s *RedisStore) regions() regions.Settings {
+	return regions.Settings{Region: s.Region, Peers: s.Peers, Share: s.Share}
 }
 
 // configs returns the configurations of the client and the store, without TLS.
@@ -234,6 +264,7 @@ func (s *RedisStore) configs() (goredis.Config, redis.Config) {
 			Prefix:    s.Prefix,
 			KeySecret: s.KeySecret,
 			PlainKeys: s.PlainKeys,
+			Region:    s.Region,
 		}
 }
 
@@ -246,6 +277,15 @@ func (s *RedisStore) checkAsWritten() error {
 		}
 	}
 	if err := clientConfig.Check(); err != nil {
+		return err
+	}
+	for _, addr := range s.Peers {
+		if strings.Contains(addr, "{") {
+			return nil
+		}
+	}
+	own := s.regions()
+	if err := own.Check(clientConfig); err != nil {
 		return err
 	}
 	if strings.Contains(s.Prefix, "{") {
@@ -301,6 +341,7 @@ type sharedRedis struct {
 	trouble *troubleLog
 
 	exceptions *excepted.Table
+	courier    *regions.Courier // nil: there are no regions
 }
 
 // Lingering is how long a store still works after Caddy has cleaned up its last configuration. Caddy does that after it has told
@@ -324,6 +365,12 @@ func acquireRedis(settings *redisSettings) (*sharedRedis, error) {
 		if shared.store, err = redis.NewStore(config); err != nil {
 			_ = c.Close() // nothing has been sent yet
 			return nil, err
+		}
+		if settings.Regions.Used() {
+			if err := shared.joinRegions(settings, config); err != nil {
+				_ = shared.store.Close()
+				return nil, err
+			}
 		}
 		Leases.add(shared.store)
 		shared.exceptions = exceptionsOf(shared.store, shared.name)
@@ -356,9 +403,50 @@ func (s *sharedRedis) obey() {
 	}
 }
 
+// joinRegions has the store's region hear from the others. config is that of the store.
+func (s *sharedRedis) joinRegions(settings *redisSettings, config redis.Config) error {
+	c := regions.Config{Settings: settings.Regions, Store: s.store, Changed: s.logRegion, Failed: s.logCourier}
+	for _, one := range settings.Regions.Clients(settings.Client) {
+		client, err := goredis.New(one)
+		if err != nil {
+			return err
+		}
+		config.Client, config.Changed, config.Differs, config.NotCarried = client, nil, nil, nil
+		peer, err := redis.NewStore(config)
+		if err != nil {
+			return err
+		}
+		c.Peers = append(c.Peers, peer)
+	}
+	s.courier = regions.New(c)
+	s.courier.Start()
+	return nil
+}
+
+// logRegion logs that another region is cut off, or is heard again.
+func (s *sharedRedis) logRegion(region string, cut bool) {
+	switch {
+	case s.ended.Load():
+	case cut:
+		redisLog().Error("a region cannot be heard; until it can, this region keeps to its share of limits with regions eventual", zap.String("region", region))
+	default:
+		redisLog().Info("a region is heard again", zap.String("region", region))
+	}
+}
+
+// logCourier logs that this node cannot carry what regions tell each other.
+func (s *sharedRedis) logCourier(what string, err error) {
+	if !s.ended.Load() {
+		redisLog().Error("what regions tell each other cannot be carried: "+what, zap.Error(err))
+	}
+}
+
 // Destruct implements caddy.Destructor.
 func (s *sharedRedis) Destruct() error {
 	s.ended.Store(true)
+	if s.courier != nil {
+		s.courier.Close()
+	}
 	Leases.remove(s.store)
 	time.AfterFunc(Lingering, func() { _ = s.store.Close() }) // at most an error of closing a socket
 	return nil

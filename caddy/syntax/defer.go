@@ -250,6 +250,7 @@ func (z *CompiledZone) checkDefer() error {
 		{"count_match", "", len(z.CountMatcherSetsRaw) > 0},
 		{"algorithm", " leaky_bucket", z.Algorithm == rate.LeakyBucket.String()},
 		{"consistency", " " + z.Consistency, z.Consistency != "" && z.Consistency != "strict"},
+		{"regions", " " + z.Regions, z.Regions != ""},
 		{"concurrency", "", z.Concurrency != 0},
 		{"candidate", "", z.Candidate != nil},
 	} {

@@ -2,13 +2,17 @@ package syntax
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // The functions of this file find what is around a handler in a configuration. While the handler is provisioned, much of that is
@@ -173,4 +177,35 @@ func trustsProxies(server *caddyhttp.Server) bool {
 	}
 	provisioned := reflect.ValueOf(server).Elem().FieldByName("trustedProxies")
 	return provisioned.Kind() != reflect.Interface || !provisioned.IsNil()
+}
+
+// addObject adds an object as the value of a field; of is its name in the schema.
+func addObject(t *ruleset.RuleText, field, of string, value any) {
+	o := new(ruleset.Object)
+	setTexts(o, of, reflect.ValueOf(value))
+	ruleset.AddObject(t, field, o)
+}
+
+// setTexts sets the fields of an object of the schema from a struct, by their names in JSON.
+func setTexts(o *ruleset.Object, object string, v reflect.Value) {
+	for _, f := range ruleset.Schema[object] {
+		i := slices.Index(FieldNames(v.Type()), f.Name)
+		if i < 0 || f.Of != "" || v.Field(i).IsZero() {
+			continue
+		}
+		switch value := v.Field(i).Interface().(type) {
+		case []string:
+			ruleset.SetList(o, f.Name, value)
+		case map[string]string:
+			var pairs []ruleset.Pair
+			for _, name := range slices.Sorted(maps.Keys(value)) {
+				pairs = append(pairs, ruleset.Pair{Name: name, Value: value[name]})
+			}
+			ruleset.SetPairs(o, f.Name, pairs)
+		case caddy.Duration:
+			ruleset.SetText(o, f.Name, time.Duration(value).String())
+		default:
+			ruleset.SetText(o, f.Name, fmt.Sprint(value))
+		}
+	}
 }

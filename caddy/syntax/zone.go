@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -172,6 +171,12 @@ type Zone struct {
 	// to 1m: no request of a busy key waits, and together they may exceed the limit. Both need a store in Redis. The limit must be whole
 	// again after a second or more, or with `eventual` not before the interval has passed.
 	Consistency string `json:"consistency,omitempty"`
+
+	// How several regions, each with a Redis of its own, keep to the limit together. With `eventual 1s` each admits by what it knows, and
+	// they tell each other once a second, or at another interval from 100ms to 1m: no request waits for another region, and together they
+	// may exceed the limit. It needs `consistency` `eventual`, and a store in Redis with `region` and `peers`. By default the limit holds in
+	// each region by itself.
+	Regions string `json:"regions,omitempty"`
 
 	// What happens when the store fails: `open` lets requests pass, `closed` answers 503, and `local`, the default, counts in
 	// memory. Memory itself does not fail.
@@ -400,37 +405,6 @@ func (z *Zone) text(name string) *ruleset.RuleText {
 		ruleset.AddObject(t, "match", o)
 	}
 	return t
-}
-
-// addObject adds an object as the value of a field; of is its name in the schema.
-func addObject(t *ruleset.RuleText, field, of string, value any) {
-	o := new(ruleset.Object)
-	setTexts(o, of, reflect.ValueOf(value))
-	ruleset.AddObject(t, field, o)
-}
-
-// setTexts sets the fields of an object of the schema from a struct, by their names in JSON.
-func setTexts(o *ruleset.Object, object string, v reflect.Value) {
-	for _, f := range ruleset.Schema[object] {
-		i := slices.Index(FieldNames(v.Type()), f.Name)
-		if i < 0 || f.Of != "" || v.Field(i).IsZero() {
-			continue
-		}
-		switch value := v.Field(i).Interface().(type) {
-		case []string:
-			ruleset.SetList(o, f.Name, value)
-		case map[string]string:
-			var pairs []ruleset.Pair
-			for _, name := range slices.Sorted(maps.Keys(value)) {
-				pairs = append(pairs, ruleset.Pair{Name: name, Value: value[name]})
-			}
-			ruleset.SetPairs(o, f.Name, pairs)
-		case caddy.Duration:
-			ruleset.SetText(o, f.Name, time.Duration(value).String())
-		default:
-			ruleset.SetText(o, f.Name, fmt.Sprint(value))
-		}
-	}
 }
 
 func (z *Zone) isDialect() bool { return z.MaxEvents != 0 || z.Window != 0 }

@@ -119,6 +119,8 @@ func (b *zoneBlock) settings() []Setting {
 			list = append(list, Setting{Word: "enforcement", To: b.words("enforcement", &b.zone.Enforcement, "hard, shadow, a share of keys such as 10%, or soft with a percentage and a duration, such as soft 20% 30s")})
 		case "consistency":
 			list = append(list, Setting{Word: "consistency", To: b.words("consistency", &b.zone.Consistency, "strict, lease, or eventual with an interval, such as eventual 1s")})
+		case "regions":
+			list = append(list, Setting{Word: "regions", To: b.words("regions", &b.zone.Regions, "eventual with an interval, such as eventual 1s")})
 		case "candidate":
 			list = append(list, Setting{Word: "candidate", To: b.candidate})
 		case "adapt":

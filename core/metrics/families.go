@@ -55,6 +55,7 @@ var (
 	ofRule    = Label{Name: "rule"}
 	ofGuard   = Label{Name: "guard"}
 	ofStorage = Label{Name: "storage"}
+	ofRegion  = Label{Name: "region"}
 	decisions = []string{"allowed", "rejected"}
 	turned    = Label{"reason", front.GuardReasons}
 )
@@ -89,7 +90,13 @@ var (
 	LeaseCalls = counter("weir_lease_calls_total",
 		"Calls to Redis about leases: granted, refused if too few units were free, returned if units were given back, failed if there was no answer.",
 		Label{"outcome", []string{"granted", "refused", "returned", "failed"}})
-	SyncAge   = gauge("weir_sync_age_seconds", "For how long the oldest request under a rule with consistency eventual has waited to be synchronised through Redis; 0: there is none.")
+	SyncAge       = gauge("weir_sync_age_seconds", "For how long the oldest request under a rule with consistency eventual has waited to be synchronised through Redis; 0: there is none.")
+	RegionCourier = gauge("weir_region_courier", "Whether this proxy carries what its region and others tell each other: 1, or 0 if another one does.")
+	RegionAge     = gauge("weir_region_age_seconds", "How long ago another region was last heard, by the proxy that carries.", ofRegion)
+	RegionCut     = gauge("weir_region_cut", "Whether another region is cut off, so that this one keeps to its share: 1 or 0, by the proxy that carries.", ofRegion)
+	RegionUnits   = gauge("weir_region_unheard_units", "The most units that one key was probably admitted in another region and is not known of here yet.", ofRegion)
+	RegionClock   = gauge("weir_region_clock_seconds", "How far the clock of another region's Redis is ahead of this region's.", ofRegion)
+
 	Keys      = gauge("weir_keys", "Keys of a rule in this process's memory.", ofRule)
 	MaxKeys   = gauge("weir_max_keys", "Keys that this process's memory may hold, over all rules.")
 	Evictions = counter("weir_evictions_total", "Keys that were evicted from memory while they still counted, since it was full.")

@@ -42,6 +42,18 @@ func Each(p *Page, f *Family, values []int64, labels ...string) {
 // Last returns the last label of a family.
 func Last(f *Family) Label { return f.Labels[len(f.Labels)-1] }
 
+// AddRegion adds how another region is heard. Times are in seconds.
+func AddRegion(p *Page, name string, age, ahead float64, cut bool, units int64) {
+	Add(p, RegionAge, age, name)
+	value := 0.
+	if cut {
+		value = 1
+	}
+	Add(p, RegionCut, value, name)
+	Add(p, RegionUnits, float64(units), name)
+	Add(p, RegionClock, ahead, name)
+}
+
 // AddDecisions adds how long decisions took in a store.
 func AddDecisions(p *Page, store string, d *rate.Durations) {
 	counts, sum := d.Read()

@@ -549,6 +549,8 @@ func (c *compiler) setWords(config *core.RuleConfig) {
 	config.OnError = onError
 	config.Consistency, config.SyncEvery, err = core.ParseConsistency(c.text.Texts["consistency"])
 	c.check(err)
+	config.RegionsEvery, err = core.ParseRegions(c.text.Texts["regions"])
+	c.check(err)
 	config.Strictly = c.text.Texts["consistency"] != "" && config.Consistency == core.Strict
 	var s Settings
 	config.CountRejected = s.Truth("count_rejected", c.text.Texts["count_rejected"])
@@ -562,14 +564,6 @@ func (c *compiler) word(field string) (word string, right bool) {
 		return word, true
 	}
 	return word, c.check(CheckWord(fieldOf(field), word))
-}
-
-// CheckWord says why a word is not a value of a field. The error begins with the field.
-func CheckWord(f *Field, word string) error {
-	if word == f.Zones && word != "" {
-		return words.Wrong(f.Name, strconv.Quote(word), "is only for zones of Caddy; use %s", strings.Join(f.Words, " or "))
-	}
-	return words.CheckWord(f.Name, word, f.Words)
 }
 
 // number reads a whole number; standard is the default.

@@ -1,11 +1,13 @@
 package ruleset
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // Field is a row of the Schema: one field of a rule, or of an object in one.
@@ -116,6 +118,8 @@ var Schema = map[string][]Field{
 			Doc: "How far advice may move the rule's own limit. A rule without it is never touched by advice."},
 		{Name: "consistency", Kind: OneText, Needs: withLimit, When: "lease eventual",
 			Doc: "How the nodes of a fleet keep to the limit together. strict, the default: Redis decides on every request. lease: nodes take units of the limit for up to a second, and spend them without asking. The limit is kept all the same, with far fewer calls. eventual 1s: nodes decide by themselves, and tell each other by Redis once a second, or at another interval from 10ms to 1m. No request of a busy key waits, and together nodes may exceed the limit. Both need a store in Redis, lease a limit that is whole again after a second or more, and eventual one that takes at least the interval."},
+		{Name: "regions", Kind: OneText, Needs: withLimit, When: "eventual",
+			Doc: "How several regions, each with a Redis of its own, keep to the limit together. eventual 1s: each admits by what it knows, and they tell each other once a second, or at another interval from 100ms to 1m. No request waits for another region, and together they may exceed the limit. It needs consistency eventual, and a store with region and peers. By default the limit holds in each region by itself."},
 		{Name: "on_error", Kind: OneWord, Words: core.OnErrorNames, Needs: withAny,
 			Doc: "What happens when the store fails: local, the default, counts in memory; open lets requests pass; closed answers 503. Memory itself does not fail."},
 		{Name: "on_missing_key", Kind: OneWord, Words: []string{"share", "skip", "reject"},
@@ -303,4 +307,12 @@ func firstWord(text string) string {
 		return ""
 	}
 	return words[0]
+}
+
+// CheckWord says why a word is not a value of a field. The error begins with the field.
+func CheckWord(f *Field, word string) error {
+	if word == f.Zones && word != "" {
+		return words.Wrong(f.Name, strconv.Quote(word), "is only for zones of Caddy; use %s", strings.Join(f.Words, " or "))
+	}
+	return words.CheckWord(f.Name, word, f.Words)
 }

@@ -57,7 +57,7 @@ func NewInstance() string {
 }
 
 // MaxInstances is of how many other instances is read what they tell.
-const MaxInstances = 256
+const MaxInstances = 512
 
 // The bounds of what an instance tells.
 const (

@@ -111,6 +111,9 @@ func (w *world) client(from, to int) redis.Client {
 	return l
 }
 
+// noTimer is the interval that nodes are told. A timer of real time, which it is for them, does not end within a test. They tell each other more often, by the virtual clock.
+const noTimer = time.Minute
+
 func newWorld(t *testing.T, servers []*redistest.Server, prefix string, config rate.LimitConfig, nodes []int, every, between time.Duration, r *rand.Rand) *world {
 	t.Helper()
 	l, err := rate.NewLimit(config)
@@ -150,7 +153,7 @@ func newWorld(t *testing.T, servers []*redistest.Server, prefix string, config r
 				}
 			}
 			n.courier = regions.New(config)
-			n.rule, err = core.NewRule(core.RuleConfig{Name: "r", Limit: l, Consistency: core.Eventual, SyncEvery: every, RegionsEvery: between})
+			n.rule, err = core.NewRule(core.RuleConfig{Name: "r", Limit: l, Consistency: core.Eventual, SyncEvery: noTimer, RegionsEvery: between})
 			if err == nil {
 				err = n.store.Open(n.rule)
 			}
@@ -214,16 +217,19 @@ func TestTheExcessOfRegionsStaysUnderItsBound(t *testing.T) {
 	underrace.OneGoroutine(t)
 	servers := startRegions(t)
 	tightest, beyond := 0.0, 0
-	worlds := uint64(12)
+	worlds := uint64(8)
 	if os.Getenv("WEIR_LONG") != "" {
 		worlds = 300
 	}
 	for seed := uint64(1); seed <= worlds; seed++ {
 		r := rand.New(rand.NewPCG(seed, 37))
 		s := randomTale(r)
-		s.every = 200 * time.Millisecond
+		s.every = time.Second
 		between := s.every * time.Duration(1+r.IntN(5))
-		s.config.Period = (between * time.Duration(4+r.IntN(30)) * 2).Truncate(time.Microsecond)
+		s.config.Period = time.Minute * time.Duration(1+r.IntN(4))
+		if s.config.Algorithm == rate.TokenBucket {
+			s.config.Burst = s.config.Requests
+		}
 		w := newWorld(t, servers, fmt.Sprint("world ", seed, ":"), s.config, []int{1 + r.IntN(3), 1 + r.IntN(2), 1}, s.every, between, r)
 		apart := int64(0)
 		if r.IntN(2) == 0 {
@@ -241,7 +247,7 @@ func TestTheExcessOfRegionsStaysUnderItsBound(t *testing.T) {
 		}
 	}
 	t.Logf("%d worlds went beyond the limit, by at most %.2f of the bound", beyond, tightest)
-	if beyond < 3 {
+	if beyond < 2 {
 		t.Errorf("only %d worlds went beyond the limit: the bound is not tried", beyond)
 	}
 }
@@ -298,7 +304,7 @@ func (w *world) newcomer(place int) int64 {
 	s, err := redis.NewStore(redis.Config{Client: w.client(place, place), Prefix: w.prefix, Region: "new", Clock: clock, WallClock: clock})
 	must.Succeed(w.t, err)
 	defer s.CloseNow()
-	r, err := core.NewRule(core.RuleConfig{Name: "r", Limit: w.limit, Consistency: core.Eventual, SyncEvery: w.every, RegionsEvery: w.between})
+	r, err := core.NewRule(core.RuleConfig{Name: "r", Limit: w.limit, Consistency: core.Eventual, SyncEvery: noTimer, RegionsEvery: w.between})
 	must.Succeed(w.t, err)
 	must.Succeed(w.t, s.Open(r))
 	checks := []core.Check{{Rule: r, Key: "k", Cost: 1}}
@@ -314,7 +320,7 @@ var thousandAMinute = rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 10
 // Whatever becomes of couriers and of the ways between regions, a unit that was admitted anywhere counts once in each region.
 func TestWhatRegionsAdmitCountsOnceInEach(t *testing.T) {
 	underrace.OneGoroutine(t)
-	w := newWorld(t, startRegions(t), "once:", thousandAMinute, []int{2, 2, 2}, 200*time.Millisecond, time.Second, rand.New(rand.NewPCG(1, 1)))
+	w := newWorld(t, startRegions(t), "once:", thousandAMinute, []int{2, 2, 2}, time.Second, time.Second, rand.New(rand.NewPCG(1, 1)))
 	const perMicro = 10. / 1e6
 	second := int64(1_000_000)
 	w.steady(perMicro, w.Now+8*second)
@@ -356,7 +362,7 @@ func TestARegionThatIsCutOffKeepsToItsShare(t *testing.T) {
 	underrace.OneGoroutine(t)
 	servers := startRegions(t)
 	for _, both := range []bool{true, false} {
-		w := newWorld(t, servers, fmt.Sprint("cut ", both, ":"), thousandAMinute, []int{2, 1, 1}, 200*time.Millisecond, time.Second, rand.New(rand.NewPCG(2, 2)))
+		w := newWorld(t, servers, fmt.Sprint("cut ", both, ":"), thousandAMinute, []int{2, 1, 1}, time.Second, time.Second, rand.New(rand.NewPCG(2, 2)))
 		minute := thousandAMinute.Period.Microseconds()
 		perMicro := 4 * 1000 / float64(minute)
 		w.steady(perMicro, fleetclock.Start+minute)

@@ -159,3 +159,26 @@ type PeerStats struct {
 	Ahead time.Duration // how far its Redis's clock is ahead of this region's, about
 	Units int64         // the most that one key was probably admitted there and is not known of here yet
 }
+
+// Merge returns the numbers of several stores together: of each region those that are worse.
+func Merge(list []Stats) Stats {
+	var sum Stats
+	for _, one := range list {
+		sum.Used = sum.Used || one.Used
+		sum.Leads = sum.Leads || one.Leads
+		for _, p := range one.Peers {
+			at := len(sum.Peers)
+			for i := range sum.Peers {
+				if sum.Peers[i].Name == p.Name {
+					at = i
+				}
+			}
+			if at == len(sum.Peers) {
+				sum.Peers = append(sum.Peers, p)
+			} else if p.Age > sum.Peers[at].Age {
+				sum.Peers[at] = p
+			}
+		}
+	}
+	return sum
+}

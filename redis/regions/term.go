@@ -136,15 +136,15 @@ type peer struct {
 	passed  *logs.Logs // writes what the region has admitted among the logs of this region's nodes
 	ledger  usage.Ledger
 
-	mu      sync.Mutex
-	busy    bool  // a call to the region is under way
-	at      int64 // when the last call began that has succeeded, or the term, by the courier's clock
-	known   bool  // there was such a call
-	cut     bool
-	longest int64 // the longest that the region's counts are not known of here, besides the age of the last call
-	ahead   int64 // how far its Redis's clock is ahead of the node's
-	flows   map[uint64]flow
-	presumed  map[place]float64 // units that were passed on before the region has told them
+	mu       sync.Mutex
+	busy     bool  // a call to the region is under way
+	at       int64 // when the last call began that has succeeded, or the term, by the courier's clock
+	known    bool  // there was such a call
+	cut      bool
+	longest  int64 // the longest that the region's counts are not known of here, besides the age of the last call
+	ahead    int64 // how far its Redis's clock is ahead of the node's
+	flows    map[uint64]flow
+	presumed map[place]float64 // units that were passed on before the region has told them
 }
 
 // flow is at which rate a key is admitted in another region.

@@ -217,6 +217,12 @@ type Rule struct {
 	// a second or more, or with eventual not before the interval has passed.
 	Consistency string `json:"consistency,omitempty" yaml:"consistency,omitempty"`
 
+	// How several regions, each with a Redis of its own, keep to the limit together. With eventual 1s each admits by what it knows, and
+	// they tell each other once a second, or at another interval from 100ms to 1m: no request waits for another region, and together they
+	// may exceed the limit. It needs consistency eventual, and a store in Redis with region and peers. By default the limit holds in each
+	// region by itself.
+	Regions string `json:"regions,omitempty" yaml:"regions,omitempty"`
+
 	// What happens when Redis fails: open lets requests pass, closed answers 503, local, the default, counts in memory.
 	OnError string `json:"onError,omitempty" yaml:"onError,omitempty"`
 
@@ -395,6 +401,17 @@ type Redis struct {
 	// How many nodes share the Redis. While it cannot be reached, each allows its share of a limit, with onError local.
 	// The default is 1: each allows all of it.
 	Nodes string `json:"nodes,omitempty" yaml:"nodes,omitempty"`
+
+	// The name of the region that this Redis is for, such as eu.
+	Region string `json:"region,omitempty" yaml:"region,omitempty"`
+
+	// The addresses of the other regions' Redis, by the names of the regions. Where an address says no more, all other settings are those
+	// of this store.
+	Peers interface{} `json:"peers,omitempty" yaml:"peers,omitempty"`
+
+	// The part of a limit that this region keeps to while it does not hear from others: above 0 and at most 1, such as 0.4. Those of all
+	// regions should be 1 together. The default is an equal part for each.
+	Share string `json:"share,omitempty" yaml:"share,omitempty"`
 }
 
 // ClientTLS configures TLS to Redis, or to an advisor.

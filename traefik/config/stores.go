@@ -6,12 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/regions"
 	"github.com/proxyweir/weir/redis/resp"
 )
 
@@ -64,6 +67,7 @@ type RedisSettings struct {
 	Client      resp.Config
 	Store       redis.Config
 	Nodes       int
+	Regions     regions.Settings
 	Fingerprint string   // a hash: it has secrets in it
 	Unused      []string // settings of Traefik's RateLimit that have no effect here
 	Dialect     bool     // they are written in the words of Traefik's RateLimit
@@ -128,12 +132,18 @@ func (s *RedisSettings) read(r *Redis) error {
 		{"sentinelPassword", &text.SentinelPassword},
 		{"prefix", &text.Prefix},
 		{"keySecret", &text.KeySecret},
+		{"region", &text.Region},
 	}
 	for i := range fields {
 		if err := resolve(fields[i].name, fields[i].value); err != nil {
 			return err
 		}
 	}
+	peers, err := readPeers(r.Peers)
+	if err != nil {
+		return err
+	}
+	text.Peers = peers
 	s.Client = resp.Config{
 		Addresses:        text.Address,
 		MasterName:       text.MasterName,
@@ -152,6 +162,15 @@ func (s *RedisSettings) read(r *Redis) error {
 	s.Client.ReadTimeout = in.Duration("readTimeout", r.ReadTimeout, shortestWait, longestWait, 0)
 	s.Store.PlainKeys = in.Truth("plainKeys", r.PlainKeys)
 	s.Nodes = int(in.Number("nodes", r.Nodes, 1, maxNodes, 0))
+	s.Regions = regions.Settings{Region: text.Region, Peers: peers}
+	if text.Share != "" {
+		share, err := strconv.ParseFloat(text.Share, 64)
+		if err != nil || share <= 0 || share > 1 {
+			return fmt.Errorf("share %q: must be above 0, and at most 1", text.Share)
+		}
+		s.Regions.Share = share
+	}
+	s.Store.Region = text.Region
 	if in.Err != nil {
 		return in.Err
 	}
@@ -162,6 +181,23 @@ func (s *RedisSettings) read(r *Redis) error {
 		config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 		return loadTLS(config, "ca", "clientCertificate", "clientKey", certificates{t.CA, t.ClientCertificate, t.ClientKey, false})
 	})
+}
+
+// readPeers reads the addresses of other regions, by their names.
+func readPeers(written interface{}) (map[string]string, error) {
+	peers := make(map[string]string)
+	if written == nil {
+		return peers, nil
+	}
+	list, err := pairsOf("peers", reflect.ValueOf(written))
+	for _, pair := range list {
+		address := pair.Value
+		if err == nil {
+			err = resolve("peers", &address)
+		}
+		peers[pair.Name] = strings.TrimSpace(address)
+	}
+	return peers, err
 }
 
 // complete reads the TLS settings of either dialect into an object, of which load makes a configuration. It returns the errors of client and
@@ -184,6 +220,9 @@ func (s *RedisSettings) complete(settings, written, object interface{}, load fun
 		return InWords(words.Of(err))
 	}
 	if err := s.Store.Check(); err != nil {
+		return InWords(words.Of(err))
+	}
+	if err := s.Regions.Check(s.Client); err != nil {
 		return InWords(words.Of(err))
 	}
 	text, err := json.Marshal(all)

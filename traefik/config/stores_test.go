@@ -155,3 +155,33 @@ func TestTraefiksRedisWords(t *testing.T) {
 		t.Errorf("no timeout, which is the longest: %v %+v", err, s.Redis.Client)
 	}
 }
+
+func TestSettingsOfRegions(t *testing.T) {
+	setenv(t, "WEIR_TEST_ADDRESS", "redis://u:hunter2@c:3/1")
+	var s StoreSettings
+	must.Succeed(t, s.setRedis(object{"address": "a:1", "password": "own", "region": "eu", "peers": object{"us": "b:2", "ap": "env:WEIR_TEST_ADDRESS"}, "share": 0.4}))
+	r := s.Redis.Regions
+	must.Equal(t, fmt.Sprint(r.Region, r.Names(), r.Share, s.Redis.Store.Region), "eu[ap us] 0.4eu")
+	for i, c := range r.Clients(s.Redis.Client) {
+		must.Succeed(t, c.Complete())
+		must.Equal(t, fmt.Sprint(c.Addresses, " ", c.Username, " ", c.Password, " ", c.Database), []string{"[c:3] u hunter2 1", "[b:2]  own 0"}[i])
+	}
+	for _, c := range []struct {
+		settings object
+		want     string
+	}{
+		{object{"region": "eu"}, "peers: is missing beside region"},
+		{object{"peers": object{"us": "b:2"}}, "region: is missing beside peers or share"},
+		{object{"region": "eu", "peers": "us"}, "peers \"us\": must be an object"},
+		{object{"region": "eu", "peers": object{"us": "a:1"}}, "peers \"us\": has the same Redis as \"eu\""},
+		{object{"region": "eu", "peers": object{"us": "b:2", "ap": "b:2"}}, "peers \"us\": has the same Redis as \"ap\""},
+		{object{"region": "eu", "peers": object{"US": "b:2"}}, "peers \"US\": a name of a region has 1 to 32 of a-z 0-9 _ -"},
+		{object{"region": "eu", "peers": object{"us": "b:2"}, "share": "2"}, "share \"2\": must be above 0, and at most 1"},
+	} {
+		c.settings["address"] = "a:1"
+		var s StoreSettings
+		if err := s.setRedis(c.settings); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %s", c.settings, err, c.want)
+		}
+	}
+}
