@@ -79,59 +79,76 @@ func inOrder(hits []hit) string {
 }
 
 // What a suggestion promises it does on the next day, which neither its choice nor its figures have seen, at the same protection: the share that it spares
-// differs by no more than its margin and 8 points, that of the clients by 10. What the log that has chosen says all in all differs by more: a few clients
-// make it. WEIR_TRACE names another trace of 5 minutes a line, and -v shows the figures.
+// differs by no more than its margin and 10 points, that of the clients by 10, but for one time in twenty. What the log that has chosen says all in all
+// differs by more: a few clients make it. WEIR_TRACE names another trace of 5 minutes a line, WEIR_DAYS is how many days are played, and -v shows the figures.
 func TestASuggestionDoesOnTheNextDayWhatItSaid(t *testing.T) {
 	underrace.OneGoroutine(t)
+	const day = 288 // steps of 5 minutes
 	counts := traceOf(t, cmp.Or(os.Getenv("WEIR_TRACE"), "../testdata/worldcup/requests-in-5-minutes.txt.gz"))
-	if len(counts) > 576 { // two days in June
-		counts = counts[len(counts)/2:][:576]
+	if os.Getenv("WEIR_TRACE") == "" {
+		counts = counts[len(counts)/2:] // from a day in June
 	}
-	var logs [2]string
-	var hits [2][]hit
-	var trades [2][]*Trade
+	days, err := strconv.Atoi(cmp.Or(os.Getenv("WEIR_DAYS"), "2"))
+	must.Succeed(t, err)
 	rules := []string{"{name: a, algorithm: fixed_window, limit: 20/1m}", "{name: b, algorithm: sliding_window_counter, limit: 20/1m}"}
-	for day := range logs {
-		hits[day] = trafficOf(rand.New(rand.NewPCG(uint64(day), 11)), counts[day*len(counts)/2:(day+1)*len(counts)/2], 100)
-		logs[day] = logIn(t, fmt.Sprintf("%d.log", day), inOrder(hits[day]))
-		r, _ := run(t, Config{Rules: filesOf(t, rulesOf(rules...)), Logs: []string{logs[day]}, Suggest: true})
-		trades[day] = r.Trades
+	var before []*Trade
+	var shares, clients, inAll []float64 // how far what is found is from what is said
+	wrong, weaker := 0, 0
+	for n := range days {
+		steps := counts[n%(len(counts)/day)*day:][:day]
+		hits := trafficOf(rand.New(rand.NewPCG(uint64(n), 11)), steps, 100)
+		log := logIn(t, fmt.Sprintf("%d.log", n), inOrder(hits))
+		r, _ := run(t, Config{Rules: filesOf(t, rulesOf(rules...)), Logs: []string{log}, Suggest: true})
+		for i, said := range before {
+			way, u := said.suggested(), said.Unseen
+			if u == nil {
+				t.Logf("%s: nothing is suggested, or promised: %s%s", rules[i], said.Note, said.Seen)
+				continue
+			}
+			did, now := r.Trades[i].find(way.Counted()), &r.Trades[i].Ways[0]
+			_, counting, _ := strings.Cut(way.Counted(), " ")
+			counting = strings.NewReplacer(" burst ", ", burst: ", " segments ", ", segments: ").Replace(counting)
+			nowOf, didOf := rejectedOf(t, log, hits, rules[i]), rejectedOf(t, log, hits, "{name: a, limit: "+way.Limit+", algorithm: "+counting+"}")
+			found := Saving{Touched: int64(len(nowOf))}
+			for client, n := range nowOf {
+				found.Now += n
+				found.Less += max(n-didOf[client], 0)
+				found.Spared += int64(index(didOf[client] == 0))
+			}
+			t.Logf("%s: %s", rules[i], strings.Join(said.said(), " "))
+			t.Logf("found: it spares %d of %d (%.0f %%), and rejects nothing of %d of %d clients; in all %d → %d on the first day, %d → %d on the second",
+				found.Less, found.Now, 100*part(found.Less, found.Now), found.Spared, found.Touched, said.Ways[0].Legitimate, way.Legitimate, now.Legitimate, did.Legitimate)
+			shares = append(shares, 100*math.Abs(part(found.Less, found.Now)-u.Share))
+			clients = append(clients, 100*math.Abs(part(found.Spared, found.Touched)-part(u.Spared, u.Touched)))
+			inAll = append(inAll, 100*math.Abs(part(did.Legitimate, now.Legitimate)-part(way.Legitimate, said.Ways[0].Legitimate)))
+			wrong += index(shares[len(shares)-1] > 100*u.Margin)
+			weaker += index(float64(did.Peak) > 1.05*float64(now.Peak) || float64(did.Long) > 1.05*float64(now.Long) || did.AtMost > now.AtMost || did.Touched > now.Touched)
+		}
+		before = r.Trades
+		must.Succeed(t, os.Remove(log))
 	}
-	farthest := 0.0
-	for i, rule := range rules {
-		said, before, next := trades[0][i].suggested(), &trades[0][i].Ways[0], trades[1][i]
-		if said == nil || trades[0][i].Unseen == nil {
-			t.Errorf("%s: nothing is suggested, or promised: %s%s", rule, trades[0][i].Note, trades[0][i].Seen)
-			continue
+	for _, list := range [][]float64{shares, clients, inAll} {
+		slices.Sort(list)
+		mean := 0.0
+		for _, off := range list {
+			mean += off / float64(len(list))
 		}
-		did, now := next.Ways[slices.IndexFunc(next.Ways, func(w Way) bool { return w.Counted() == said.Counted() })], next.Ways[0]
-		_, counting, _ := strings.Cut(said.Counted(), " ")
-		counting = strings.NewReplacer(" burst ", ", burst: ", " segments ", ", segments: ").Replace(counting)
-		nowOf, didOf := rejectedOf(t, logs[1], hits[1], rule), rejectedOf(t, logs[1], hits[1], "{name: a, limit: "+said.Limit+", algorithm: "+counting+"}")
-		u, found := trades[0][i].Unseen, Saving{}
-		for client, n := range nowOf {
-			found.Now += n
-			found.Less += max(n-didOf[client], 0)
-			found.Touched++
-			found.Spared += int64(index(didOf[client] == 0))
-		}
-		share, clients := part(found.Less, found.Now), part(found.Spared, found.Touched)
-		t.Logf("%s: %s", rule, strings.Join(trades[0][i].said(), " "))
-		t.Logf("%s: found that it spares %d of %d (%.3f), and %d of %d clients; all in all %d → %d on the first day, %d → %d on the second", rule, found.Less, found.Now, share, found.Spared, found.Touched, before.Legitimate, said.Legitimate, now.Legitimate, did.Legitimate)
-		if off := math.Abs(share - u.Share); off > min(u.Margin, 0.08) {
-			t.Errorf("%s: %s spares %.3f of what is rejected of legitimate clients, and said %.3f ± %.3f", rule, said.Counted(), share, u.Share, u.Margin)
-		}
-		if off := math.Abs(clients - part(u.Spared, u.Touched)); off > 0.1 {
-			t.Errorf("%s: %s rejects nothing of %.3f of the clients, and said %d of %d", rule, said.Counted(), clients, u.Spared, u.Touched)
-		}
-		if float64(did.Peak) > 1.05*float64(now.Peak) || float64(did.Long) > 1.05*float64(now.Long) || did.AtMost > now.AtMost || did.Touched > now.Touched {
-			t.Errorf("%s: %s lets a client have %+v, and the rule %+v", rule, said.Counted(), did, now)
-		}
-		farthest = max(farthest, math.Abs(part(did.Legitimate, now.Legitimate)-part(said.Legitimate, before.Legitimate)))
+		t.Logf("of %d: %.1f points off in the mean, 95 of 100 up to %.1f, all up to %.1f", len(list), mean, usual(list), list[len(list)-1])
 	}
-	if os.Getenv("WEIR_TRACE") == "" && farthest <= 0.08 {
-		t.Errorf("what the first day says all in all is found on the second within %.3f, so this test does not tell a good promise", farthest)
+	if t.Logf("%d not within the margin, %d with a higher peak", wrong, weaker); len(shares) < days-1 || usual(shares) > 10 || usual(clients) > 10 || wrong > len(shares)/20 || weaker > len(shares)/20 {
+		t.Errorf("of %d promises %d are not within their margins, %d protect less, and usually they are kept to %.1f and %.1f points", len(shares), wrong, weaker, usual(shares), usual(clients))
 	}
+	if usual(inAll) <= 10 {
+		t.Errorf("what a day says in all is found on the next to %.1f points, so this test does not tell a good promise", usual(inAll))
+	}
+}
+
+// usual returns what 95 of 100 numbers in ascending order do not exceed.
+func usual(list []float64) float64 { return list[(len(list)*19+19)/20-1] }
+
+// find returns the way of a trade that counts in such a way.
+func (t *Trade) find(counted string) *Way {
+	return &t.Ways[slices.IndexFunc(t.Ways, func(w Way) bool { return w.Counted() == counted })]
 }
 
 // rejectedOf replays a log by one rule of 20 requests a minute or so, and returns how many requests it rejects of each client that asks for no more than
