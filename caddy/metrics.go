@@ -89,7 +89,7 @@ func addProcess(p *metrics.Page) {
 // addMetrics adds what the configuration's rules and their stores are at.
 func (a *App) addMetrics(p *metrics.Page) {
 	now := time.Now().UnixMicro()
-	lent, leased := stores.Leases.Stats(), false
+	lent, leased := stores.Leases.Stats(), stores.Divide(a.limiters())
 	for _, s := range a.activeRules() {
 		r := metrics.Rule{Meter: s.Stats.Meter, Candidate: s.HasCandidate(), Blocks: s.HasPenalty(), Measures: s.Measures(), Brings: s.Active.Limits().Requested() != nil,
 			Waiting: metrics.Absent, Keys: metrics.Absent, Units: metrics.Absent, Own: s.Own, Configured: s.Active.Configured().Own()}

@@ -128,7 +128,7 @@ func TestStoreRedisSurvivesTheWayThroughJSON(t *testing.T) {
 		"sentinel_username": "su", "sentinel_password": "sp", "database": 3,
 		"tls": {"ca": "ca.pem", "client_certificate": "c.pem", "client_key": "k.pem", "server_name": "redis.internal"},
 		"pool_size": 4, "timeout": 40000000, "background_timeout": 3000000000, "dial_timeout": 2000000000, "read_timeout": 400000000, "prefix": "shop:",
-		"key_secret": "s", "plain_keys": true, "nodes": 4, "region": "eu", "peers": {"us": "127.0.0.1:3"}, "share": 0.4
+		"key_secret": "s", "plain_keys": true, "nodes": 4, "region": "eu", "peers": {"us": "127.0.0.1:3"}, "share": 0.2, "home": "us"
 	}`
 	s := new(stores.RedisStore)
 	must.Succeed(t, caddy.StrictUnmarshalJSON([]byte(config), s))

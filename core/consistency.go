@@ -52,26 +52,34 @@ func ParseConsistency(text string) (value Consistency, every time.Duration, err 
 	return value, every, nil
 }
 
-// ParseRegions returns the interval at which regions tell each other, for a text of the configuration: eventual with an interval, which is DefaultSync if it is
-// left out. "" means that the rule does not hold across regions: 0.
-func ParseRegions(text string) (time.Duration, error) {
-	parts := strings.Fields(text)
-	if len(parts) == 0 {
-		return 0, nil
-	}
-	if parts[0] == "lease" {
-		return 0, words.Wrong("regions", strconv.Quote(text), "is not built yet; write eventual with an interval, such as eventual 1s, or use one Redis for all regions and consistency lease")
+// ParseRegions reads how regions keep to a limit together, from a text of the configuration: lease, or eventual with an interval, which is DefaultSync if it is left
+// out. "" means that the rule does not hold across regions.
+func ParseRegions(text string) (lease bool, every time.Duration, err error) {
+	if strings.TrimSpace(text) == "" {
+		return false, 0, nil
 	}
 	value, every, err := ParseConsistency(text)
-	if err != nil || value != Eventual || every < rate.ShortestRegions {
-		return 0, words.Wrong("regions", strconv.Quote(text), "takes eventual and an interval from %s to %s, such as eventual 1s", rate.FormatPeriod(rate.ShortestRegions), rate.FormatPeriod(rate.LongestSync))
+	if err != nil || value == Strict || value == Eventual && every < rate.ShortestRegions {
+		return false, 0, words.Wrong("regions", strconv.Quote(text), "takes lease, or eventual and an interval from %s to %s, such as eventual 1s", rate.FormatPeriod(rate.ShortestRegions), rate.FormatPeriod(rate.LongestSync))
 	}
-	return every, nil
+	return value == Leased, every, nil
 }
 
-// setRegions sets the terms on which regions tell each other what they admit. The rule's consistency is set.
+// setRegions sets how regions keep to the rule's limit. The rule's consistency is set.
 func (r *Rule) setRegions(c *RuleConfig) error {
-	if c.RegionsEvery == 0 || c.Blocks {
+	if c.RegionsEvery == 0 && !c.RegionsLease || c.Blocks {
+		return nil
+	}
+	if c.RegionsLease {
+		eventual := *c
+		eventual.Consistency = Eventual // what it excludes is excluded here, too
+		if c.Consistency != Strict {
+			return words.Wrong("regions", "lease", " and consistency are mutually exclusive: nodes hold leases of another region, and this region's Redis decides on the others; remove consistency")
+		}
+		if why := needsStore(&eventual); why != "" {
+			return words.Wrong("regions", "lease", " and "+why)
+		}
+		r.regionsLease = true
 		return nil
 	}
 	if r.sync == nil {
@@ -83,6 +91,27 @@ func (r *Rule) setRegions(c *RuleConfig) error {
 	}
 	r.regions = &terms
 	return nil
+}
+
+// LeasesFromHome reports whether the rule has regions lease.
+func (r *Rule) LeasesFromHome() bool { return r.regionsLease }
+
+// Divided returns the rules of the parts of a limit with regions lease: see rate.Limit.Divided. rest is leased.
+func (r *Rule) Divided(share float64, regions int) (own, rest *Rule, err error) {
+	part, others, err := r.Limit.Divided(share, regions)
+	if err != nil {
+		return nil, nil, words.Of(err).Within("regions", "lease")
+	}
+	own, err = NewRule(RuleConfig{Namespace: r.Namespace, Name: r.name, KeySpec: r.keySpec + "|share", Limit: part, Shadow: r.Shadow})
+	if err == nil {
+		rest, err = NewRule(RuleConfig{Namespace: r.Namespace, Name: r.name, KeySpec: r.keySpec + "|rest", Limit: others, Consistency: Leased})
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	terms, err := rate.RegionLeaseTermsOf(others)
+	rest.lease = &terms
+	return own, rest, err
 }
 
 // setConsistency sets the terms on which nodes lease units of the rule's limit, or tell each other what they admit. The error names a setting that needs the store at
@@ -163,6 +192,8 @@ func (r *Rule) RegionTerms() *rate.SyncTerms { return r.regions }
 // consistencyText says how closely nodes follow the rule's limit, and regions.
 func (r *Rule) consistencyText() string {
 	switch {
+	case r.regionsLease:
+		return "regions lease"
 	case r.regions != nil:
 		return ConsistencyNames[Eventual] + " " + rate.FormatMicroseconds(r.sync.Every) + ", regions eventual " + rate.FormatMicroseconds(r.regions.Every)
 	case r.lease != nil:

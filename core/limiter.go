@@ -74,7 +74,7 @@ func (l *Limiter) Fits(r *Rule) error {
 
 // FitsMemory reports why a rule cannot count in memory: nodes keep to its limit together, and no other node shares the memory.
 func FitsMemory(r *Rule) error {
-	if r.lease == nil && r.sync == nil {
+	if r.lease == nil && r.sync == nil && !r.regionsLease {
 		return nil
 	}
 	return words.Wrong("consistency", r.consistencyText(), "the rule counts in the memory of this process, which no other node shares; configure a store in Redis, or remove it")

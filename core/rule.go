@@ -33,6 +33,7 @@ type RuleConfig struct {
 	SyncEvery   time.Duration // the interval of Eventual
 
 	RegionsEvery time.Duration // the interval at which regions tell each other what they admit; 0: they do not
+	RegionsLease bool          // regions lease units from one of them
 
 	Message string  // the text of its rejections; "": none of its own
 	Answer  *Answer // nil: rejections have the default answer
@@ -99,7 +100,8 @@ type Rule struct {
 	Excepted      bool             // it is the limit of single keys until a time: see MoreLimits.Exceptions
 	lease         *rate.LeaseTerms // nil: nodes lease nothing
 	sync          *rate.SyncTerms  // nil: it is not eventual
-	regions       *rate.SyncTerms  // nil: it holds in one region
+	regions       *rate.SyncTerms  // nil: regions do not tell each other of it
+	regionsLease  bool             // regions lease units from one of them
 	central       string           // see NeedsOneStore
 	adapt         string
 	Overflow      *Overflow  // for stores; nil: it only rejects, and counts all requests

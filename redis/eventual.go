@@ -115,6 +115,9 @@ func (s *Store) Fits(r *core.Rule) error {
 	if r.RegionTerms() != nil && s.region == "" {
 		return words.Wrong("regions", "eventual", "the store is of no region; give it region and peers, or remove it")
 	}
+	if r.LeasesFromHome() {
+		return words.Wrong("regions", "lease", "the store has no home; give it region, peers, home and share, or remove it")
+	}
 	return nil
 }
 

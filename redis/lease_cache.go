@@ -72,7 +72,6 @@ const (
 	mostAside      = 32                    // calls that are made aside at a time
 	apart          = 5 * time.Millisecond  // from one to the next, if the one is under way
 	mostTries      = 20                    // how often units are given back, if Redis does not get the call: for a second
-	longestLease   = 1_000_000             // µs
 )
 
 func (l *leaseCache) begin(s *Store) {
@@ -454,7 +453,7 @@ func (l *leaseCache) close() {
 		l.timer.Stop()
 	}
 	l.mu.Unlock()
-	due, _ := l.expiring(longestLease)
+	due, _ := l.expiring(rate.LongestLease)
 	l.mu.Lock()
 	due = append(due, l.unsent...)
 	l.unsent = nil
@@ -466,4 +465,34 @@ func (l *leaseCache) close() {
 		l.sendSome(due[:n])
 		due = due[n:]
 	}
+}
+
+// Lent is what TakeLease has taken, for GiveBack.
+type Lent struct {
+	use leaseUse
+
+	Coming bool // more was asked for, and as far as is known there is some
+}
+
+// TakeLease decides on a check whose rule is leased by what is held of its key. It returns false if too little is: then it has changed nothing, and asks for more
+// aside. It never waits.
+func (s *Store) TakeLease(c *core.Check, peek bool, taken *Lent) bool {
+	o := opened(c.Rule)
+	mono, wall := s.clocks()
+	var ask rate.LeaseAsk
+	s.useLease(o, s.hashOf(o, c.Key), c, peek, mono, wall, &taken.use, &ask)
+	if taken.use.step == rate.Asking {
+		k := taken.use.of
+		k.mu.Lock()
+		taken.Coming = k.lease.ResetAt == 0 || k.lease.Free >= c.Cost
+		k.mu.Unlock()
+		s.leaseCache.send(&leaseCall{of: k, ask: ask})
+	}
+	return taken.use.step == rate.Held
+}
+
+// GiveBack ends what TakeLease has taken for a check.
+func (s *Store) GiveBack(c *core.Check, taken *Lent) {
+	mono, _ := s.clocks()
+	s.unspend(c, &taken.use, mono)
 }

@@ -205,7 +205,7 @@ func (s *Store) Credit(r *core.Rule, key string, units int64) error {
 
 // Forget forgets what the node remembers of a key, or holds for it, so that the next request asks Redis.
 func (s *Store) Forget(r *core.Rule, key string) {
-	if o := opened(r); o.sync == nil {
+	if o := opened(r); o != nil && o.sync == nil {
 		s.decisions.forget(s.hashOf(o, key))
 		s.leaseCache.forget(o, s.hashOf(o, key))
 	}

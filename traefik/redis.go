@@ -26,6 +26,7 @@ type sharedRedis struct {
 	ended       atomic.Bool // no engine has it any more
 
 	courier    *regions.Courier // nil: there are no regions
+	divides    *regions.Store   // nil: no region lends units to others
 	exceptions *excepted.Table  // what people have decided for single keys, by Caddy's admin API
 }
 
@@ -120,6 +121,7 @@ func (s *sharedRedis) joinRegions(settings *config.RedisSettings, c redis.Config
 		own.Peers = append(own.Peers, store)
 	}
 	s.courier = regions.New(own)
+	s.divides = s.courier.Divides()
 	s.courier.Start()
 	return nil
 }

@@ -216,7 +216,11 @@ func (g *registry) open(e *engine) error {
 			return err
 		}
 		e.shared = shared
-		e.limiter = core.NewLimiter(shared.store)
+		if shared.divides != nil {
+			e.limiter = core.NewLimiter(shared.divides)
+		} else {
+			e.limiter = core.NewLimiter(shared.store)
+		}
 		e.limiter.FallBack(store, e.store.Redis.Nodes)
 	}
 	if err := openRules(e.limiter, append(e.ownCore(), e.inForce().ofFiles...)); err != nil {
@@ -550,6 +554,11 @@ func (g *registry) releaseRedis(s *sharedRedis) *sharedRedis {
 	}
 	delete(g.redis, s.fingerprint)
 	last := s.store.LeaseStats()
+	if s.courier != nil {
+		for _, peer := range s.courier.Stores() {
+			last.Add(peer.LeaseStats())
+		}
+	}
 	last.Units = 0
 	last.Held = nil
 	g.metrics.leases.Add(last)

@@ -197,6 +197,7 @@ type snapshot struct {
 	leases          redis.LeaseStats
 	syncs           redis.SyncStats
 	regions         []regions.Stats
+	divides         bool // a region lends units to others
 	advised         []*engine
 	guards          []*guardSeries // by name
 }
@@ -214,7 +215,11 @@ func (g *registry) observe() *snapshot {
 	for _, shared := range g.redis {
 		s.leases.Add(shared.store.LeaseStats())
 		s.syncs.Add(shared.store.SyncStats())
+		s.divides = s.divides || shared.divides != nil
 		if shared.courier != nil {
+			for _, peer := range shared.courier.Stores() {
+				s.leases.Add(peer.LeaseStats())
+			}
 			s.regions = append(s.regions, shared.courier.Stats())
 		}
 	}
@@ -268,7 +273,7 @@ func (g *registry) writeMetrics() []byte {
 	s := g.observe()
 	p := metrics.NewPage()
 	now := time.Now().UnixMicro()
-	leased := false
+	leased := s.divides
 	for _, r := range s.rules {
 		r.look(s)
 		metrics.AddRule(p, &r.of, now)

@@ -84,6 +84,7 @@ func (s *RedisStore) Settings() []syntax.Setting {
 		{Word: "region", To: &s.Region},
 		{Word: "peers", To: s.peers},
 		{Word: "share", To: s.share},
+		{Word: "home", To: &s.Home},
 	}
 }
 

@@ -143,6 +143,11 @@ func Regions(limiters []*Limiter) regions.Stats {
 	return regions.Merge(list)
 }
 
+// Divide reports whether any of the limiters' stores leases units from another region.
+func Divide(limiters []*Limiter) bool {
+	return slices.ContainsFunc(limiters, func(l *Limiter) bool { return l.courier != nil && l.courier.Lends() })
+}
+
 // LimiterOver returns a limiter over the store of a loaded module. If the store fails, the limiter counts in memory. local are the exceptions of this process.
 func LimiterOver(mod any, inMemory *memory.Store, local *excepted.Table) (*Limiter, error) {
 	if _, ok := mod.(*MemoryStore); ok {

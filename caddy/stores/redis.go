@@ -107,6 +107,10 @@ type RedisStore struct {
 	// be 1 together. The default is an equal part for each.
 	Share float64 `json:"share,omitempty"`
 
+	// The region whose Redis lends units of limits with `regions lease`: this one or a peer, the same in all regions. It needs a `share`, which is then
+	// the part of such limits that each region always keeps to by itself, also the same in all regions.
+	Home string `json:"home,omitempty"`
+
 	shared   *sharedRedis
 	resolved *redisSettings
 }
@@ -167,7 +171,12 @@ func (s *RedisStore) Provision(ctx caddy.Context) error {
 }
 
 // Store implements StoreModule.
-func (s *RedisStore) Store() core.Store { return s.shared.store }
+func (s *RedisStore) Store() core.Store {
+	if s.shared.divides != nil {
+		return s.shared.divides
+	}
+	return s.shared.store
+}
 
 // Fleet implements FleetStoreModule.
 func (s *RedisStore) Fleet() int { return s.Nodes }
@@ -241,7 +250,7 @@ func (s *RedisStore) Resolve() (*redisSettings, error) {
 
 // regions returns the settings of the store's regions.
 func (s *RedisStore) regions() regions.Settings {
-	return regions.Settings{Region: s.Region, Peers: s.Peers, Share: s.Share}
+	return regions.Settings{Region: s.Region, Peers: s.Peers, Share: s.Share, Home: s.Home}
 }
 
 // configs returns the configurations of the client and the store, without TLS.
@@ -342,6 +351,7 @@ type sharedRedis struct {
 
 	exceptions *excepted.Table
 	courier    *regions.Courier // nil: there are no regions
+	divides    *regions.Store   // nil: no region lends units to others
 }
 
 // Lingering is how long a store still works after Caddy has cleaned up its last configuration. Caddy does that after it has told
@@ -419,6 +429,10 @@ func (s *sharedRedis) joinRegions(settings *redisSettings, config redis.Config) 
 		c.Peers = append(c.Peers, peer)
 	}
 	s.courier = regions.New(c)
+	s.divides = s.courier.Divides()
+	for _, peer := range c.Peers {
+		Leases.add(peer)
+	}
 	s.courier.Start()
 	return nil
 }
@@ -445,6 +459,9 @@ func (s *sharedRedis) logCourier(what string, err error) {
 func (s *sharedRedis) Destruct() error {
 	s.ended.Store(true)
 	if s.courier != nil {
+		for _, peer := range s.courier.Stores() {
+			Leases.remove(peer)
+		}
 		s.courier.Close()
 	}
 	Leases.remove(s.store)

@@ -172,10 +172,11 @@ type Zone struct {
 	// again after a second or more, or with `eventual` not before the interval has passed.
 	Consistency string `json:"consistency,omitempty"`
 
-	// How several regions, each with a Redis of its own, keep to the limit together. With `eventual 1s` each admits by what it knows, and
-	// they tell each other once a second, or at another interval from 100ms to 1m: no request waits for another region, and together they
-	// may exceed the limit. It needs `consistency` `eventual`, and a store in Redis with `region` and `peers`. By default the limit holds in
-	// each region by itself.
+	// How several regions, each with a Redis of its own, keep to the limit together. No request waits for another region. With `lease` each
+	// always keeps to a share of the limit, and one region lends the rest, so that the limit is never exceeded; it needs a store in Redis with
+	// `region`, `peers`, `home` and `share`. With `eventual 1s` each admits by what it knows, and they tell each other once a second, or at another
+	// interval from 100ms to 1m; together they may exceed the limit; it needs `consistency` `eventual`. By default the limit holds in each region
+	// by itself.
 	Regions string `json:"regions,omitempty"`
 
 	// What happens when the store fails: `open` lets requests pass, `closed` answers 503, and `local`, the default, counts in

@@ -120,7 +120,7 @@ func (b *zoneBlock) settings() []Setting {
 		case "consistency":
 			list = append(list, Setting{Word: "consistency", To: b.words("consistency", &b.zone.Consistency, "strict, lease, or eventual with an interval, such as eventual 1s")})
 		case "regions":
-			list = append(list, Setting{Word: "regions", To: b.words("regions", &b.zone.Regions, "eventual with an interval, such as eventual 1s")})
+			list = append(list, Setting{Word: "regions", To: b.words("regions", &b.zone.Regions, "lease, or eventual with an interval, such as eventual 1s")})
 		case "candidate":
 			list = append(list, Setting{Word: "candidate", To: b.candidate})
 		case "adapt":

@@ -112,6 +112,9 @@ func (s *Store) Fits(r *core.Rule) error { return Fits(r) }
 
 // Fits reports why a rule cannot count in a Store, which decides on a request only by what its instance knows.
 func Fits(r *core.Rule) error {
+	if r.LeasesFromHome() {
+		return words.Wrong("regions", "lease", "units are leased from Redis, and in this store every rule is eventual; remove it")
+	}
 	if r.LeaseTerms() != nil {
 		return words.Wrong("consistency", "lease", "units are leased from Redis, and in this store every rule is eventual; remove it")
 	}

@@ -60,6 +60,7 @@ type LeaseTerms struct {
 	AtOnce  bool  // units come back at the end of a window, not one by one
 	Charges bool  // the store charges what it lends at once
 	Whole   int64 // in which the limit is whole again, unless the store charges what it lends
+	Always  bool  // who comes seldom leases, too: nobody else decides on its requests
 }
 
 const (
@@ -70,6 +71,9 @@ const (
 	leastTime    = 1000000 // µs in which a leased limit is whole again
 	shortestLook = 1000    // µs, for an estimate of the demand
 )
+
+// LongestLease is how long a lease from another region lasts at most, in microseconds.
+const LongestLease = 10_000_000
 
 // SteppedClocks is by how much wall and mono may differ from what they did, in microseconds.
 const SteppedClocks = 1000
@@ -87,12 +91,24 @@ func WholeAfter(l *Limit) int64 {
 
 // LeaseTermsOf returns the terms on which a limit is leased. The error says why it cannot be.
 func LeaseTermsOf(l *Limit) (LeaseTerms, error) {
+	t, err := leaseTermsFor(l, longestLease)
+	return t, err
+}
+
+// RegionLeaseTermsOf returns the terms on which a limit is leased from another region.
+func RegionLeaseTermsOf(l *Limit) (LeaseTerms, error) {
+	t, err := leaseTermsFor(l, LongestLease)
+	t.Always = true
+	return t, err
+}
+
+func leaseTermsFor(l *Limit, longest int64) (LeaseTerms, error) {
 	var t LeaseTerms
 	whole := WholeAfter(l)
 	if whole < leastTime {
 		return t, fmt.Errorf("the limit %s is whole again after %s, and a lease would be over at once; it must take a second or more: choose a longer period, or consistency strict", l, FormatMicroseconds(whole))
 	}
-	t.Length = AtMost(whole/4, longestLease)
+	t.Length = AtMost(whole/4, longest)
 	t.Pace = AtMost(whole/100, leasePace)
 	t.Longest = AtMost(whole/100, longestPace)
 	t.Few = l.Quota / 40
@@ -338,9 +354,10 @@ func askLease(l *Lease, t *LeaseTerms, mono, wall int64, a *LeaseAsk) bool {
 		return false
 	}
 	demand := demandOf(l, t, mono)
-	if demand < leastLeased {
+	if demand < leastLeased && !t.Always {
 		return false
 	}
+	demand = AtLeast(demand, leastLeased)
 	beginAsk(l, mono, wall, a)
 	a.Keep = 1
 	a.Demand = demand

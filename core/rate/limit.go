@@ -197,6 +197,35 @@ func (l *Limit) Share(nodes int) *Limit {
 	return &share
 }
 
+// Divided divides the limit among regions: each keeps to its share by itself, and rest is lent to those that need more. What all admit together is never
+// more than the limit allows, whatever their clocks say, since in any time of a period a share admits no more than that part of the limit: where windows are those of a clock,
+// it is a log. (Where an earlier window weighs, too, it is a log of half of that.) The error says why it cannot be divided.
+func (l *Limit) Divided(share float64, regions int) (part, rest *Limit, err error) {
+	if l.Calendar != nil || l.Start != ByClock || l.interval || l.Queues || l.InFlight || l.Delays || l.Owes {
+		return nil, nil, fmt.Errorf("the limit %s cannot be divided among regions: calendar periods, window_start other than clock, refill interval, leaky_bucket and on_limit delay cannot", l)
+	}
+	n := int64(float64(l.Requests) * share)
+	burst := int64(float64(l.Burst) * share)
+	c := LimitConfig{Algorithm: SlidingWindowLog, Requests: n, Period: time.Duration(l.Period) * time.Microsecond}
+	of := LimitConfig{Algorithm: l.Algorithm, Requests: l.Requests - n*int64(regions), Period: c.Period}
+	switch {
+	case l.IsBucket:
+		c.Algorithm, c.Burst, of.Burst = l.Algorithm, burst, l.Burst-burst*int64(regions)
+	case l.Segments() > 0:
+		c.Requests = n / 2
+		of.Algorithm, of.Segments = SlidingWindowCounter, l.Segments()
+	case l.Algorithm == SlidingWindowCounter:
+		c.Requests = n / 2
+	}
+	if c.Requests < 1 || l.IsBucket && burst < 1 || of.Requests < 1 || l.IsBucket && of.Burst < 1 {
+		return nil, nil, fmt.Errorf("the limit %s is too small to be divided among %d regions with a share of %g each and a rest", l, regions, share)
+	}
+	if part, err = NewLimit(c); err == nil {
+		rest, err = NewLimit(of)
+	}
+	return part, rest, err
+}
+
 func atLeastOne(n int64) int64 {
 	if n < 1 {
 		return 1

@@ -549,7 +549,7 @@ func (c *compiler) setWords(config *core.RuleConfig) {
 	config.OnError = onError
 	config.Consistency, config.SyncEvery, err = core.ParseConsistency(c.text.Texts["consistency"])
 	c.check(err)
-	config.RegionsEvery, err = core.ParseRegions(c.text.Texts["regions"])
+	config.RegionsLease, config.RegionsEvery, err = core.ParseRegions(c.text.Texts["regions"])
 	c.check(err)
 	config.Strictly = c.text.Texts["consistency"] != "" && config.Consistency == core.Strict
 	var s Settings

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,7 +31,8 @@ type world struct {
 	between time.Duration // of regions
 	share   float64
 	regions []*region
-	cut     map[[2]int]bool // the second cannot be read by the first
+	cut     map[[2]int]bool // the second cannot be reached by the first
+	lost    bool            // answers of other regions are lost
 	judge   fleetclock.Judge
 	asked   fleetclock.Arrivals
 
@@ -94,6 +96,9 @@ func (l *link) Run(c *redis.Call) error {
 	if err != nil {
 		return err
 	}
+	if l.world.lost && l.from != l.to {
+		return fmt.Errorf("%w", redis.ErrLost)
+	}
 	c.Reply, c.Texts = nil, nil
 	if c.Script.Texts {
 		c.Texts = reply.Strings()
@@ -130,6 +135,9 @@ func newWorld(t *testing.T, servers []*redistest.Server, prefix string, config r
 			a.nodes = append(a.nodes, &citizen{region: a, ahead: w.r.Int64N(1e9)})
 		}
 		w.regions = append(w.regions, a)
+	}
+	if every == 0 {
+		return w
 	}
 	for i, a := range w.regions {
 		settings := regions.Settings{Region: names[i], Peers: make(map[string]string), Share: w.share}
@@ -375,5 +383,165 @@ func TestARegionThatIsCutOffKeepsToItsShare(t *testing.T) {
 		if admitted[0] > 1000/3+lag || sum > 1000+lag || sum < 900 {
 			t.Errorf("cut off both ways: %v; admitted: %d, %d in all, with a lag of %d units", both, admitted, sum, lag)
 		}
+	}
+}
+
+// lender is a node of a world under `regions lease`.
+type lender struct {
+	store *regions.Store
+	own   *redis.Store
+	home  *redis.Store
+	rule  *core.Rule
+}
+
+// lend has the nodes of a world share its limit by leases of the first region, which is home.
+func (w *world) lend(share float64) [][]*lender {
+	w.t.Helper()
+	all := make([][]*lender, len(w.regions))
+	for i, a := range w.regions {
+		for _, n := range a.nodes {
+			clock := func() int64 { return w.Now + n.ahead }
+			config := redis.Config{Client: w.client(i, i), Prefix: w.prefix + "lent:", Region: "r", Clock: clock, WallClock: clock}
+			one := &lender{}
+			var err error
+			one.own, err = redis.NewStore(config)
+			must.Succeed(w.t, err)
+			config.Client = w.client(i, 0)
+			one.home, err = redis.NewStore(config)
+			must.Succeed(w.t, err)
+			settings := regions.Settings{Share: share, Peers: map[string]string{"a": "", "b": ""}}
+			one.store = regions.NewStore(one.own, one.home, &settings)
+			one.rule, err = core.NewRule(core.RuleConfig{Name: "lent", Limit: w.limit, RegionsLease: true})
+			must.Succeed(w.t, err)
+			must.Succeed(w.t, one.store.Fits(one.rule))
+			must.Succeed(w.t, one.store.Open(one.rule))
+			w.t.Cleanup(func() { _ = one.own.CloseNow(); _ = one.home.CloseNow() })
+			all[i] = append(all[i], one)
+		}
+	}
+	return all
+}
+
+// ask plays a request that comes to a node. Calls about leases that it brings about may go on.
+func (w *world) ask(n *lender, cost int64) bool {
+	checks := []core.Check{{Rule: n.rule, Key: "k", Cost: cost}}
+	must.Succeed(w.t, n.store.Decide(checks, false))
+	if !checks[0].Decision.Allowed {
+		return false
+	}
+	w.judge.Charge(w.Now, cost)
+	w.excess = max(w.excess, w.judge.Over(w.Now))
+	w.admitted += int(cost)
+	return true
+}
+
+// quiet waits until no call about a lease is under way.
+func (n *lender) quiet() {
+	for n.home.LeaseStats().UnderWay > 0 {
+		time.Sleep(20 * time.Microsecond)
+	}
+}
+
+var dividedLimits = []rate.LimitConfig{
+	{Algorithm: rate.FixedWindow}, {Algorithm: rate.SlidingWindowCounter}, {Algorithm: rate.SlidingWindowCounter, Segments: 6}, {Algorithm: rate.SlidingWindowLog},
+	{Algorithm: rate.TokenBucket}, {Algorithm: rate.TokenBucket, Burst: 300},
+}
+
+// Regions that lease never exceed the limit together, by home's clock: whatever the demand, with clocks seconds apart, cut off from home, and when home answers
+// calls whose answers are lost.
+func TestRegionsThatLeaseNeverExceedTheLimit(t *testing.T) {
+	underrace.OneGoroutine(t)
+	servers := startRegions(t)
+	rounds := uint64(1)
+	if os.Getenv("WEIR_LONG") != "" {
+		rounds = 30
+	}
+	for seed := range rounds {
+		for _, config := range dividedLimits {
+			config.Requests, config.Period = 500, 60*time.Second
+			l, err := rate.NewLimit(config)
+			must.Succeed(t, err)
+			t.Run(fmt.Sprint(l, " ", seed), func(t *testing.T) { // whose stores end with it: they have timers, which set the clocks of servers
+				playLenders(t, servers, config, rand.New(rand.NewPCG(seed, 38)))
+			})
+		}
+	}
+}
+
+func playLenders(t *testing.T, servers []*redistest.Server, config rate.LimitConfig, r *rand.Rand) {
+	w := newWorld(t, servers, strings.TrimPrefix(t.Name(), "TestRegionsThatLeaseNeverExceedTheLimit/")+":", config, []int{1, 2, 1}, 0, 0, r)
+	w.regions[1].ahead, w.regions[2].ahead = 2_000_000, -2_000_000
+	nodes := w.lend(0.1)
+	at, end := float64(w.Now), float64(w.Now)+3*float64(w.limit.Period)
+	for at < end {
+		w.Until(int64(at))
+		phase := int(at/float64(w.limit.Period)*3) % 7 // the demand moves
+		place := phase % 3
+		if r.IntN(10) == 0 {
+			place = r.IntN(3)
+		}
+		w.cut[[2]int{1, 0}] = phase == 4
+		w.lost = phase == 5
+		load := []float64{3, 0.5, 8, 3, 3, 3, 1}[phase]
+		n := nodes[place][r.IntN(len(nodes[place]))]
+		w.ask(n, 1+r.Int64N(2)*r.Int64N(5))
+		if r.IntN(3) > 0 {
+			n.quiet()
+		}
+		at += max(r.ExpFloat64()/load*float64(w.limit.Period)/750, 1)
+	}
+	t.Logf("%d admitted, %d over", w.admitted, w.excess)
+	if w.excess > 0 || w.admitted < 500 {
+		t.Errorf("%d beyond the limit, %d admitted", w.excess, w.admitted)
+	}
+}
+
+// Demand that moves to another region finds nine tenths of what home can lend there within two leases.
+func TestALimitFollowsTheDemandToAnotherRegion(t *testing.T) {
+	underrace.OneGoroutine(t)
+	w := newWorld(t, startRegions(t), "moves:", rate.LimitConfig{Algorithm: rate.TokenBucket, Requests: 6000, Period: time.Minute, Burst: 6000}, []int{1, 2, 1}, 0, 0, rand.New(rand.NewPCG(1, 39)))
+	nodes := w.lend(0.1)
+	const perSecond = 150
+	play := func(place int, seconds float64) (admitted int) {
+		for end := w.Now + int64(seconds*1e6); w.Now < end; {
+			n := nodes[place][w.r.IntN(len(nodes[place]))]
+			if w.ask(n, 1) {
+				admitted++
+			}
+			n.quiet()
+			w.Until(w.Now + 1_000_000/perSecond)
+		}
+		return admitted
+	}
+	play(1, 120) // the bucket is empty: what it is refilled with is what there is, 100 a second
+	play(2, 20)
+	got := play(2, 10)
+	t.Logf("%d in 10 s, of %d", got, 10*80)
+	if got < 10*70*9/10 { // 70 a second are lent, and 10 are the region's share
+		t.Errorf("%d in 10 s", got)
+	}
+	if w.excess > 0 {
+		t.Errorf("%d beyond the limit", w.excess)
+	}
+}
+
+// A client that comes seldom gets more than its region's share, too: when that is used up, it is told to try again soon, and then there are units.
+func TestAClientThatComesSeldomGetsMoreThanTheShare(t *testing.T) {
+	underrace.OneGoroutine(t)
+	w := newWorld(t, startRegions(t), "seldom:", rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 100, Period: time.Hour}, []int{1, 1, 1}, 0, 0, rand.New(rand.NewPCG(1, 40)))
+	n := w.lend(0.1)[1][0]
+	for range 60 {
+		checks := []core.Check{{Rule: n.rule, Key: "k", Cost: 1}}
+		must.Succeed(t, n.store.Decide(checks, false))
+		n.quiet()
+		if d := checks[0].Decision; !d.Allowed {
+			must.Equal(t, d.RetryAfter, 1_000_000, "the wait")
+			w.Until(w.Now + d.RetryAfter)
+			must.Succeed(t, n.store.Decide(checks, false))
+			must.Equal(t, checks[0].Decision.Allowed, true, "the second try is allowed")
+			n.quiet()
+		}
+		must.Equal(t, checks[0].Decision.Limit, 100, "the limit")
+		w.Until(w.Now + 20_000_000)
 	}
 }

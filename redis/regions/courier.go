@@ -63,6 +63,28 @@ func New(c Config) *Courier {
 
 func monotonic() int64 { return int64(time.Since(redis.Started) / time.Microsecond) }
 
+// Divides returns the store for rules with regions lease, and all others of this region's store; nil: no region is home.
+func (k *Courier) Divides() *Store {
+	s := &k.c.Settings
+	if s.Home == "" {
+		var none *Store
+		return none
+	}
+	home := k.c.Store
+	for i, name := range s.Names() {
+		if name == s.Home {
+			home = k.c.Peers[i]
+		}
+	}
+	return NewStore(k.c.Store, home, s)
+}
+
+// Lends reports whether a region is home.
+func (k *Courier) Lends() bool { return k.c.Settings.Home != "" }
+
+// Stores returns the stores of the other regions.
+func (k *Courier) Stores() []*redis.Store { return k.c.Peers }
+
 // Start has the courier work by itself.
 func (k *Courier) Start() {
 	k.mu.Lock()

@@ -37,13 +37,16 @@ type Settings struct {
 	Region string            // the name of the store's own
 	Peers  map[string]string // the addresses of the other regions' Redis, by the regions' names
 	Share  float64           // the part of a limit that this region keeps to while it does not hear from others; 0 means an equal one
+	Home   string            // the region that lends units under rules with regions lease; "": none does
 }
 
 // MostPeers is how many other regions there may be.
 const MostPeers = 50
 
 // Used reports whether anything is set.
-func (s *Settings) Used() bool { return s.Region != "" || len(s.Peers) > 0 || s.Share != 0 }
+func (s *Settings) Used() bool {
+	return s.Region != "" || len(s.Peers) > 0 || s.Share != 0 || s.Home != ""
+}
 
 // Names returns the names of the other regions, sorted.
 func (s *Settings) Names() []string {
@@ -61,7 +64,7 @@ func (s *Settings) Check(own redis.ClientConfig) error {
 		return nil
 	}
 	if s.Region == "" {
-		return words.Wrong("region", "", "is missing beside peers or share; write the name of this region, such as eu")
+		return words.Wrong("region", "", "is missing beside peers, home or share; write the name of this region, such as eu")
 	}
 	if len(s.Peers) == 0 {
 		return words.Wrong("peers", "", "is missing beside region; write the other regions and the addresses of their Redis, such as us 10.1.0.1:6379")
@@ -81,6 +84,12 @@ func (s *Settings) Check(own redis.ClientConfig) error {
 	}
 	if address, is := s.Peers[s.Region]; is {
 		return words.Wrong("peers", strconv.Quote(s.Region), "is this region itself, with the address %q; peers are the others", withoutPassword(address))
+	}
+	if _, is := s.Peers[s.Home]; s.Home != "" && s.Home != s.Region && !is {
+		return words.Wrong("home", strconv.Quote(s.Home), "is neither this region nor a peer; it is one of %s", strings.Join(names, ", "))
+	}
+	if n := len(s.Peers) + 1; s.Home != "" && s.Share*float64(n) >= 1 {
+		return words.Wrong("share", strconv.FormatFloat(s.Share, 'g', -1, 64), "times %d regions leaves nothing for home to lend; each region has the same share, such as %.1g", n, 0.3/float64(n))
 	}
 	if s.Share < 0 || s.Share > 1 {
 		return words.Wrong("share", strconv.FormatFloat(s.Share, 'g', -1, 64), "must be above 0, and at most 1")

@@ -217,10 +217,11 @@ type Rule struct {
 	// a second or more, or with eventual not before the interval has passed.
 	Consistency string `json:"consistency,omitempty" yaml:"consistency,omitempty"`
 
-	// How several regions, each with a Redis of its own, keep to the limit together. With eventual 1s each admits by what it knows, and
-	// they tell each other once a second, or at another interval from 100ms to 1m: no request waits for another region, and together they
-	// may exceed the limit. It needs consistency eventual, and a store in Redis with region and peers. By default the limit holds in each
-	// region by itself.
+	// How several regions, each with a Redis of its own, keep to the limit together. No request waits for another region. With lease each
+	// always keeps to a share of the limit, and one region lends the rest, so that the limit is never exceeded; it needs a store in Redis with
+	// region, peers, home and share. With eventual 1s each admits by what it knows, and they tell each other once a second, or at another
+	// interval from 100ms to 1m; together they may exceed the limit; it needs consistency eventual. By default the limit holds in each region
+	// by itself.
 	Regions string `json:"regions,omitempty" yaml:"regions,omitempty"`
 
 	// What happens when Redis fails: open lets requests pass, closed answers 503, local, the default, counts in memory.
@@ -412,6 +413,10 @@ type Redis struct {
 	// The part of a limit that this region keeps to while it does not hear from others: above 0 and at most 1, such as 0.4. Those of all
 	// regions should be 1 together. The default is an equal part for each.
 	Share string `json:"share,omitempty" yaml:"share,omitempty"`
+
+	// The region whose Redis lends units of limits with regions lease: this one or a peer, the same in all regions. It needs a share, which is then
+	// the part of such limits that each region always keeps to by itself, also the same in all regions.
+	Home string `json:"home,omitempty" yaml:"home,omitempty"`
 }
 
 // ClientTLS configures TLS to Redis, or to an advisor.

@@ -133,6 +133,7 @@ func (s *RedisSettings) read(r *Redis) error {
 		{"prefix", &text.Prefix},
 		{"keySecret", &text.KeySecret},
 		{"region", &text.Region},
+		{"home", &text.Home},
 	}
 	for i := range fields {
 		if err := resolve(fields[i].name, fields[i].value); err != nil {
@@ -162,7 +163,7 @@ func (s *RedisSettings) read(r *Redis) error {
 	s.Client.ReadTimeout = in.Duration("readTimeout", r.ReadTimeout, shortestWait, longestWait, 0)
 	s.Store.PlainKeys = in.Truth("plainKeys", r.PlainKeys)
 	s.Nodes = int(in.Number("nodes", r.Nodes, 1, maxNodes, 0))
-	s.Regions = regions.Settings{Region: text.Region, Peers: peers}
+	s.Regions = regions.Settings{Region: text.Region, Peers: peers, Home: text.Home}
 	if text.Share != "" {
 		share, err := strconv.ParseFloat(text.Share, 64)
 		if err != nil || share <= 0 || share > 1 {

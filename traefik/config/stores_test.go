@@ -171,7 +171,7 @@ func TestSettingsOfRegions(t *testing.T) {
 		want     string
 	}{
 		{object{"region": "eu"}, "peers: is missing beside region"},
-		{object{"peers": object{"us": "b:2"}}, "region: is missing beside peers or share"},
+		{object{"peers": object{"us": "b:2"}}, "region: is missing beside peers, home or share"},
 		{object{"region": "eu", "peers": "us"}, "peers \"us\": must be an object"},
 		{object{"region": "eu", "peers": object{"us": "a:1"}}, "peers \"us\": has the same Redis as \"eu\""},
 		{object{"region": "eu", "peers": object{"us": "b:2", "ap": "b:2"}}, "peers \"us\": has the same Redis as \"ap\""},
