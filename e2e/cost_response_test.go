@@ -154,6 +154,30 @@ func TestTraefikTellsOfACompressedBody(t *testing.T) {
 	}
 }
 
+// A Caddy and a Traefik that are eventual hear of what responses have cost on the other, and of what is owed.
+func TestProxiesThatAreEventualHearWhatResponsesTell(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := newSite(t)
+	upstream.handle(s.host(), answerAsModel)
+	s.limit("tokens", "{namespace: fleet, rules: [{name: tokens, limit: 1000/366d, algorithm: token_bucket, key: 'header:X-Api-Key', cost: 0, costResponse: [json, usage.total_tokens], consistency: eventual 50ms}], store: "+inRedis(server.Addr())+"}")
+	s.route("/", "tokens")
+	s.apply()
+	c := startCaddy(t, "respond /up ok\nroute /v1 {\nrate_limit {\nzone tokens {\nlimit 1000/366d\nalgorithm token_bucket\nkey {header.X-Api-Key}\ncost 0\ncost_response json usage.total_tokens\nconsistency eventual 50ms\n}\n"+
+		"namespace fleet\nstore redis "+server.Addr()+" {\nnodes 1\n}\n}\nheader Content-Type application/json\nrespond `{\"usage\": {\"total_tokens\": 10}}`\n}\n")
+	ask := func() response {
+		r, err := c.try("/v1", "X-Api-Key", "alice")
+		must.Succeed(t, err)
+		return r
+	}
+	must.Equal(t, remaining(ask()), "1000", "nothing is used")
+	s.admit(1, "/?tokens=600", "X-Api-Key", "alice")
+	eventually(t, "the Caddy hears of it", func() bool { left, _ := strconv.Atoi(remaining(ask())); return left <= 400 })
+	s.admit(1, "/?tokens=900", "X-Api-Key", "alice")
+	eventually(t, "the Caddy hears of the debt", func() bool { return ask().status == http.StatusTooManyRequests })
+	s.reject("/?tokens=1", "X-Api-Key", "alice")
+}
+
 // A Caddy and a Traefik that lease share what responses have cost, with fewer calls than requests: what is beyond the limit is owed, and no more than one response of each is.
 func TestProxiesThatLeaseChargeWhatResponsesTell(t *testing.T) {
 	t.Parallel()

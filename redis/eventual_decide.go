@@ -17,7 +17,18 @@ func (s *Store) decideEventually(rules []*openRule, checks []core.Check, peek bo
 			return err
 		}
 	}
-	return e.of.Decide(checks, peek)
+	_ = e.of.Decide(checks, peek) // memory never fails
+	s.noteTaken(checks)
+	return nil
+}
+
+// noteTaken notes the requests that are charged when their responses have ended.
+func (s *Store) noteTaken(checks []core.Check) {
+	for i := range checks {
+		if checks[i].Ticket != 0 {
+			s.renewals.taken.Add(1)
+		}
+	}
 }
 
 // decideMixed decides on checks of which some have rules that are eventual. While others decide, the units of these are reserved.
@@ -61,6 +72,7 @@ func (s *Store) decideMixed(q *callState, checks []core.Check, peek bool, now in
 		}
 		if reserved != nil {
 			e.of.Conclude(some, reserved, err == nil && !rejected)
+			s.noteTaken(some)
 		}
 	}
 	if err != nil {

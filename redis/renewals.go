@@ -20,7 +20,7 @@ type renewals struct {
 	store   *Store
 	lasts   int64 // in microseconds
 	tickets atomic.Uint64
-	taken   atomic.Int64 // requests under way that have taken of leases
+	taken   atomic.Int64 // requests under way whose reservations are on this node alone
 	again   func()       // renews all, and sets the timer again: made once, since in Yaegi a timer's function keeps what made it
 
 	mu     sync.Mutex

@@ -173,6 +173,11 @@ func (s *Store) settleOne(r *core.Reservation, deadline time.Time) error {
 	if r.Taken != nil {
 		return s.settleTaken(r, deadline)
 	}
+	if opened(r.Rule).sync != nil {
+		s.renewals.taken.Add(-1)
+		s.eventually.touch(s.clock())
+		return s.eventually.of.Settle([]core.Reservation{*r})
+	}
 	name := s.naming.key(r.Key, opened(r.Rule).suffix)
 	if leased(r.Rule) {
 		s.renewals.remove(heldUnder(name, r.Rule, r.Cost), member(r.Rule, r.Cost, r.Ticket))

@@ -16,6 +16,9 @@
 // instances were asked for in the last W + R + d; and by N−1 times the limit, since no instance by itself admits more than the limit. While instances
 // hear nothing, they decide by what they know, and only the second bound holds.
 //
+// Requests that are charged when their responses have ended are told then, whatever the limit says of it. What a key owes by that every instance has that knows
+// of it before its slot is over. An instance that hears of the key later, or of what belongs to a window that has ended, takes that for paid.
+//
 // What the others have probably been admitted since, by the rate of late, is kept free besides: it is not charged. That lowers the usual excess, and not the
 // bound.
 package eventual
@@ -205,7 +208,7 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 		now := s.clock()
 		for i := range checks {
 			c := &checks[i]
-			if c.Decision.Allowed && c.Cost > 0 {
+			if c.Decision.Allowed && c.Cost > 0 && c.Ticket == 0 { // else it is noted when it is charged
 				s.note(c, w.rules[i], w.keys[i], c.Cost, w.beside[i], now)
 			}
 		}
@@ -450,8 +453,21 @@ func (s *Store) Conclude(checks []core.Check, reserved []*memory.Untold, keep bo
 	}
 }
 
-// Settle implements core.Store. No rule of the store reserves anything.
-func (s *Store) Settle(reservations []core.Reservation) error { return nil }
+// Settle implements core.Store. What a request under way has reserved counts on this instance alone. Others hear of what it is charged.
+func (s *Store) Settle(reservations []core.Reservation) error {
+	now := s.clock()
+	for i := range reservations {
+		r := &reservations[i]
+		c := core.Check{Rule: r.Rule, Key: r.Key}
+		rule := s.idOf(r.Rule)
+		key, _ := s.prepare(&c, rule)
+		_ = s.memory.Settle(reservations[i : i+1]) // memory never fails
+		if r.Units > 0 {
+			s.note(&c, rule, key, r.Units, 0, now)
+		}
+	}
+	return nil
+}
 
 // Block implements core.Store. Others hear of it.
 func (s *Store) Block(r *core.Rule, key string, duration int64) error {

@@ -17,6 +17,7 @@ type node struct {
 	t     *testing.T
 	store *eventual.Store
 	rule  *core.Rule
+	name  string // among the others
 }
 
 // newNodes returns instances with a limit of 100 in 10 s, by one clock.
@@ -33,7 +34,7 @@ func newNodes(t *testing.T, n int, now *int64, index memory.Index) []*node {
 			err = s.Open(r)
 		}
 		must.Succeed(t, err)
-		list = append(list, &node{t, s, r})
+		list = append(list, &node{t, s, r, "peer"})
 	}
 	return list
 }
@@ -64,7 +65,7 @@ func (n *node) tell(now int64, others ...*node) {
 		d, err := usage.Decode(usage.Encode(&usage.Document{Instance: usage.NewInstance(), Counts: counts, Marks: marks}))
 		must.Succeed(n.t, err)
 		var news usage.News
-		o.store.Others.Learn("peer", d, now, &news)
+		o.store.Others.Learn(n.name, d, now, &news)
 		o.store.Hear(&news)
 	}
 }

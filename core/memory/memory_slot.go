@@ -6,7 +6,7 @@ import (
 )
 
 // ChargeSlot charges a key for units that another instance has admitted in a slot, whatever the limit says. If it is unknown when in the slot that was, it
-// is taken to be as late as possible: so the units never cease to count too early. The rule must be open. It has no overflow policy.
+// is taken to be as late as possible: so the units never cease to count too early. The rule must be open. It has no tolerance, and no request under it waits.
 func (m *Store) ChargeSlot(r *core.Rule, key string, slot rate.Slot, units int64) {
 	c := []core.Check{{Rule: r, Key: key}}
 	s := m.lockKey(&c[0])
@@ -46,7 +46,7 @@ func (m *Store) chargeSlotInLog(s *shard, i int, r *core.Rule, slot *rate.Slot, 
 	m.countTimes(r.InMemory.(*space), rate.LateLog(r.Limit, log, slot, s.slots[i].state.B, units))
 }
 
-// DecideWithExtra does what Decide does for checks whose rules have no overflow policy. But a request is only allowed if there is space for so many units
+// DecideWithExtra does what Decide does. But a request is only allowed if there is space for so many units
 // besides, which are not charged: those that others have probably been admitted, of which the counts do not know yet. beside has one number for each check.
 // Remaining says what is left after these units.
 func (m *Store) DecideWithExtra(checks []core.Check, beside []int64, peek bool) error {

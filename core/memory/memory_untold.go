@@ -72,7 +72,7 @@ func (m *Store) Note(c *core.Check, rule, key uint64, slot rate.Slot, units, lef
 		u.units = 0
 	}
 	u.units += units
-	u.calm = c.Slot >= 0 && u.reserved == 0 && !c.Rule.Excepted && left > 2*u.last+c.Rule.Limit.Quota/32
+	u.calm = c.Slot >= 0 && u.reserved == 0 && !c.Rule.Excepted && !c.Rule.CountsByResponse() && left > 2*u.last+c.Rule.Limit.Quota/32
 	if u.calm && s.admitted != nil {
 		s.fast[c.Hash] = c.Slot
 	}

@@ -348,6 +348,50 @@ func TestAStoreThatClosesTellsWhatIsUntold(t *testing.T) {
 	must.Equal(t, f.newcomer(), 900, "left")
 }
 
+// What a response has cost is charged on its node at once, and owed there; others hear of it when they synchronise, also from a store that was closed while the
+// request was under way.
+func TestWhatAResponseHasCostReachesOtherNodes(t *testing.T) {
+	c, l := eventual, thousand
+	l.Owes = true
+	var err error
+	c.OverflowPolicy.Response, err = core.ParseResponseCost([]string{"bytes"})
+	must.Succeed(t, err)
+	f := newLeasing(t, 1, c, l)
+	rc, g := f.configs()
+	rc.Client, err = goredis.New(g)
+	must.Succeed(t, err)
+	closing, err := redis.NewStore(rc)
+	must.Succeed(t, err)
+	f.open(closing)
+	ask := func(node int) (rate.Decision, []core.Reservation) {
+		t.Helper()
+		checks := []core.Check{{Rule: f.rules[node], Key: "k"}}
+		must.Succeed(t, f.stores[node].Decide(checks, false))
+		return checks[0].Decision, core.AppendReservations(nil, checks)
+	}
+	finish := func(node int, list []core.Reservation, units int64) {
+		t.Helper()
+		list[0].Measure(units)
+		must.Succeed(t, core.NewLimiter(f.stores[node]).Finish(list, 200))
+	}
+	_, first := ask(1)
+	_, second := ask(1)
+	_, third := ask(0)
+	finish(1, first, 900)
+	f.synchronise(1, 0)
+	d, fourth := ask(0)
+	must.Equal(t, d.Remaining, int64(100), "left on the other node")
+	must.Succeed(t, closing.Close())
+	finish(1, second, 2000) // 1900 are owed
+	finish(0, fourth, 0)
+	f.synchronise(0)
+	if d, list := ask(0); d.Allowed || len(list) > 0 {
+		t.Errorf("in a debt: %+v, %v", d, list)
+	}
+	finish(0, third, 1)
+	must.Equal(t, f.newcomer(), int64(0), "a newcomer has left")
+}
+
 // A rule that is eventual needs a store that nodes share.
 func TestAnEventualRuleDoesNotFitMemory(t *testing.T) {
 	f := newLeasing(t, 1, eventual, thousand)
