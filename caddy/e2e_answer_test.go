@@ -161,7 +161,7 @@ func TestAConcurrencyHasAnAnswer(t *testing.T) {
 		<-release
 	}))
 	defer upstream.Close()
-	s := startSite(t, "rate_limit {\nzone many {\nkey everyone\nconcurrency 1\nanswer {\nstatus 503\nbody \"At most {limit} at a time.\"\n}\n}\n}\nreverse_proxy "+upstream.Listener.Addr().String())
+	s := startSite(t, "rate_limit {\nzone many {\nkey everyone\nconcurrency 1\nanswer {\nstatus 503\nbody \"At most {limit} at a time. {rul}\"\n}\n}\n}\nreverse_proxy "+upstream.Listener.Addr().String())
 	ended := make(chan bool)
 	go func() {
 		defer close(ended)
@@ -169,7 +169,8 @@ func TestAConcurrencyHasAnAnswer(t *testing.T) {
 	}()
 	awaitOne(t, "the first request", arrived)
 	r := s.do("/")
-	must.Equal(t, strconv.Itoa(r.status)+r.body, "503At most 1 at a time.", "the answer")
+	must.Equal(t, strconv.Itoa(r.status)+r.body, "503At most 1 at a time. {rul}", "the answer")
+	s.said(1, "answer: body {rul}: stands for nothing, and clients get it as it is (did you mean {rule}?)")
 	release <- true
 	awaitOne(t, "its answer", ended)
 }

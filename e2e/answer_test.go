@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/proxyweir/weir/tools/must"
@@ -23,7 +24,7 @@ func TestARuleHasAnAnswerOfItsOwn(t *testing.T) {
 		  - {name: json, match: {paths: [/json]}, limit: 1/1d, answer: {type: application/json, body: '{"rule":"{rule}","left":{remaining},"again":{retry_after}}'}}
 		  - {name: away, match: {paths: [/away, /both]}, limit: 1/1d, answer: {redirect: 'https://example.com/slow?by={rule}&after={retry_after}'}}
 		  - {name: shut, match: {paths: [/shut]}, limit: 1/1d, message: Go away., answer: {status: 503, close: true}}
-		  - {name: usual, match: {paths: [/usual]}, limit: 1/366d}`)
+		  - {name: usual, match: {paths: [/usual]}, limit: 1/366d, answer: {body: 'After {retryafter} s'}}`)
 	for _, path := range []string{"/forbidden", "/page", "/json", "/away", "/shut", "/usual", "/filed"} {
 		s.admit(1, path)
 	}
@@ -51,7 +52,8 @@ func TestARuleHasAnAnswerOfItsOwn(t *testing.T) {
 	must.Equal(t, is("/shut", 503).body, "Go away.\n", "the message")
 	is("/both", 403) // the longer wait
 	must.Contain(t, is("/filed", 503).body, "<p>filed: 1, ")
-	is("/usual", 429)
+	must.Equal(t, is("/usual", 429).body, "After {retryafter} s")
+	must.Contain(t, strings.Join(s.errors("limit"), ""), `rule "usual": answer: body {retryafter}: stands for nothing, and clients get it as it is (did you mean {retry_after}?)`)
 	for path, status := range map[string]int{"/forbidden": 403, "/page": 503, "/away": 429} {
 		var problem struct{ Status int }
 		r = is(path, status, "Accept", "application/problem+json")

@@ -111,21 +111,54 @@ func isVisible(s string) bool {
 	return true
 }
 
-// ReadAnswer reads the file that a rule's answer names, if it names one. It must be called before the rule is in use.
+// ReadAnswer reads the file that a rule's answer names, if it names one, and adds to Advice what is most likely mistyped in the text. It must be called before the
+// rule is in use.
 func ReadAnswer(r *Rule) error {
-	if r.answer == nil || r.answer.File == "" {
+	if r.answer == nil {
 		return nil
 	}
-	data, err := readFile(r.answer.File)
-	if err == nil && len(data) == 0 {
-		err = fmt.Errorf("is empty")
+	field := "body"
+	if r.answer.File != "" {
+		field = "file"
+		data, err := readFile(r.answer.File)
+		if err == nil && len(data) == 0 {
+			err = fmt.Errorf("is empty")
+		}
+		if err == nil && len(data) > mostAnswered {
+			err = fmt.Errorf("has %d bytes; an answer has at most %d", len(data), mostAnswered)
+		}
+		if err != nil {
+			return words.Wrong("file", strconv.Quote(r.answer.File), "%s", err.Error()).Within("answer", "")
+		}
+		r.answer.Body = string(data)
 	}
-	if err == nil && len(data) > mostAnswered {
-		err = fmt.Errorf("has %d bytes; an answer has at most %d", len(data), mostAnswered)
-	}
-	if err != nil {
-		return words.Wrong("file", strconv.Quote(r.answer.File), "%s", err.Error()).Within("answer", "")
-	}
-	r.answer.Body = string(data)
+	r.Advice = append(r.Advice, mistyped(field, r.answer.Body)...)
+	r.Advice = append(r.Advice, mistyped("redirect", r.answer.Location)...)
 	return nil
+}
+
+// answerValues are what stands in braces in an answer for a value of the rejection: see front.Reject.
+var answerValues = []string{"limit", "remaining", "reset", "retry_after", "rule"}
+
+// wordInBraces is what may be one of answerValues, mistyped. JSON, styles and scripts have braces, too, but hardly ever with a single word in them.
+var wordInBraces = regexp.MustCompile(`\{[A-Za-z_-]+\}`)
+
+// mistyped warns of words in braces that are nearly one of answerValues: of each once.
+func mistyped(field, text string) []*words.Mistake {
+	var list []*words.Mistake
+	seen := make(map[string]bool)
+	for _, found := range wordInBraces.FindAllString(text, -1) {
+		word := found[1 : len(found)-1]
+		most := 1
+		if len(word) > 6 {
+			most = 2
+		}
+		near := words.NearestWithin(word, answerValues, most)
+		if near == "" || near == word || seen[word] {
+			continue
+		}
+		seen[word] = true
+		list = append(list, words.Wrong(field, found, "stands for nothing, and clients get it as it is").Guess("{"+near+"}").Within("answer", ""))
+	}
+	return list
 }

@@ -87,3 +87,22 @@ func TestTheFileOfAnAnswerIsReadWhole(t *testing.T) {
 	must.Succeed(t, ReadAnswer(r))
 	must.Equal(t, r.Limits.Own().Answer.Body == page, true, "the body is the file")
 }
+
+// A value that is mistyped in an answer is told, and braces of JSON, styles and scripts are not.
+func TestMistypedValuesInAnswersAreWarnedOf(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page.html")
+	must.Succeed(t, os.WriteFile(path, []byte("<p>{Limit} {remaning} {Limit}"), 0o600))
+	for _, c := range []struct{ field, text, want string }{
+		{"body", "{limt} of {limit}", "answer: body {limt}: stands for nothing, and clients get it as it is (did you mean {limit}?)"},
+		{"body", `{"a": {retryafter}, "b": {retry-after}}`, "answer: body {retryafter}: stands for nothing, and clients get it as it is (did you mean {retry_after}?)\n" +
+			"answer: body {retry-after}: stands for nothing, and clients get it as it is (did you mean {retry_after}?)"},
+		{"file", path, "answer: file {Limit}: stands for nothing, and clients get it as it is (did you mean {limit}?)\nanswer: file {remaning}: stands for nothing, and clients get it as it is (did you mean {remaining}?)"},
+		{"redirect", "/slow?by={rul}", "answer: redirect {rul}: stands for nothing, and clients get it as it is (did you mean {rule}?)"},
+		{"body", `<style>a{color:red} b{}</style>{"a": {"limits": 1}} {limit} {remaining} {reset} {retry_after} {rule} {http.limit} {host} {list} {x} { limt } ${name}`, ""},
+	} {
+		r, wrong := answering("", c.field, c.text)
+		must.Equal(t, wrong, "", c.text)
+		must.Succeed(t, ReadAnswer(r))
+		must.Equal(t, strings.Join(adviceOf(r), "\n"), c.want, c.text)
+	}
+}

@@ -7,8 +7,11 @@ import (
 
 // Nearest returns the known word that a misspelled one most likely meant, or "" if none is near: at most a third of the letters and one more
 // may differ (Levenshtein's distance).
-func Nearest(word string, known []string) string {
-	best, least := "", len(word)/3+1
+func Nearest(word string, known []string) string { return NearestWithin(word, known, len(word)/3+1) }
+
+// NearestWithin is Nearest if that many letters may differ.
+func NearestWithin(word string, known []string, most int) string {
+	best, least := "", most
 	for _, k := range known {
 		if d := distance(strings.ToLower(word), strings.ToLower(k), least); d <= least && (best == "" || d < least) {
 			best, least = k, d
