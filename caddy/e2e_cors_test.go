@@ -1,6 +1,8 @@
 package ratelimit_test
 
 import (
+	"crypto/tls"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -120,4 +122,54 @@ func TestADeferredRequestsAnswersAreForNamedOrigins(t *testing.T) {
 	up.open()
 	s.awaitJob(r.header.Get("Location"), "done", "X-Customer", "anna")
 	s.do(r.header.Get("Location")+"/result", "X-Customer", "anna", "Origin", theirPage).want(t, "Access-Control-Allow-Origin", theirPage)
+}
+
+// A page may read the quota of its user where it may read the answers of the limit. A preflight for it is the service's affair, as any.
+func TestQuotasAreForNamedOrigins(t *testing.T) {
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Access-Control-Allow-Origin", "https://theirs.example")
+	}))
+	defer service.Close()
+	s := startSite(t, `
+		rate_limit_status /quota z
+		rate_limit_status /others other
+		rate_limit_status /both z other
+		rate_limit {
+			cors `+theirPage+`
+			zone z {
+				limit 9/366d
+			}
+		}
+		rate_limit {
+			zone other {
+				match path /other
+				limit 9/366d
+			}
+		}
+		reverse_proxy `+service.Listener.Addr().String())
+	for path, allowed := range map[string]string{"/quota": theirPage, "/others": "-", "/both": "-"} {
+		r := s.do(path, "Origin", theirPage)
+		must.Contain(t, r.body, `"limit":9`)
+		r.want(t, "Access-Control-Allow-Origin", allowed, "Vary", map[bool]string{true: "Origin", false: "-"}[allowed != "-"])
+	}
+	s.do("/quota", "Origin", "https://other.example").want(t, "Access-Control-Allow-Origin", "-", "Vary", "Origin")
+	s.do("PUT /quota", "Origin", theirPage).want(t, "Access-Control-Allow-Origin", theirPage, "Allow", "GET, HEAD")
+	s.do("OPTIONS /quota", "Origin", theirPage, "Access-Control-Request-Method", "GET").want(t, "Access-Control-Allow-Origin", "https://theirs.example", "Allow", "-", "Cache-Control", "-")
+	must.Contain(t, s.do("/quota").body, `"remaining":9`)
+}
+
+// A request that comes before its TLS handshake is complete, and is refused with a 425, is answered as others are.
+func TestRefusalsOfEarlyDataAreForNamedOrigins(t *testing.T) {
+	startSite(t, "route {\nrate_limit_status /quota z\nrate_limit {\ncors "+theirPage+"\nzone z {\nlimit 9/366d\n}\n}\nrespond ok\n}")
+	early := func(path string) string {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.TLS = new(tls.ConnectionState)
+		r.Header.Set("Origin", theirPage)
+		w := httptest.NewRecorder()
+		httpServer(t).ServeHTTP(w, r)
+		return fmt.Sprint(w.Code, " ", w.Header().Get("Access-Control-Allow-Origin"))
+	}
+	for _, path := range []string{"/quota", "/"} {
+		must.Equal(t, early(path), "425 "+theirPage, path)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -216,8 +217,17 @@ func (s *namedRules) checkKnown(known []string) error {
 }
 
 // ServeHTTP answers the request.
-func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
+func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	header := w.Header()
+	if cors := s.cors(); cors != nil {
+		entered := cors.Enter(header, r)
+		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" { // a preflight, which the service answers
+			if entered {
+				cors.Leave(header)
+			}
+			return next.ServeHTTP(w, r)
+		}
+	}
 	header.Set("Cache-Control", "no-store")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		header.Set("Allow", "GET, HEAD")
@@ -243,6 +253,27 @@ func (s *Status) answer(w http.ResponseWriter, r *http.Request, status int, body
 		_, _ = w.Write(body) // fails if the client has gone
 	}
 	return nil
+}
+
+// cors returns the cors of the handlers whose rules are shown; nil: one of them has none, or they differ.
+func (s *Status) cors() *front.CORS {
+	var first *Handler
+	for _, h := range s.app.handlers {
+		asked, rules := h.wanted(s.wanted)
+		if len(rules) == 0 && !asked.HasDescriptors() {
+			continue
+		}
+		if h.cors == nil || first != nil && !reflect.DeepEqual(first.CORS, h.CORS) {
+			return nil
+		}
+		if first == nil {
+			first = h
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return first.cors
 }
 
 // look returns the state of the caller in the wanted rules.
@@ -302,7 +333,15 @@ func inRows(checks []core.Check) []core.Check {
 // quotas returns a check for each wanted rule that applies to the client, whatever it requests, and for the limits of descriptors.
 // It first finds out which rules are wanted, since there may be thousands of others.
 func (h *Handler) quotas(r *http.Request, wanted map[string]bool) []core.Check {
-	asked := h.asked
+	asked, rules := h.wanted(wanted)
+	q := new(front.Evaluation)
+	front.Quotas(asked, rules, math.MaxInt, q, r, syntax.ClientIPOf(r))
+	return q.Checks
+}
+
+// wanted returns the handler's rules in force, and which of them are wanted.
+func (h *Handler) wanted(wanted map[string]bool) (asked *front.Set, rules []*front.Rule) {
+	asked = h.asked
 	if files := h.files.Load(); files != nil {
 		asked = files.asked
 	}
@@ -310,7 +349,6 @@ func (h *Handler) quotas(r *http.Request, wanted map[string]bool) []core.Check {
 	for label := range wanted {
 		names[strings.TrimPrefix(label, metrics.LabelOf(h.Namespace, ""))] = true
 	}
-	var rules []*front.Rule
 	for _, list := range [][]*front.Rule{asked.Own, asked.Files} {
 		for _, rule := range list {
 			if names[rule.Ruled.Name] {
@@ -318,9 +356,7 @@ func (h *Handler) quotas(r *http.Request, wanted map[string]bool) []core.Check {
 			}
 		}
 	}
-	q := new(front.Evaluation)
-	front.Quotas(asked, rules, math.MaxInt, q, r, syntax.ClientIPOf(r))
-	return q.Checks
+	return asked, rules
 }
 
 // Decide answers an application that asks whether a request of a key is within a rule's limit, and charges it:

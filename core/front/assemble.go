@@ -88,6 +88,9 @@ func NewSet(own, files []*Rule, index *ruleset.Set, domain *ruleset.Domain, desc
 	return s
 }
 
+// HasDescriptors reports whether requests of the set become descriptors.
+func (s *Set) HasDescriptors() bool { return len(s.descriptors) > 0 }
+
 // Evaluation has the state of one request while it is decided. It comes from Evaluations, and Free returns it there.
 type Evaluation struct {
 	Checks  []core.Check
