@@ -675,3 +675,17 @@ func TestResultsAreAsTheServiceAnswered(t *testing.T) {
 		}
 	}
 }
+
+// A request with a limit of its own is deferred until that limit admits it, and no other's.
+func TestADeferredRequestKeepsTheLimitThatItBrings(t *testing.T) {
+	redis, up := durably(t), newWarehouse(t)
+	up.open()
+	s := startSite(t, strings.Replace(shop(redis, up), "limit 1/2s", "limit 1/2s\nlimit_from {header.X-Limit}", 1))
+	slow := s.deferred("one", "X-Customer", "ann", "X-Limit", "1/1h")
+	slow.seconds(t, "Retry-After", 3000, 3600)
+	usual := s.deferred("two", "X-Customer", "bob")
+	usual.seconds(t, "Retry-After", 1, 2)
+	s.awaitJob(usual.header.Get("Location"), "done", "X-Customer", "bob")
+	must.Equal(t, s.must("GET", slow.header.Get("Location"), "", "X-Customer", "ann").job(t).Status, "waiting")
+	must.Equal(t, s.must("POST", "/orders", "three", "X-Customer", "eve", "X-Limit", "0").status, http.StatusTooManyRequests, "a request that is never admitted")
+}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/redis/redistest"
 	"github.com/proxyweir/weir/tools/must"
 )
 
@@ -68,5 +69,45 @@ func TestTheSameKeysAreEnforcedEverywhere(t *testing.T) {
 	}
 	if !strings.Contains(page.body, "shadow_rejected") {
 		t.Error(page.body)
+	}
+}
+
+// Two Traefiks and a Caddy on one Redis enforce the limit for the same keys, whichever node a request comes to: the others pass on each, and are counted.
+func TestAFleetEnforcesTheSameKeys(t *testing.T) {
+	_, second := startPair(t)
+	redis := redistest.Start(t).Addr()
+	s := newSite(t)
+	var handlers strings.Builder
+	for name, more := range map[string][2]string{"strict": {}, "lease": {", algorithm: token_bucket, consistency: lease", "\nalgorithm token_bucket\nconsistency lease"}} {
+		s.limit(name, "{namespace: fleet, rules: [{name: "+name+", key: 'header:X-User', limit: 1/366d, enforcement: 40%"+more[0]+"}], store: "+inRedis(redis)+"}")
+		s.route("/"+name, name)
+		fmt.Fprintf(&handlers, "route /%s {\nrate_limit {\nnamespace fleet\nzone %s {\nkey {header.X-User}\nlimit 1/366d\nenforcement 40%%%s\n}\n}\n}\n", name, name, more[1])
+	}
+	s.apply()
+	twin := s.at(second)
+	c := startCaddyWithGlobal(t, "off", "rate_limit {\nstore redis "+redis+" {\ntimeout 20s\nread_timeout 20s\ndial_timeout 20s\nnodes 1\n}\n}", handlers.String()+"respond ok")
+	nodes := []func(path string, fields ...string) (response, error){s.try, twin.try, c.try}
+	for _, path := range []string{"/strict", "/lease"} {
+		enforced := 0
+		for i := range 30 {
+			user := fmt.Sprint("user", i)
+			admitted := 0
+			for turn := range 2 * len(nodes) {
+				r, err := nodes[(i+turn)%len(nodes)](path, "X-User", user)
+				must.Succeed(t, err)
+				if r.status == http.StatusOK {
+					admitted++
+				}
+			}
+			if is := core.Enforces(user, 40); is {
+				enforced++
+				must.Equal(t, admitted, 1, "%s: %s is enforced, and was admitted", path, user)
+			} else {
+				must.Equal(t, admitted, 2*len(nodes), "%s: %s is not enforced, and was admitted", path, user)
+			}
+		}
+		if enforced < 5 || enforced > 20 {
+			t.Errorf("%s: %d of 30 keys are enforced", path, enforced)
+		}
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/proxyweir/weir/redis/redistest"
 	"github.com/proxyweir/weir/tools/must"
 )
 
@@ -67,5 +69,48 @@ func TestRequestsBringTheirLimits(t *testing.T) {
 	log := strings.Join(s.errors("own"), "\n")
 	for _, want := range []string{`limitFrom: the header X-Limit is what the client sends`, `a request brings the limit "9", which is not taken as it is: it is above max 6/366d`} {
 		must.Contain(t, log, want)
+	}
+}
+
+// Nodes of a fleet keep together to the limit that requests bring: exactly by strict and lease, and by eventual once they have told each other. An answer has
+// that limit, too.
+func TestAFleetKeepsToLimitsThatRequestsBring(t *testing.T) {
+	_, second := startPair(t)
+	redis := redistest.Start(t).Addr()
+	s := newSite(t)
+	var handlers strings.Builder
+	for _, c := range []string{"strict", "lease", "eventual 10ms"} {
+		name, _, _ := strings.Cut(c, " ")
+		s.limit(name, "{namespace: fleet, rules: [{name: "+name+", key: 'header:X-User', limit: 2/366d, algorithm: token_bucket, limitFrom: {source: 'header:X-Limit', max: 6/366d}, consistency: "+c+
+			", answer: {status: 403, body: 'of {limit}'}}], store: "+inRedis(redis)+"}")
+		s.route("/"+name, name)
+		fmt.Fprintf(&handlers, "route /%s {\nrate_limit {\nnamespace fleet\nzone %s {\nkey {header.X-User}\nlimit 2/366d\nalgorithm token_bucket\nlimit_from {header.X-Limit} max 6/366d\nconsistency %s\nanswer {\nstatus 403\nbody \"of {limit}\"\n}\n}\n}\n}\n", name, name, c)
+	}
+	s.apply()
+	twin := s.at(second)
+	c := startCaddyWithGlobal(t, "off", "rate_limit {\nstore redis "+redis+" {\ntimeout 20s\nread_timeout 20s\ndial_timeout 20s\nnodes 1\n}\n}", handlers.String()+"respond ok")
+	nodes := []func(path string, fields ...string) (response, error){s.try, twin.try, c.try}
+	for _, path := range []string{"/strict", "/lease", "/eventual"} {
+		for value, want := range map[string]int{"": 2, "4/366d": 4, "9": 6} {
+			user := "user" + value
+			admitted := 0
+			for turn := range 9 {
+				r, err := nodes[turn%len(nodes)](path, "X-User", user, "X-Limit", value)
+				must.Succeed(t, err)
+				if r.status == http.StatusOK {
+					admitted++
+				}
+			}
+			if path == "/eventual" && admitted >= want || admitted == want {
+				for i, ask := range nodes {
+					eventually(t, fmt.Sprintf("%s with %q: node %d rejects", path, value, i), func() bool {
+						r, err := ask(path, "X-User", user, "X-Limit", value)
+						return err == nil && r.status == http.StatusForbidden && r.body == "of "+strconv.Itoa(want)
+					})
+				}
+				continue
+			}
+			t.Errorf("%s with %q: %d were admitted, want %d", path, value, admitted, want)
+		}
 	}
 }

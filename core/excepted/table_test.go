@@ -146,6 +146,26 @@ func TestOthersObeyALimitUntilItIsOver(t *testing.T) {
 	must.Equal(t, errors.Is(a.decide(exception.Limit, "acme", "+9", time.Minute), errDown), true, "an error of the store is reported")
 }
 
+// The manual promises that the nodes of a fleet obey within 2 seconds. The steps are those of the goroutine that keeps a node's table: a Tick in each Every.
+func TestEveryNodeObeysWithinTheTimeThatTheManualPromises(t *testing.T) {
+	const promised = 2 * time.Second
+	k, a, b := pair(t)
+	for _, kind := range []string{exception.Limit, exception.Block, exception.Forget} {
+		must.Succeed(t, a.decide(kind, kind, "1/1h", time.Minute))
+		obeys := false
+		for passed := time.Duration(0); passed+Every <= promised; passed += Every {
+			k.now += Every.Microseconds()
+			b.table.Tick()
+			obeys = true
+		}
+		must.Equal(t, obeys, true, "%s: there is a Tick in that time", kind)
+	}
+	b.pass(exception.Limit, true)
+	b.pass(exception.Limit, false)
+	b.pass(exception.Block, false)
+	must.Contain(t, strings.Join(b.forgot, " "), exception.Forget) // as after a credit, which is in Redis at once
+}
+
 func TestWhatIsDecidedAtTheSameTimeIsAllKept(t *testing.T) {
 	k, a, b := pair(t)
 	k.before = func() { must.Succeed(t, b.decide(exception.Limit, "bob", "+1", time.Hour)) }
