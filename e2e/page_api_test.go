@@ -78,7 +78,7 @@ func startAPI(t testing.TB) *adminAPI {
 	mux := http.NewServeMux()
 	for path, answer := range map[string]func(*http.Request) (any, error){
 		"GET /rate_limit/rules": a.answerRules, "GET /rate_limit/top": a.answerTop, "POST /rate_limit/key": a.answerKey, "GET /rate_limit/health": a.answerHealth,
-		"POST /rate_limit/reset": a.answerAction, "POST /rate_limit/block": a.answerAction, "POST /rate_limit/unblock": a.answerAction,
+		"POST /rate_limit/reset": a.answerAction, "POST /rate_limit/block": a.answerAction, "POST /rate_limit/unblock": a.answerAction, "POST /rate_limit/limit": a.answerAction, "POST /rate_limit/credit": a.answerAction,
 		"POST /rate_limit/explain": a.answerExplain, "GET /rate_limit/advice": a.answerAdvice, "POST /rate_limit/freeze": a.answerAction, "POST /rate_limit/revert": a.answerAction,
 		"GET /rate_limit/exceptions": a.answerExceptions, "POST /rate_limit/end": a.answerAction, "POST /rate_limit/deferred": a.answerJobs, "GET /rate_limit/deferred/job": a.answerJob,
 	} {

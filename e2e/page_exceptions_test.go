@@ -34,3 +34,46 @@ func TestThePageShowsExceptionsAndEndsThem(t *testing.T) {
 	must.Equal(t, acted[0].path+" "+string(body), `/rate_limit/end {"id":"`+id+`","rule":"shop/login"}`)
 	b.until("document.querySelector('#excepted').hidden")
 }
+
+// An operator gives a key a limit until a time, and units back, and says why.
+func TestThePageGivesLimitsAndUnits(t *testing.T) {
+	a := startAPI(t)
+	a.asOfAShop()
+	b := open(t, pageOf(t, a.addr), desktop)
+	login := row("shop/login")
+	b.click(login + " h3 button")
+	b.click(login + " button.key")
+	b.says("#key-state", "may pass")
+	sent := func(want string) {
+		t.Helper()
+		acted := a.actions()
+		last := acted[len(acted)-1]
+		delete(last.body, "id")
+		body, _ := json.Marshal(last.body)
+		must.Equal(t, last.path+" "+string(body), want)
+	}
+	b.click("[data-do=limit]")
+	b.until("document.activeElement.id === 'what' && document.querySelector('#what-label').textContent === 'Limit, such as +1000 or 500/1m'")
+	b.choose("#what", "more")
+	b.click("#confirm-yes")
+	b.until("document.querySelector('#what:invalid') !== null && !document.querySelector('#confirm').hidden")
+	b.choose("#what", "+1000")
+	b.choose("#for", "today")
+	b.choose("#note", "launch")
+	b.click("#confirm-yes")
+	b.says("#key-said", "The key has a limit of its own.")
+	sent(`/rate_limit/limit {"limit":"+1000","note":"launch","rule":"shop/login","until":"today"}`)
+
+	b.click("[data-do=credit]")
+	must.Equal(t, js[bool](b, "document.querySelector('#confirm-for').hidden && document.querySelector('#what').value === '' && document.querySelector('#note').value === ''"), true, "the form is empty, without a time")
+	b.choose("#what", "25")
+	b.click("#confirm-yes")
+	b.says("#key-said", "The units were given back.")
+	sent(`/rate_limit/credit {"rule":"shop/login","units":25}`)
+
+	b.click("[data-do=end]") // which is there now
+	b.click("#confirm-yes")
+	b.says("#key-said", "The key has the rule's limit again.")
+	sent(`/rate_limit/end {"rule":"shop/login"}`)
+	must.Equal(t, js[bool](b, "document.querySelector('[data-do=end]').hidden"), true, "the button is gone")
+}
