@@ -32,6 +32,7 @@ type place struct {
 	active  *transition.Active
 	limits  map[string]string // by key
 	blocked map[string]int64  // by key: until when
+	under   map[string]bool   // the identities of the rules under which they are blocked
 	forgot  map[string]int64  // by key: when that was decided
 }
 
@@ -195,6 +196,17 @@ func (g *Group) block(p *place, w *wanted, now int64) error {
 		}
 		delete(p.blocked, key)
 	}
+	under := make(map[string]bool)
+	if len(w.blocks) > 0 {
+		_ = g.each(p, func(r *core.Rule) error {
+			under[r.Identity] = true
+			if !p.under[r.Identity] {
+				p.blocked = nil // a request has brought a limit of another period, which has blocks of its own
+			}
+			return nil
+		})
+	}
+	p.under = under
 	for key, until := range w.blocks {
 		if p.blocked[key] == until {
 			continue

@@ -116,6 +116,9 @@ func (t *Table) fetch() error {
 	}
 	kept := exception.Lasting(t.list, a.Now)
 	if a.Version < t.version && len(kept) > 0 {
+		for i := range kept {
+			kept[i].Until++ // so that all nodes block the keys again: what blocked them is lost, too
+		}
 		text, err := exception.Write(kept)
 		if err != nil {
 			return err

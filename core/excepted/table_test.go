@@ -77,6 +77,7 @@ func (n *node) open(limit string) {
 	text := &ruleset.RuleText{Name: "api"}
 	text.Texts = map[string]string{"limit": limit}
 	text.Lists = map[string][]string{"key": {"header:X-Key"}}
+	text.Objects = map[string][]*ruleset.Object{"limit_from": {{Texts: map[string]string{"source": "header:X-Limit"}}}}
 	r, wrong := ruleset.Compile(text, ruleset.Context{Prefixes: match.Prefixes{IPv4: 32, IPv6: 64}})
 	if len(wrong) > 0 {
 		n.t.Fatal(wrong)
@@ -225,6 +226,36 @@ func TestABlockIsMadeAgainWhereTheRuleCountsElsewhere(t *testing.T) {
 	k.now += 3 * 3600_000_000
 	a.table.Tick()
 	b.table.Tick()
+}
+
+func TestBlocksAreMadeAgainInAStoreThatHasLostThem(t *testing.T) {
+	k, a, b := pair(t)
+	must.Succeed(t, a.decide(exception.Block, "eve", "", time.Hour))
+	b.table.Tick()
+	b.table.Detach(b.group)
+	b.open("9/7h") // which only this node has
+	b.table.Tick()
+	must.Succeed(t, a.limiter.Unblock(a.rule.Limits.Own(), "eve"))
+	must.Succeed(t, b.limiter.Unblock(b.rule.Limits.Own(), "eve"))
+	k.version = ""
+	k.document = nil
+	a.table.Tick()
+	a.pass("eve", false)
+	b.table.Tick()
+	b.pass("eve", false)
+	must.Equal(t, len(b.table.List()), 1, "exceptions")
+}
+
+func TestABlockHoldsUnderALimitThatIsBroughtLater(t *testing.T) {
+	_, a, _ := pair(t)
+	must.Succeed(t, a.decide(exception.Block, "eve", "", time.Hour))
+	r := a.rule.Active.Of("5/1s", "eve")
+	must.Equal(t, r != a.rule.Limits.Own(), true, "the limit is the request's")
+	a.table.Tick()
+	checks := []core.Check{{Rule: r, Key: "eve", Cost: 1}}
+	var v core.Verdict
+	must.Succeed(t, a.limiter.Decide(checks, false, &v))
+	must.Equal(t, v.Outcome, core.Reject, "outcome")
 }
 
 func TestALimitThatDoesNotFitTheRuleHereIsReported(t *testing.T) {
