@@ -246,6 +246,10 @@ c.example.com {
 			count_match method POST
 			limit 1/1m
 		}
+		zone brought {
+			limit 9/1m
+			limit_from {header.X-Plan} max 9
+		}
 	}
 	rewrite /old /new
 	rate_limit @x {
@@ -265,7 +269,7 @@ c.example.com {
 		"GET a.example.com /other pro 192.0.2.1", "GET b.example.com /page free 192.0.2.1", "GET a.example.com /api/x free 192.0.2.1", "GET a.example.com /api/y free 192.0.2.1",
 		"GET x.example.org /old free 192.0.2.1", "GET y.example.org /new free 192.0.2.1", "GET a.example.com /inner/x free 192.0.2.1",
 		"GET c.example.com /v1 free 192.0.2.1", "GET c.example.com /v2 free 192.0.2.1", "GET d.example.com /v1 free 192.0.2.1",
-		"GET z.example.org / free 192.0.2.1", "POST z.example.org / free 192.0.2.1", "GET z.example.org / free 192.0.2.1",
+		"GET z.example.org / free 192.0.2.1", "POST z.example.org / free 192.0.2.1", "GET z.example.org / 0 192.0.2.1",
 	} {
 		f := strings.Fields(request)
 		fmt.Fprintf(&log, `{"ts":%d,"status":200,"duration":0,"request":{"method":"%s","uri":"%s","host":"%s","client_ip":"%s","headers":{"X-Plan":["%s"],"X-Key":["k"]}}}`+"\n", 1795255300+i, f[0], f[2], f[1], f[4], f[3])
@@ -292,6 +296,7 @@ Caddyfile shared 5/1m: 9, 1
 Caddyfile inner 3/1m: 1, 0
 Caddyfile api 2/1m: 1, 0
 Caddyfile rest 3/1m: 5, 0
+Caddyfile brought 9/1m: 3, 1
 Caddyfile posts 1/1m: 3, 1
 Caddyfile x 3/1m: 1, 0
 limits.yaml:2 v1 1/1m: 1, 0

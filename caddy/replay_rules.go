@@ -195,13 +195,15 @@ func ruleOf(c *syntax.CompiledZone) (*ruleset.RuleText, error) {
 	if c.Zone.IPv6Prefix == 0 && ruleset.OfAddress(c.Rule) { // rules of files have /64
 		ruleset.SetText(&t.Object, "ipv6_prefix", "128")
 	}
-	if tiers := ruleset.One(&t, "tiers"); tiers != nil {
-		one := *tiers
-		one.Texts = maps.Clone(tiers.Texts)
-		if one.Texts["source"], err = loggedSource(tiers.Texts["source"]); err != nil {
-			return nil, err
+	for _, chooser := range []string{"tiers", "limit_from"} {
+		if of := ruleset.One(&t, chooser); of != nil {
+			one := *of
+			one.Texts = maps.Clone(of.Texts)
+			if one.Texts["source"], err = loggedSource(of.Texts["source"]); err != nil {
+				return nil, err
+			}
+			t.Objects[chooser] = []*ruleset.Object{&one}
 		}
-		t.Objects["tiers"] = []*ruleset.Object{&one}
 	}
 	if strings.Contains(t.Texts["cost"], "{") {
 		if t.Texts["cost"], err = loggedSource(t.Texts["cost"]); err != nil {
