@@ -134,7 +134,7 @@ func TestAnApplicationThatAsksWronglyIsToldWhatIsRight(t *testing.T) {
 	for _, c := range []struct{ body, want string }{
 		{`[{"rule":"mails","key":"anna"},{"rule":"mail","key":"anna"}]`, `404 {"error":"ask 2: rule \"mail\": is none of those that rate_limit_decide answers for (did you mean mails?)"}`},
 		{`{"rule":"others"}`, `404 {"error":"rule \"others\": is none of those`},
-		{`{"key":"anna"}`, `404 {"error":"rule \"\": is none of those`},
+		{`{"key":"anna"}`, `400 {"error":"rule: is missing; write one of block, counted, free, friends, mails, pair, plans, queue, shadow"}`},
 		{`[{"rule":"mails","key":"anna"},{"rule":"mails"}]`, `400 {"error":"ask 2: rule \"mails\": key: has 0 parts, and this rule's has 1: header:X-User"}`},
 		{`{"rule":"pair","key":"anna"}`, `400 {"error":"rule \"pair\": key: has 1 part, and this rule's has 2: client_ip, header:X-User"}`},
 		{`{"rule":"pair","key":["anna","anna"]}`, `400 {"error":"rule \"pair\": key: client_ip: `},

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -72,6 +73,9 @@ func ServeDecide(w http.ResponseWriter, r *http.Request, rules map[string]*repor
 	answers, err := answerAsks(r, func(label string) (*report.ActiveRule, error) {
 		if rule := rules[label]; rule != nil {
 			return rule, nil
+		}
+		if label == "" {
+			return nil, adminError(http.StatusBadRequest, "rule: is missing; write one of %s", strings.Join(slices.Sorted(maps.Keys(rules)), ", "))
 		}
 		hint := ""
 		if near := words.Nearest(label, slices.Sorted(maps.Keys(rules))); near != "" {
