@@ -34,7 +34,7 @@ var refused = []struct {
 		{`limit 100/1m | cost_max 5 # here`, `cost_max 5: bounds what responses say that requests cost; write cost_response, too, or remove it`},
 		{`limit 100/1m | cost_response bytes # here | enforcement soft 20% 30s`, `cost_response and enforcement soft are mutually exclusive: remove one`},
 		{`limit 100/1m | cost_response bytes # here | count_rejected`, `cost_response and count_rejected are mutually exclusive: a rejected request has no response to count by; remove one`},
-		{`limit 100/1m | segments 6 # here | cost_response bytes`, `segments 6 and cost_response are mutually exclusive: segments cannot owe what a response says that a request has cost; remove one`},
+		{`limit 100/1m | segments 6 # here | cost_response bytes`, `segments 6 and cost_response are mutually exclusive: what a key owes would be forgotten when its segment has slid out of the window; remove one`},
 		{`concurrency 5 | cost_response bytes # here`, `cost_response: needs a limit, and concurrency is none; write one such as 100/1m beside it, or leave it out`},
 		{`limit 100/1m | candidate { | limit 50/1m | burst 0 # here`, `candidate: burst "0": must be a whole number from 1 to 1000000000`},
 		{`limit 100/1m | candidate { | limit 50 # here`, `candidate: limit "50": has no period; write <requests>/<period>, such as 50/1m`},

@@ -154,6 +154,8 @@ func needsStore(c *RuleConfig) string {
 	switch {
 	case c.Limit.InFlight || c.Concurrency != 0:
 		return "concurrency are mutually exclusive: every request begins and ends in the store; remove one"
+	case c.RegionsLease && c.OverflowPolicy.atEnd() != "":
+		return c.OverflowPolicy.atEnd() + " are mutually exclusive: every request has a reservation in the store; remove one"
 	case c.CountRejected:
 		return "`count_rejected` are mutually exclusive: every rejection is charged in the store; remove one"
 	case c.Candidate != nil:

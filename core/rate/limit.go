@@ -482,7 +482,7 @@ func (c LimitConfig) check() error {
 		return words.Wrong("cost_response", "", "%s cannot owe what a response says that a request has cost; choose %s", row.Name, strings.Join(namesOf(func(row *algorithmRow) bool { return row.CanOwe }), " or "))
 	}
 	if c.Owes && c.Segments != 0 {
-		return words.Wrong("segments", fmt.Sprint(c.Segments), " and cost_response are mutually exclusive: segments cannot owe what a response says that a request has cost; remove one")
+		return words.Wrong("segments", fmt.Sprint(c.Segments), " and cost_response are mutually exclusive: what a key owes would be forgotten when its segment has slid out of the window; remove one")
 	}
 	if c.MaxDelay != 0 && !row.queues && !c.Delays {
 		return words.Wrong("max_delay", c.MaxDelay.String(), "%s and `on_limit` delay make requests wait, not %s", onlyThose(func(row *algorithmRow) bool { return row.queues }), row.Name)
