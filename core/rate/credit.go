@@ -57,11 +57,12 @@ func creditSlidingWindowSegments(l *Limit, log *EventLog, units int64) {
 func (l *Limit) More(units int64) (*Limit, error) {
 	c := LimitConfig{
 		Algorithm: l.Algorithm.Named(), Requests: l.Requests + units, Period: time.Duration(l.Period) * time.Microsecond,
-		Interval: l.interval, Delays: l.Delays && !l.Queues, MaxDelay: time.Duration(l.MaxDelay) * time.Microsecond, Owes: l.Owes,
+		Start: l.Start, Interval: l.interval, Delays: l.Delays && !l.Queues, MaxDelay: time.Duration(l.MaxDelay) * time.Microsecond, Owes: l.Owes,
 	}
 	if l.Calendar != nil {
 		c.Period = 0
 		c.Calendar = l.Calendar.unit
+		c.On = l.Calendar.on
 		c.Location = l.Calendar.location
 	}
 	if l.IsBucket {

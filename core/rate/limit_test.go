@@ -265,3 +265,21 @@ func TestAlgorithmAndCalendarNames(t *testing.T) {
 		t.Error(Day.String() + Week.String() + Month.String())
 	}
 }
+
+func TestALimitWithMoreUnitsCountsWhereTheLimitDoes(t *testing.T) {
+	for _, c := range []LimitConfig{
+		{Algorithm: FixedWindow, Calendar: Month, On: 17, Location: time.FixedZone("there", 3600)},
+		{Algorithm: FixedWindow, Period: time.Hour, Start: FirstRequest},
+		{Algorithm: SlidingWindowCounter, Period: time.Hour, Start: Spread},
+		{Algorithm: SlidingWindowCounter, Period: time.Hour, Segments: 6},
+		{Algorithm: TokenBucket, Period: time.Hour, Interval: true, Burst: 7, Owes: true},
+	} {
+		c.Requests = 5
+		l, err := NewLimit(c)
+		must.Succeed(t, err)
+		more, err := l.More(2)
+		must.Succeed(t, err)
+		must.Equal(t, more.Identity(), l.Identity(), "identity")
+		must.Equal(t, more.Requests, 7, "requests")
+	}
+}
