@@ -6,6 +6,7 @@
 //	go run ./traefikbench
 //	go run ./fleet
 //	go run ./segments
+//	go run ./clients
 //
-// docs/performance.md has the results, and the machine.
+// docs/performance.md has the results, and the machine; docs/fleet.md, docs/algorithms.md and docs/clients.md those of the last three.
 package bench

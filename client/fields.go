@@ -1,0 +1,94 @@
+package client
+
+import (
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// policy is what answers tell of a limit: quota units come in a window, left remain, and no more come before reset. Times are in seconds; 0: unknown.
+type policy struct {
+	quota, window, left, reset float64
+	at                         time.Time // of the latest answer
+	sharers                    float64   // how many clients with this one's pace would use what is used; 0: unknown
+}
+
+// Shares of the quota: nobody asks for the reserve, so that clients who ask at the same time find enough. Where units come back one by one, aim should be left.
+const reserve, aim = 0.01, 0.03
+
+// follow takes over what was known before an answer, and compares what was left.
+func (p *policy) follow(before *policy) {
+	p.quota = max(p.quota, p.left, before.quota, 1)
+	p.window = max(p.window, p.reset, before.window, 1)
+	p.sharers = max(1, before.sharers)
+	passed := p.at.Sub(before.at).Seconds()
+	used := before.left - p.left
+	if passed > before.reset {
+		used += p.quota / p.window * passed // have come back
+	}
+	switch {
+	case passed > p.window/2 || used < 1: // also if there was no answer before
+	case before.sharers == 1:
+		p.sharers = used
+	default:
+		p.sharers += (used - p.sharers) / 4
+	}
+}
+
+// pace returns how many requests a second all who share a quota may send.
+func (p *policy) pace() float64 {
+	steady := p.quota / p.window
+	if p.left <= reserve*p.quota {
+		return steady // after the reset
+	}
+	return min((p.left-reserve*p.quota)/p.reset, steady+10*(p.left-aim*p.quota)/p.window)
+}
+
+var (
+	member    = regexp.MustCompile(`("(?:[^"\\]|\\.)*"|[\w*:/.-]+)((?:\s*;\s*[\w*.-]+(?:=(?:"(?:[^"\\]|\\.)*"|[^",;]*))?)*)`) // of a list of RFC 9651
+	parameter = regexp.MustCompile(`;\s*([qwrt])=(\d+)`)
+)
+
+// policiesOf returns what an answer tells of limits, by their names.
+func policiesOf(h http.Header, now time.Time) map[string]policy {
+	list := map[string]policy{}
+	for _, m := range member.FindAllStringSubmatch(strings.Join(append(h.Values("RateLimit-Policy"), h.Values("RateLimit")...), ","), -1) {
+		p := list[m[1]]
+		p.at = now
+		for _, value := range parameter.FindAllStringSubmatch(m[2], -1) {
+			*map[string]*float64{"q": &p.quota, "w": &p.window, "r": &p.left, "t": &p.reset}[value[1]] = number(value[2])
+		}
+		list[m[1]] = p
+	}
+	for _, prefix := range []string{"RateLimit-", "X-RateLimit-"} {
+		if p := (policy{quota: number(h.Get(prefix + "Limit")), left: number(h.Get(prefix + "Remaining")), reset: number(h.Get(prefix + "Reset")), at: now}); len(list) == 0 && p.quota > 0 {
+			if p.reset > 1e8 { // a time: it would be in three years
+				p.reset -= float64(now.Unix())
+			}
+			list[prefix] = p
+		}
+	}
+	return list
+}
+
+// retryAfter returns the seconds of a Retry-After, which may be a date; 0: there is none.
+func retryAfter(h http.Header, now time.Time) float64 {
+	if date, err := http.ParseTime(h.Get("Retry-After")); err == nil {
+		return max(1, date.Sub(now).Seconds())
+	}
+	return number(h.Get("Retry-After"))
+}
+
+// number reads a number that is not negative; others are 0.
+func number(text string) float64 {
+	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 32)
+	if err != nil {
+		return 0
+	}
+	return float64(n)
+}
+
+// seconds returns a duration of so many seconds, a year at most.
+func seconds(s float64) time.Duration { return time.Duration(min(s, 366*86400) * float64(time.Second)) }
