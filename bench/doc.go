@@ -7,6 +7,7 @@
 //	go run ./fleet
 //	go run ./segments
 //	go run ./clients
+//	go run ./herd
 //
-// docs/performance.md has the results, and the machine; docs/fleet.md, docs/algorithms.md and docs/clients.md those of the last three.
+// docs/performance.md has the results, and the machine; docs/fleet.md, docs/algorithms.md and docs/clients.md those of the last four.
 package bench

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/proxyweir/weir/tools/must"
 )
@@ -209,6 +210,38 @@ func TestJitterSpreadsTheRetries(t *testing.T) {
 	if len(waits) < 10 { // of 1800
 		t.Errorf("30 rejections had %d different waits", len(waits))
 	}
+}
+
+// Of quotas that all keys get at once, each key is told that it comes at another time, and none too early: in Retry-After by default, and with a zone's jitter in all fields.
+func TestClientsWithOneWindowAreToldTimesOfTheirOwn(t *testing.T) {
+	zones := ""
+	for name, more := range map[string]string{"plain": "", "own": "jitter 0.001\n", "exact": "jitter 0\n"} {
+		zones += "zone " + name + " {\nmatch {\npath /" + name + "\n}\nkey {header.X-Key}\nlimit 1/day\n" + more + "}\n"
+	}
+	s := startSite(t, "rate_limit {\n"+zones+"}\nrate_limit_status /quota own\nrespond ok")
+	awaitRoom(t, 24*time.Hour)
+	later, resets := map[string]map[int]bool{"plain": {}, "own": {}, "exact": {}}, map[int]bool{}
+	for i := range 15 {
+		key := fmt.Sprint(i)
+		exact := 0
+		for _, name := range []string{"exact", "plain", "own"} {
+			s.admit(1, "/"+name, "X-Key", key)
+			r := s.reject("/"+name, "X-Key", key)
+			wait, reset := r.seconds(t, "Retry-After", 1, 90000), r.seconds(t, "X-RateLimit-Reset", 1, 90000)
+			r.want(t, "RateLimit", fmt.Sprintf(`"%s";r=0;t=%d`, name, wait))
+			if name == "exact" {
+				exact = reset
+			}
+			must.Equal(t, wait >= reset && (wait == reset || name == "plain"), true, name, "waits", wait, "and is renewed in", reset)
+			must.Equal(t, wait >= exact-2 && wait <= exact+88, true, name, "waits", wait, "of", exact) // seconds may pass between the requests
+			later[name][wait-exact] = true
+			if name == "own" {
+				resets[reset-exact] = true
+				must.Contain(t, s.do("/quota", "X-Key", key).body, `"remaining":0,"reset":`+fmt.Sprint(reset)[:len(fmt.Sprint(reset))-1])
+			}
+		}
+	}
+	must.Equal(t, len(later["plain"]) > 5 && len(later["own"]) > 5 && len(later["exact"]) < 3 && len(resets) > 5, true, "spread by key:", later, resets)
 }
 
 func TestTheAccessLogNamesTheRule(t *testing.T) {

@@ -155,7 +155,7 @@ func TestTheTwoDescriptorsThatEveryoneKnowsLimitRealRequests(t *testing.T) {
 		awaitRoom(t, test.period)
 		s.admit(5, "/", test.field, test.value)
 		r := s.reject("/", test.field, test.value)
-		r.seconds(t, "Retry-After", 1, int(test.period.Seconds()))
+		r.seconds(t, "Retry-After", 1, int(test.period.Seconds()+min(60, test.period.Seconds()/10)))
 		r.want(t, "X-RateLimit-Limit", "5", "RateLimit-Policy", fmt.Sprintf(`"%s";q=5;w=%d`, test.rule, int(test.period.Seconds())))
 		s.do("/", test.field, "other").want(t, "X-RateLimit-Limit", "-", "RateLimit", "-")
 		s.do("/", test.field, "").want(t, "RateLimit", "-") // a descriptor with an empty value is left out

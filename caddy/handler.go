@@ -107,8 +107,9 @@ type Handler struct {
 	Message string `json:"message,omitempty"`
 
 	// A random fraction, from zero to this much, by which the Retry-After of a rejection is longer, so that rejected clients do not
-	// all return at once: 0.2 adds up to 20 %. From 0, the default, to 10.
-	Jitter float64 `json:"jitter,omitempty"`
+	// all return at once: 0.2 adds up to 20 %. From 0 to 10. It is for zones without a `jitter` of their own, and 0 keeps all their times exact. By default
+	// only zones have one whose quotas are renewed for all keys at once.
+	Jitter *float64 `json:"jitter,omitempty"`
 
 	// How often expired counters are removed from memory. The shortest interval of all handlers applies. From 1s to 1d; the default
 	// is 1m.

@@ -36,7 +36,7 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Evalua
 		return protect.ErrTurnedAway
 	}
 	if v.Outcome == core.Unavailable {
-		front.Unavailable(w, r, front.Jittered(v.RetryAfter, h.Jitter), front.CannotCheck)
+		front.Unavailable(w, r, front.Jittered(v.RetryAfter, max(0, h.jitter())), front.CannotCheck)
 		return nil
 	}
 	name := report.Of(core.Reported(q.Checks, v)).Name

@@ -66,7 +66,7 @@ func (h *Handler) limit(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		front.Free(q)
 		return decided.Err
 	}
-	h.writeFields(w, q)
+	h.writeFields(w, r, q)
 	report.Count(q, decided.At, decided.Failed)
 	if h.Trace {
 		report.Trace(r, q, decided.Failed)
@@ -107,20 +107,26 @@ func (h *Handler) noteDoubled(w http.ResponseWriter) {
 }
 
 // writeFields sets the header fields that say what was decided.
-func (h *Handler) writeFields(w http.ResponseWriter, q *front.Evaluation) {
+func (h *Handler) writeFields(w http.ResponseWriter, r *http.Request, q *front.Evaluation) {
 	v := &q.Verdict
 	if v.Outcome == core.Unavailable {
 		return
 	}
-	if v.Outcome == core.Reject {
-		v.RetryAfter = front.Jittered(v.RetryAfter, h.Jitter)
-	}
+	front.SetLater(q, r, h.jitter())
 	answer.WriteHeaders(w.Header(), h.fields, q.Checks, v)
+}
+
+// jitter returns the handler's jitter; -1: it has none.
+func (h *Handler) jitter() float64 {
+	if h.Jitter == nil {
+		return -1
+	}
+	return *h.Jitter
 }
 
 // rejectDecided rejects a request by the verdict on its checks, and counts it.
 func (h *Handler) rejectDecided(w http.ResponseWriter, r *http.Request, q *front.Evaluation) error {
-	h.writeFields(w, q)
+	h.writeFields(w, r, q)
 	report.Count(q, time.Now().Unix(), false)
 	if h.Trace {
 		report.Trace(r, q, false)

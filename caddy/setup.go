@@ -201,7 +201,7 @@ func (h *Handler) provisionGuard() error {
 		}
 	}
 	var err error
-	h.guarded, err = protect.New(g, h.Namespace, h.Jitter, &h.errors, h.logger)
+	h.guarded, err = protect.New(g, h.Namespace, max(0, h.jitter()), &h.errors, h.logger)
 	return err
 }
 
@@ -220,7 +220,7 @@ func (h *Handler) provisionDeferring() error {
 		err = errors.New("on_limit defer: the handler cannot have rules_file and descriptor, too; write those into another rate_limit")
 	default:
 		h.deferring, err = deferred.New(deferred.Host{Self: h, Namespace: h.Namespace, Zone: zone.CompiledZone, Zones: h.rules, Stats: zone.reporter.Stats,
-			Limiter: h.limiter, Guarded: h.guarded, Errors: &h.errors, Jitter: h.Jitter, HTTP: h.http, Stopping: h.stopping, Context: h.ctx, Logger: h.logger, Reject: h.rejectDecided})
+			Limiter: h.limiter, Guarded: h.guarded, Errors: &h.errors, Jitter: max(0, h.jitter()), HTTP: h.http, Stopping: h.stopping, Context: h.ctx, Logger: h.logger, Reject: h.rejectDecided})
 	}
 	if err != nil {
 		return fmt.Errorf("zone %q: %w", name, err)

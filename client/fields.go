@@ -16,7 +16,7 @@ type policy struct {
 }
 
 // Shares of the quota: nobody asks for the reserve, so that clients who ask at the same time find enough. Where units come back one by one, aim should be left.
-const reserve, aim = 0.01, 0.03
+const reserve, aim = 0.01, 0.02
 
 // follow takes over what was known before an answer, and compares what was left.
 func (p *policy) follow(before *policy) {

@@ -38,6 +38,9 @@ type RuleConfig struct {
 	Message string  // the text of its rejections; "": none of its own
 	Answer  *Answer // nil: rejections have the default answer
 
+	// Jitter is over what part of a period clients are told to come back in whose quotas are renewed at the same time. nil: nobody has said it.
+	Jitter *float64
+
 	// OverflowPolicy is what the rule does past its limit besides rejecting.
 	OverflowPolicy OverflowPolicy
 
@@ -113,6 +116,12 @@ type Rule struct {
 
 	enforcedPercent int64 // RuleConfig.EnforcedPercent
 
+	// A client is told that its quota is renewed later than it is, by a part of Jitter, in microseconds: see setJitter.
+	Jitter       int64
+	JitterIsOwn  bool // the rule's configuration says it, even if it is 0
+	JittersReset bool // not only Retry-After is later, but all times that clients are told
+	OneKey       bool // all its requests have the same key
+
 	previous bool // see IsPrevious
 
 	policy string // its name in lists of policies; "": the rule's name
@@ -178,6 +187,7 @@ func NewRule(c RuleConfig) (*Rule, error) {
 	r.Identity = strings.Join([]string{c.Namespace, c.Name, c.Limit.Identity(), c.KeySpec}, "|")
 	r.setTexts()
 	r.enforcedPercent = c.EnforcedPercent
+	r.setJitter(&c)
 	if r.unenforced, err = newUnenforced(c); err != nil {
 		return nil, err
 	}
@@ -185,6 +195,29 @@ func NewRule(c RuleConfig) (*Rule, error) {
 		return nil, words.Of(err).Within("rule", strconv.Quote(c.Name))
 	}
 	return r, nil
+}
+
+// mostJitter is the most that clients are told to come back later if nobody has said it, in microseconds; leastJittered, the shortest period of such a limit.
+const mostJitter, leastJittered = 60_000_000, 60_000_000
+
+// setJitter says by how much later clients of the rule are told to come back, at most: that which is configured, or a tenth of the period, up to a minute, for
+// periods of a minute and more. It is 0 for limits that renew each key's quota at a time of its own, and so it is under a penalty, which ends so.
+func (r *Rule) setJitter(c *RuleConfig) {
+	l := c.Limit
+	r.OneKey = c.OverflowPolicy.OneKey
+	r.JitterIsOwn = c.Jitter != nil
+	if !l.RenewsAtOnce() {
+		return
+	}
+	if c.Jitter != nil {
+		r.Jitter = int64(*c.Jitter * float64(l.Period))
+		r.JittersReset = r.Jitter > 0 && r.Shown
+	} else if l.Period >= leastJittered && len(c.OverflowPolicy.Penalties) == 0 {
+		r.Jitter = l.Period / 10
+		if r.Jitter > mostJitter {
+			r.Jitter = mostJitter
+		}
+	}
 }
 
 // setTexts sets what the quota fields say of the rule.
@@ -228,6 +261,10 @@ func (r *Rule) sharedBy(nodes int) *Rule {
 		noted:         r.noted,
 		Message:       r.Message,
 		Answer:        r.Answer,
+		Jitter:        r.Jitter,
+		JitterIsOwn:   r.JitterIsOwn,
+		JittersReset:  r.JittersReset,
+		OneKey:        r.OneKey,
 	}
 	local.setTexts()
 	return local

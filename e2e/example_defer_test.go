@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,23 +12,25 @@ import (
 	"github.com/proxyweir/weir/tools/must"
 )
 
-// startDeferExample starts Caddy as examples/defer has it, on other ports, with a Redis of its own.
-func startDeferExample(t *testing.T) *caddy {
+// startDeferring starts Caddy as an example that defers orders has it, on other ports, with a Redis of its own, and with other texts in place of some. It has a page at the path.
+func startDeferring(t *testing.T, name, path string, others map[string]string) *caddy {
 	t.Helper()
-	folder, err := filepath.Abs(filepath.Join("..", "examples", "defer"))
+	folder, err := filepath.Abs(filepath.Join("..", "examples", name))
 	must.Succeed(t, err)
 	text, err := os.ReadFile(filepath.Join(folder, "Caddyfile"))
 	must.Succeed(t, err)
 	redis := redistest.Start(t, redistest.WithConfig("appendonly yes", "appendfsync always", "maxmemory-policy noeviction"))
 	shop, warehouse := freeAddr(), freeAddr()
 	var replace []string
-	for example, actual := range map[string]string{
-		":8080 {":             portOf(shop) + " {",
-		":8081 {":             portOf(warehouse) + " {",
-		"localhost:8081\n":    warehouse + "\n",
-		"localhost:6379\n":    redis.Addr() + " {\ntimeout 20s\nread_timeout 20s\ndial_timeout 20s\n}\n", // which a busy machine needs
-		"root examples/defer": "root " + folder,
-	} {
+	replacements := map[string]string{
+		":8080 {":               portOf(shop) + " {",
+		":8081 {":               portOf(warehouse) + " {",
+		"localhost:8081\n":      warehouse + "\n",
+		"localhost:6379\n":      redis.Addr() + " {\ntimeout 20s\nread_timeout 20s\ndial_timeout 20s\n}\n", // which a busy machine needs
+		"root examples/" + name: "root " + folder,
+	}
+	maps.Copy(replacements, others)
+	for example, actual := range replacements {
 		if strings.Count(string(text), example) != 1 {
 			t.Fatalf("the Caddyfile does not have %q once", example)
 		}
@@ -38,7 +41,7 @@ func startDeferExample(t *testing.T) *caddy {
 	if !found {
 		t.Fatal("the Caddyfile has no global options")
 	}
-	return runCaddy(t, shop, "/", "admin off\n"+global, sites)
+	return runCaddy(t, shop, path, "admin off\n"+global, sites)
 }
 
 // portOf returns the port of an address, as ":port".
@@ -49,7 +52,7 @@ func portOf(addr string) string {
 
 // A customer who orders several tickets sees the position of those that wait, and then what the warehouse says.
 func TestThePageOfTheExampleShowsThePositionAndThenTheResult(t *testing.T) {
-	b := open(t, "http://"+startDeferExample(t).addr+"/", phone)
+	b := open(t, "http://"+startDeferring(t, "defer", "/", nil).addr+"/", phone)
 	js[bool](b, `(window.shown = new Map(), new MutationObserver((changes) => {
 		for (const {target} of changes) {
 			if (target.localName === "li") shown.set(target, [...(shown.get(target) || []), target.textContent]);

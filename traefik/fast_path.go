@@ -107,7 +107,7 @@ func plain(e *engine, r *front.Rule) bool {
 		return false
 	}
 	for _, limit := range r.Ruled.Limits.Rules() {
-		if limit.CountsByResponse() {
+		if limit.CountsByResponse() || limit.JittersReset {
 			return false
 		}
 	}
@@ -454,8 +454,16 @@ func refusalOf(h *handler, s *ruleSet, r *front.Rule, limit *core.Rule, text str
 		message = text
 	}
 	refusal := answer.NewRefusal(message, r.Ruled.Name)
-	if e.jitter != 0 {
-		refusal.Jittered = func(wait int64) int64 { return front.Jittered(wait, e.jitter) }
+	if e.jitter > 0 && !limit.JitterIsOwn || e.jitter < 0 && limit.Jitter > 0 {
+		keyOf := keyFunc(h, r)
+		jitter := e.jitter
+		refusal.Jittered = func(wait int64, request *http.Request) int64 {
+			key := ""
+			if jitter < 0 {
+				key = keyOf(request)
+			}
+			return front.WaitOf(wait, limit, key, request, jitter)
+		}
 	}
 	if limit.Shadow {
 		refusal.Shadowed = &s.tallies[r.Ruled.Name].Requests[front.ShadowRejected]

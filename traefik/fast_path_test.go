@@ -621,6 +621,36 @@ func TestRejectionsWithoutAKeyReportTheCounterThatTheyHad(t *testing.T) {
 	}
 }
 
+// Of a fixed window each key is told another wait by the fast path, which is that of the general path; with jitter of the rule's own all times are later, and the
+// status page tells the same.
+func TestTheWaitsOfFixedWindowsAreLaterByKey(t *testing.T) {
+	window := []Rule{{Name: "a", Limit: "1/100s", Algorithm: "fixed_window"}}
+	two := []Rule{{Name: "b", Limit: "9/1s", Key: []string{"header:X-Key"}}, window[0]}
+	own := []Rule{{Name: "a", Limit: "1/100s", Algorithm: "fixed_window", Jitter: "0.1"}}
+	for name, c := range map[string]Config{
+		"one": {Rules: window, IPStrategy: object{}}, "two": {Rules: two, IPStrategy: object{}}, "exact": {Rules: window, IPStrategy: object{}, Jitter: "0"}, "own": {Rules: own, IPStrategy: object{}, Jitter: "0"},
+		"one in tiers": {Rules: []Rule{{Name: "a", Algorithm: "fixed_window", Tiers: object{"source": "header:X-Plan", "limits": object{"*": "1/100s"}}}}, IPStrategy: object{}},
+	} {
+		stages, handlers := onBothPaths(t, c)
+		if name != "own" {
+			stages[0].newest("m@file").limiter = nil // which the general path asks
+		}
+		waits := make(map[string]bool)
+		for i := 0; i < 20; i++ {
+			address := fmt.Sprint("192.0.2.", i+1)
+			must.Equal(t, panicking(handlers[0], plainRequest(address)), http.StatusOK, name)
+			must.Equal(t, panicking(handlers[1], plainRequest(address)), http.StatusOK, name)
+			got, want := answeredTo(handlers[0], plainRequest(address), nil), answeredTo(handlers[1], plainRequest(address), nil)
+			must.Equal(t, reflect.DeepEqual(got.Header(), want.Header()), true, name, "fields", got.Header(), want.Header())
+			wait, reset := got.Header().Get("Retry-After"), got.Header().Get("X-RateLimit-Reset")
+			waits[wait] = true
+			must.Equal(t, wait >= "100" && wait <= "110", true, name, "the wait", wait)
+			must.Equal(t, reset, map[bool]string{true: wait, false: "100"}[name == "own"], name, "the reset of", address)
+		}
+		must.Equal(t, len(waits) > 3, name != "exact", name, "the waits differ")
+	}
+}
+
 // Rejections in each form, and with jitter, are answered where the general path cannot.
 func TestRejectionsInEachFormTakeTheFastPath(t *testing.T) {
 	one, two := []Rule{{Name: "a", Limit: "1/100s", Algorithm: "token_bucket"}}, []Rule{{Name: "a", Limit: "1/100s", Algorithm: "token_bucket"}, {Name: "b", Limit: "9/1s"}}

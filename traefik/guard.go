@@ -247,7 +247,7 @@ func admit(g *guarded, w http.ResponseWriter, r *http.Request, of *guard.Rule, k
 	}
 	if under < 0 {
 		guard.Reject(g.guard, of, hash, now)
-		front.Overloaded(w, r, front.GuardWait(under, e.jitter))
+		front.Overloaded(w, r, front.GuardWait(under, waitJitter(e)))
 		return
 	}
 	p := &inflight{under: under, begun: now, took: -1, state: inflightUnderWay, g: g, of: of, many: many}

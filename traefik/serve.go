@@ -92,12 +92,15 @@ func carryOut(h *handler, w http.ResponseWriter, r *http.Request, q *front.Evalu
 	}
 	v := &q.Verdict
 	if v.Outcome == core.Unavailable {
-		front.Unavailable(w, r, front.Jittered(v.RetryAfter, e.jitter), front.CannotCheck)
+		front.Unavailable(w, r, front.Jittered(v.RetryAfter, waitJitter(e)), front.CannotCheck)
 		front.Free(q)
 		return
 	}
 	if s.hasTallies {
 		countShadows(s, q, err != nil)
+	}
+	if v.Outcome == core.Reject || q.Set != nil && q.Set.JittersReset { // nil: of a fast path, which such rules have none of
+		front.SetLater(q, r, e.jitter)
 	}
 	if v.Outcome == core.Reject {
 		reject(h, w, r, s, q)
@@ -117,7 +120,6 @@ func carryOut(h *handler, w http.ResponseWriter, r *http.Request, q *front.Evalu
 func reject(h *handler, w http.ResponseWriter, r *http.Request, s *ruleSet, q *front.Evaluation) {
 	e := h.engine
 	v := &q.Verdict
-	v.RetryAfter = front.Jittered(v.RetryAfter, e.jitter)
 	answer.WriteHeaders(w.Header(), e.fields, q.Checks, v)
 	if of := trackedOf(h, s, q); of != nil {
 		countRefusal(h.guarded, of, q.Checks[0].Key)
@@ -127,6 +129,14 @@ func reject(h *handler, w http.ResponseWriter, r *http.Request, s *ruleSet, q *f
 	}
 	front.Reject(w, r, q, e.message, nil)
 	front.Free(q)
+}
+
+// waitJitter returns the jitter of waits that no limit says.
+func waitJitter(e *engine) float64 {
+	if e.jitter < 0 {
+		return 0
+	}
+	return e.jitter
 }
 
 // noteAddress warns once of a request that comes through a proxy without an ipStrategy, and of one for which the ipStrategy finds no address.

@@ -100,6 +100,9 @@ func (s *Setting) set(text string) (err error) {
 			*to, err = strconv.ParseInt(text, 10, 64)
 		}
 		number = float64(*to)
+	case **float64:
+		number, err = strconv.ParseFloat(text, 64)
+		*to = &number
 	case *float64:
 		*to, err = strconv.ParseFloat(text, 64)
 		number = *to
@@ -126,6 +129,10 @@ func CheckFields(settings []Setting) error {
 				if err := s.Check(*to); err != nil {
 					return err
 				}
+			}
+		case **float64:
+			if *to != nil && !s.inRange(**to) {
+				return fmt.Errorf("%s %v: must be %s", s.Word, **to, s.Must)
 			}
 		case *float64:
 			if !s.inRange(*to) {

@@ -91,6 +91,12 @@ type Zone struct {
 	// renewed in one second. Not for a calendar period, and not with `consistency` `eventual`.
 	WindowStart string `json:"window_start,omitempty"`
 
+	// Over what part of the period clients are told to come back, so that not all come in the second in which their quotas are renewed: a fraction from 0 to
+	// 1, such as `0.1`. Each key is told a time of its own, and no time is too early. It moves Retry-After, `t` and Reset; without it, Retry-After alone is
+	// moved by a tenth of the period, by a minute at most, where the period is a minute or longer. `0`: all times are exact. For quotas that are renewed for
+	// all keys at once: those of a `fixed_window` by the clock or the calendar, and of a `token_bucket` with `refill` `interval`.
+	Jitter string `json:"jitter,omitempty"`
+
 	// How many requests one request counts as: a whole number, or a placeholder that yields one. A value below 1, or that is no
 	// number, counts as 1. With `cost_response` it may be 0: a request passes if anything is left. The default is 1.
 	Cost string `json:"cost,omitempty"`

@@ -48,6 +48,7 @@ type Set struct {
 	Files []*Rule // those of rule files; an index finds the ones that may cover a request
 
 	NeedsAddress bool        // any rule or descriptor needs the client's address
+	JittersReset bool        // any limit has core.Rule.JittersReset
 	Adapter      interface{} // the adapter's own data
 
 	oneKey      bool         // all rules have the same key
@@ -81,6 +82,9 @@ func NewSet(own, files []*Rule, index *ruleset.Set, domain *ruleset.Domain, desc
 				first = r
 			}
 			s.oneKey = s.oneKey && ruleset.SameKey(first.Ruled, r.Ruled)
+			for _, limit := range r.Ruled.Limits.Rules() {
+				s.JittersReset = s.JittersReset || limit.JittersReset
+			}
 			s.guards = s.guards || r.Ruled.Covering != nil
 			s.NeedsAddress = s.NeedsAddress || ruleset.NeedsAddress(r.Ruled)
 		}

@@ -25,6 +25,62 @@ func Jittered(wait int64, jitter float64) int64 {
 	return wait + int64(rand.Float64()*jitter*float64(wait)) //nolint:gosec // spreads clients, keeps no secret
 }
 
+// Later returns by how much later than it is a client is told that its quota of a rule is renewed, in microseconds: a part of the rule's Jitter that a hash of
+// its key says, so that it is always told the same time; or of its connection's address if all have that key.
+func Later(rule *core.Rule, key string, r *http.Request) int64 {
+	if rule.Jitter == 0 {
+		return 0
+	}
+	if rule.OneKey {
+		key = r.RemoteAddr
+	}
+	return rate.PartOf(key, rule.Jitter)
+}
+
+// SetLater makes later what the client of a request is told of its rules: the wait of a rejection, and with JittersReset all times. jitter is that of the proxy's
+// configuration, for rules without one; negative: it has none.
+func SetLater(q *Evaluation, r *http.Request, jitter float64) {
+	v := &q.Verdict
+	if v.Outcome == core.Reject && v.RetryAfter > 0 {
+		c := core.Reported(q.Checks, v)
+		v.RetryAfter = WaitOf(v.RetryAfter, c.Rule, c.Key, r, jitter)
+	}
+	if q.Set != nil && q.Set.JittersReset {
+		SetResetsLater(q.Checks, r, false)
+	}
+}
+
+// WaitOf returns the wait of a client that a rule rejects, in microseconds, made later as SetLater does it.
+func WaitOf(wait int64, rule *core.Rule, key string, r *http.Request, jitter float64) int64 {
+	if wait <= 0 {
+		return wait
+	}
+	if jitter >= 0 && !rule.JitterIsOwn {
+		return Jittered(wait, jitter)
+	}
+	return wait + Later(rule, key, r)
+}
+
+// SetResetsLater makes later what clients are told of when their quotas come back, for rules with JittersReset; and with waits when a request would be allowed.
+func SetResetsLater(checks []core.Check, r *http.Request, waits bool) {
+	for i := range checks {
+		c := &checks[i]
+		if !c.Rule.JittersReset {
+			continue
+		}
+		later := Later(c.Rule, c.Key, r)
+		if c.Decision.ResetAfter > 0 {
+			c.Decision.ResetAfter += later
+		}
+		if c.Decision.MoreAfter > 0 {
+			c.Decision.MoreAfter += later
+		}
+		if waits && c.Decision.RetryAfter > 0 {
+			c.Decision.RetryAfter += later
+		}
+	}
+}
+
 // LacksKey is the text of a rejection's body if the request has no key, and no text is configured.
 const LacksKey = "This request lacks what its limit tells clients apart by."
 

@@ -3,6 +3,7 @@ package front
 import (
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,43 @@ func TestJitterAddsToAWaitUpToItsFraction(t *testing.T) {
 	if Jittered(7, 0) != 7 || Jittered(rate.Never, 0.5) != rate.Never || Jittered(0, 0.5) != 0 {
 		t.Error("a wait has changed that has nothing to add to")
 	}
+}
+
+// What a client is told is never too early, and always the same for its key; and what keys are told is spread over the rule's jitter.
+func TestEachKeyIsToldATimeOfItsOwn(t *testing.T) {
+	half := 0.5
+	limit, err := rate.NewLimit(rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 1, Period: 20 * time.Second})
+	must.Succeed(t, err)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	for _, oneKey := range []bool{false, true} {
+		rule, err := core.NewRule(core.RuleConfig{Name: "r", Limit: limit, Jitter: &half, OverflowPolicy: core.OverflowPolicy{OneKey: oneKey}})
+		must.Succeed(t, err)
+		seconds := make([]int, 10)
+		for i := 0; i < 1000; i++ {
+			key := strconv.Itoa(i)
+			if oneKey {
+				key = "all"
+				r.RemoteAddr = "192.0.2.1:" + strconv.Itoa(i)
+			}
+			set := &Set{JittersReset: true}
+			q := &Evaluation{Set: set, Checks: []core.Check{{Rule: rule, Key: key}}, Verdict: core.Verdict{Outcome: core.Reject, RetryAfter: 7_000_000}}
+			q.Checks[0].Decision = rate.Decision{RetryAfter: 7_000_000, ResetAfter: 7_000_000, MoreAfter: 0}
+			SetLater(q, r, 0.2) // the rule's own goes before the proxy's
+			wait := q.Verdict.RetryAfter
+			must.Equal(t, q.Checks[0].Decision.ResetAfter, wait, "reset")
+			must.Equal(t, q.Checks[0].Decision.MoreAfter, int64(0), "more")
+			must.Equal(t, WaitOf(3_000_000, rule, key, r, -1)+4_000_000, wait, "the same instant, told later")
+			seconds[(wait-7_000_000)/1_000_000]++
+		}
+		for second, n := range seconds {
+			must.Equal(t, n > 50 && n < 150, true, "of 1000 in second", second, "are", n)
+		}
+		must.Equal(t, WaitOf(rate.Never, rule, "a", r, -1), rate.Never, "what is never allowed")
+	}
+	exact, err := core.NewRule(core.RuleConfig{Name: "r", Limit: limit})
+	must.Succeed(t, err)
+	must.Equal(t, WaitOf(7_000_000, exact, "a", r, -1), int64(7_000_000), "without any jitter")
+	must.Equal(t, WaitOf(7_000_000, exact, "a", r, 0.5) > 7_000_000, true, "with the proxy's")
 }
 
 func TestRefusalsAreWrittenAsTheirClientsReadThem(t *testing.T) {

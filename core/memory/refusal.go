@@ -27,8 +27,8 @@ type Refusal struct {
 	// requests that surely want PlainForm.
 	Form func(h http.Header, r *http.Request) Form
 
-	Violated string                 // the rule as Problem ends with it
-	Jittered func(wait int64) int64 // returns a wait with a random part added; nil: there is none
+	Violated string                                  // the rule as Problem ends with it
+	Jittered func(wait int64, r *http.Request) int64 // returns a request's wait with a part added; nil: there is none
 
 	Rejected *int64 // counts rejections; use functions of sync/atomic; nil: nobody counts
 	Shadowed *int64 // counts them, too, and they pass all the same, without fields; nil: they do not pass
@@ -69,7 +69,7 @@ type Refuser struct {
 	problem, call       *Refuser // what answers in the other forms
 	form                func(h http.Header, r *http.Request) Form
 	violated            string
-	jittered            func(wait int64) int64
+	jittered            func(wait int64, r *http.Request) int64
 	plainMajor          int  // requests of a higher version of HTTP may want another form, or have a jittered wait
 	notes               bool // any of the following is set
 	rejected, shadowed  *int64
@@ -107,7 +107,7 @@ func withBody(g *Refuser, body *RefusalBody) *Refuser {
 // formOf returns what answers a request, in the form that it wants, and its wait, jittered.
 func formOf(g *Refuser, retry int64, w http.ResponseWriter, r *http.Request) (*Refuser, int64) {
 	if g.jittered != nil {
-		retry = g.jittered(retry)
+		retry = g.jittered(retry, r)
 	}
 	switch g.form(w.Header(), r) {
 	case ProblemForm:

@@ -64,9 +64,19 @@ func Phase(l *Limit, key string) int64 {
 	if l.IsLog {
 		length = l.Quantum
 	}
+	return LeastPhase + PartOf(key, length)
+}
+
+// PartOf returns how much of a length a hash of the key says: from 0 to less than all of it, the same on all nodes.
+func PartOf(key string, length int64) int64 {
 	sum := sha256.Sum256([]byte(key))
-	shift, _ := bits.Mul64(binary.BigEndian.Uint64(sum[:8]), uint64(length))
-	return LeastPhase + int64(shift)
+	part, _ := bits.Mul64(binary.BigEndian.Uint64(sum[:8]), uint64(length))
+	return int64(part)
+}
+
+// RenewsAtOnce reports whether all of a limit's quota, or of what a bucket gets for a period, comes at the same times for all keys.
+func (l *Limit) RenewsAtOnce() bool {
+	return l.Algorithm.Named() == FixedWindow && l.Start == ByClock || l.interval
 }
 
 // Begun returns when the window of a key, or its segment, began that now lies in, if they are Spread. A state must have such a time from the first on: the

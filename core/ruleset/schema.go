@@ -84,6 +84,8 @@ var Schema = map[string][]Field{
 			Doc: "In how many segments, 2 to 60, a sliding window counter counts a period, in place of two whole windows. The more there are, the nearer it is to a sliding window log; each takes 4 bytes a key. The default is two windows."},
 		{Name: "window_start", Kind: OneWord, Words: rate.WindowStarts, Needs: withLimit,
 			Doc: "When windows of a fixed window or a sliding window counter begin: clock, the default, at whole periods of the Unix epoch, for all keys at once; first_request, each with the first request in it, only for fixed_window; or spread, at a time of each key's own, so that not all quotas are renewed in one second. Not for a calendar period, and not with consistency eventual."},
+		{Name: "jitter", Kind: OneText, Needs: withLimit,
+			Doc: "Over what part of the period clients are told to come back, so that not all come in the second in which their quotas are renewed: a fraction from 0 to 1, such as 0.1. Each key is told a time of its own, and no time is too early. It moves Retry-After, t and Reset; without it, Retry-After alone is moved by a tenth of the period, by a minute at most, where the period is a minute or longer. 0: all times are exact. For quotas that are renewed for all keys at once: those of a fixed_window by the clock or the calendar, and of a token_bucket with refill interval."},
 		{Name: "cost", Kind: OneText, Needs: withLimit,
 			Doc: "What one request counts for: a whole number from 1, or the header:NAME, query:NAME or cookie:NAME that has the number. A value that is below 1 or not a number counts as 1. With cost_response it may be 0: a request passes if anything is left. The default is 1."},
 		{Name: "ipv4_prefix", Kind: OneNumber, Least: 1, Most: 32,

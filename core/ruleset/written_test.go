@@ -9,14 +9,14 @@ import (
 
 // written is a RuleText as tests write one: with a field for each of the Schema's.
 type written struct {
-	Name, Limit, TimeZone, Algorithm, Burst, Refill, Segments, WindowStart, Cost, IPv4Prefix, IPv6Prefix, Enforcement, OnLimit, MaxDelay, MaxWaiting, MaxWaitingPerKey string
-	Concurrency, Consistency, Regions, OnError, OnMissingKey, CountRejected                                                                                            string
-	Key, Count, Penalty                                                                                                                                                []string
-	Match                                                                                                                                                              *match.Match
-	Tiers                                                                                                                                                              *writtenTiers
-	Overrides                                                                                                                                                          []override
-	Candidate                                                                                                                                                          *candidate
-	Adapt                                                                                                                                                              *adapt
+	Name, Limit, TimeZone, Algorithm, Burst, Refill, Segments, WindowStart, Jitter, Cost, IPv4Prefix, IPv6Prefix, Enforcement, OnLimit, MaxDelay, MaxWaiting, MaxWaitingPerKey string
+	Concurrency, Consistency, Regions, OnError, OnMissingKey, CountRejected                                                                                                    string
+	Key, Count, Penalty                                                                                                                                                        []string
+	Match                                                                                                                                                                      *match.Match
+	Tiers                                                                                                                                                                      *writtenTiers
+	Overrides                                                                                                                                                                  []override
+	Candidate                                                                                                                                                                  *candidate
+	Adapt                                                                                                                                                                      *adapt
 }
 
 type writtenTiers struct {

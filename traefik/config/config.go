@@ -235,6 +235,10 @@ type Rule struct {
 	// is false.
 	CountRejected string `json:"countRejected,omitempty" yaml:"countRejected,omitempty"`
 
+	// Over what part of the period clients are told to come back whose quotas are renewed all at once: a fraction from 0 to 1. It moves Retry-After, t and
+	// Reset. The default is the middleware's jitter.
+	Jitter string `json:"jitter,omitempty" yaml:"jitter,omitempty"`
+
 	// The text of the body when this rule rejects a request. If several rules reject it, the one with the longest wait counts.
 	// The default is the middleware's message.
 	Message string `json:"message,omitempty" yaml:"message,omitempty"`

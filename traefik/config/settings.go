@@ -20,7 +20,7 @@ type Settings struct {
 	Fields    answer.Fields
 	CORS      *front.CORS // nil: none
 	Message   string
-	Jitter    float64
+	Jitter    float64 // -1: it is left out
 	Log       RejectionLog
 
 	Strategy   IPStrategy
@@ -169,10 +169,10 @@ func newCORS(value interface{}, fields answer.Fields) (*front.CORS, error) {
 	return front.NewCORS(trimmed(given.Origins), credentials, answer.Names(fields))
 }
 
-// parseJitter reads the fraction by which waits are lengthened at most.
+// parseJitter reads the fraction by which waits are lengthened at most; -1: there is none.
 func parseJitter(text string) (float64, error) {
 	if strings.TrimSpace(text) == "" {
-		return 0, nil
+		return -1, nil
 	}
 	jitter, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	if err != nil || !(jitter >= 0 && jitter <= 10) {
