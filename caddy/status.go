@@ -242,7 +242,7 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 		answer.SetRetryAfter(header, 0)
 		return s.answer(w, r, http.StatusServiceUnavailable, []byte(`{"error":"the rate limits cannot be checked; try again"}`+"\n"))
 	}
-	front.SetResetsLater(checks, r, true)
+	front.SetQuotasLater(checks, r, -1)
 	return s.answer(w, r, http.StatusOK, answer.AppendQuotas(nil, checks, &core.Verdict{Reported: -1}))
 }
 

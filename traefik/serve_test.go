@@ -70,7 +70,7 @@ func TestTheChosenHeadersAreSet(t *testing.T) {
 func TestRejectedRequestsHaveRetryAfter(t *testing.T) {
 	s := newStage(t)
 	h := s.handler(context.Background(), &Config{Rules: []Rule{
-		{Name: "minute", Limit: "1/1m", Algorithm: "fixed_window"},
+		{Name: "minute", Limit: "1/1m", Algorithm: "fixed_window", Jitter: "0"},
 		{Name: "wide", Limit: "2/1m", Algorithm: "fixed_window"},
 	}}, "m@file")
 	get(h, "192.0.2.1", nil)

@@ -39,7 +39,7 @@ func serveQuotas(e *engine, w http.ResponseWriter, r *http.Request) {
 		e.reportFailure(err)
 		status = http.StatusServiceUnavailable
 	} else {
-		front.SetResetsLater(q.Checks, r, true)
+		front.SetQuotasLater(q.Checks, r, e.jitter)
 		body = answer.AppendQuotas(body[:0], q.Checks, &q.Verdict)
 	}
 	front.Free(q)

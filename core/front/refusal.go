@@ -46,7 +46,7 @@ func SetLater(q *Evaluation, r *http.Request, jitter float64) {
 		v.RetryAfter = WaitOf(v.RetryAfter, c.Rule, c.Key, r, jitter)
 	}
 	if q.Set != nil && q.Set.JittersReset {
-		SetResetsLater(q.Checks, r, false)
+		setResetsLater(q.Checks, r)
 	}
 }
 
@@ -61,8 +61,19 @@ func WaitOf(wait int64, rule *core.Rule, key string, r *http.Request, jitter flo
 	return wait + Later(rule, key, r)
 }
 
-// SetResetsLater makes later what clients are told of when their quotas come back, for rules with JittersReset; and with waits when a request would be allowed.
-func SetResetsLater(checks []core.Check, r *http.Request, waits bool) {
+// SetQuotasLater makes later what the status handler tells a client, as answers to its requests tell it. What the proxy's jitter would add at random is left out.
+func SetQuotasLater(checks []core.Check, r *http.Request, jitter float64) {
+	for i := range checks {
+		c := &checks[i]
+		if c.Decision.RetryAfter > 0 && (jitter < 0 || c.Rule.JitterIsOwn) {
+			c.Decision.RetryAfter += Later(c.Rule, c.Key, r)
+		}
+	}
+	setResetsLater(checks, r)
+}
+
+// setResetsLater makes later what clients are told of when their quotas come back, for rules with JittersReset.
+func setResetsLater(checks []core.Check, r *http.Request) {
 	for i := range checks {
 		c := &checks[i]
 		if !c.Rule.JittersReset {
@@ -74,9 +85,6 @@ func SetResetsLater(checks []core.Check, r *http.Request, waits bool) {
 		}
 		if c.Decision.MoreAfter > 0 {
 			c.Decision.MoreAfter += later
-		}
-		if waits && c.Decision.RetryAfter > 0 {
-			c.Decision.RetryAfter += later
 		}
 	}
 }
