@@ -558,28 +558,6 @@ func (c *compiler) setWords(config *core.RuleConfig) {
 	c.check(s.Err)
 }
 
-// setJitter reads by how much later clients are told to come back.
-func (c *compiler) setJitter(config *core.RuleConfig) {
-	text := strings.TrimSpace(c.text.Texts["jitter"])
-	if text == "" {
-		return
-	}
-	jitter, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(jitter >= 0 && jitter <= 1) {
-		c.fail(words.Wrong("jitter", strconv.Quote(text), "must be a fraction of the period from 0 to 1, such as 0.1 for a tenth"))
-		return
-	}
-	for _, limit := range c.limits {
-		if limit.RenewsAtOnce() {
-			config.Jitter = &jitter
-			return
-		}
-	}
-	if len(c.limits) > 0 { // else there are errors, or no limits
-		c.fail(words.Wrong("jitter", strconv.Quote(text), "is for quotas that are renewed for all keys at once: of a fixed_window whose windows begin by the clock or the calendar, and of a token_bucket with `refill` interval; this one is renewed at a time of each key's own, leave it out"))
-	}
-}
-
 // word returns the value of a field whose values are words, and reports whether it is valid; "" is the default.
 func (c *compiler) word(field string) (word string, right bool) {
 	word = c.text.Texts[field]
