@@ -112,7 +112,11 @@ func (h *Handler) checkFits(global *App) error {
 		zone := h.written[name]
 		for _, r := range zone.Rule.Limits.Rules() {
 			if err := fits(r); err != nil {
-				return syntax.ErrorAt(zone.PlaceOf("consistency"), fmt.Errorf("zone %q: %w", name, err))
+				setting := "consistency"
+				if r.LeasesFromHome() {
+					setting = "regions"
+				}
+				return syntax.ErrorAt(zone.PlaceOf(setting), fmt.Errorf("zone %q: %w", name, err))
 			}
 		}
 	}

@@ -86,6 +86,7 @@ var refused = []struct {
 		{`limit 100/1m | regions eventual 1s # here`, `regions eventual: needs consistency eventual: what other regions have admitted is told to the nodes, which decide by it; add it`},
 		{`limit 100/1m | consistency lease | regions eventual 1s # here`, `regions eventual: needs consistency eventual: what other regions have admitted is told to the nodes, which decide by it; add it`},
 		{`limit 100/1m | consistency eventual | regions lease # here`, `regions lease and consistency are mutually exclusive: nodes hold leases of another region, and this region's Redis decides on the others; remove consistency`},
+		{`limit 100/1m | regions lease # here`, `regions lease: the rule counts in the memory of this process, which no other node shares; configure a store in Redis, or remove it`},
 		{`limit 100/1m | algorithm leaky_bucket | regions lease # here`, `regions lease and leaky_bucket are mutually exclusive: requests have reservations after those of all nodes; choose another algorithm`},
 		{`limit 100/1m | count 401 | regions lease # here`, `regions lease and count are mutually exclusive: every request has a reservation in the store; remove one`},
 		{`limit 100/1m | consistency eventual | regions eventual 10ms # here`, `regions "eventual 10ms": takes lease, or eventual and an interval from 100ms to 1m, such as eventual 1s`},

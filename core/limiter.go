@@ -77,7 +77,11 @@ func FitsMemory(r *Rule) error {
 	if r.lease == nil && r.sync == nil && !r.regionsLease {
 		return nil
 	}
-	return words.Wrong("consistency", r.consistencyText(), "the rule counts in the memory of this process, which no other node shares; configure a store in Redis, or remove it")
+	setting, value := "consistency", r.consistencyText()
+	if r.regionsLease {
+		setting, value = "regions", "lease"
+	}
+	return words.Wrong(setting, value, "the rule counts in the memory of this process, which no other node shares; configure a store in Redis, or remove it")
 }
 
 // Open makes the limiter ready for a rule, as Store.Open does. A rule belongs to one limiter.

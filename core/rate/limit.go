@@ -218,7 +218,7 @@ func (l *Limit) Divided(share float64, regions int) (part, rest *Limit, err erro
 		c.Requests = n / 2
 	}
 	if c.Requests < 1 || l.IsBucket && burst < 1 || of.Requests < 1 || l.IsBucket && of.Burst < 1 {
-		return nil, nil, fmt.Errorf("the limit %s is too small to be divided among %d regions with a share of %g each and a rest", l, regions, share)
+		return nil, nil, fmt.Errorf("the limit %s is too small to be divided among %d regions with a share of %g each; a share must be of a unit or more, two for a sliding_window_counter: choose a larger limit or share", l, regions, share)
 	}
 	if part, err = NewLimit(c); err == nil {
 		rest, err = NewLimit(of)
