@@ -186,6 +186,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{&Config{Average: "1", Rule: Rule{Limit: "1/1s"}}, `rule "api": limit "1/1s" and average are mutually exclusive: average is of Traefik's rateLimit; remove one`},
 		{&Config{Period: "1", Rule: Rule{Limit: "1/1s"}}, `rule "api": limit "1/1s" and period are mutually exclusive: period is of Traefik's rateLimit; remove one`},
 		{&Config{Average: "1", Rules: []Rule{{Name: "a", Limit: "1/1s"}}}, `average and rules are mutually exclusive: average is of Traefik's rateLimit and makes a rule of its own; remove one`},
+		{&Config{Redis: object{}, Rules: []Rule{{Name: "a", Limit: "1/1s"}}}, `redis and rules are mutually exclusive: redis is of Traefik's rateLimit and makes a rule of its own; remove one, or write store.redis`},
 		{&Config{Average: "1", Rule: Rule{Algorithm: "fixed_window"}}, `rule "api": algorithm "fixed_window": beside average it can only be token_bucket; write limit instead of average`},
 		{&Config{Average: "1", Rule: Rule{Key: []string{"host"}}, SourceCriterion: object{"requestHost": true}}, `rule "api": key "host" and sourceCriterion are mutually exclusive: they are two ways to write the same; remove one`},
 		{&Config{Average: "1", SourceCriterion: object{"requestHost": true, "requestHeaderName": "X-A"}}, `rule "api": sourceCriterion: requestHeaderName and requestHost are mutually exclusive: remove one`},

@@ -515,6 +515,9 @@ func (c *compiler) setCost(config *core.RuleConfig) {
 		if c.in.Template != nil {
 			or = "one placeholder"
 		}
+		if text == "0" {
+			or += "; 0 is for rules with `cost_response`"
+		}
 		c.fail(words.Of(err).Named("cost").And(", or " + or))
 		return
 	}

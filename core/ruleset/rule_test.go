@@ -105,7 +105,7 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		{written{Limit: "5/1m on 3"}, []string{`limit: limit "5/1m on 3": only a week or a month begins on a day; write such as 5/month on 17, or leave it out`}},
 		{written{Refill: "intervall"}, []string{`refill: refill "intervall": must be continuous or interval (did you mean interval?)`}},
 		{written{Refill: "interval"}, []string{`refill: refill "interval": only token_bucket is refilled`}},
-		{written{Cost: "0"}, []string{`cost: cost "0": must be a whole number from 1 to 1000000000, or header:NAME, query:NAME or cookie:NAME that has one`}},
+		{written{Cost: "0"}, []string{`cost: cost "0": must be a whole number from 1 to 1000000000, or header:NAME, query:NAME or cookie:NAME that has one; 0 is for rules with cost_response`}},
 		{written{Cost: "header:"}, []string{`cost: cost "header:": write header:NAME`}},
 		{written{Cost: "path"}, []string{`cost: cost "path": must be a whole number from 1 to 1000000000, or header:NAME, query:NAME or cookie:NAME that has one`}},
 		{written{Cost: "101"}, []string{`cost: cost 101: is more than the limit 100/1m sliding_window_counter can ever hold, which is 100, so that every request would be rejected`}},

@@ -24,7 +24,11 @@ func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware strin
 		return rules, err
 	}
 	if isDialect(c) {
-		return nil, fmt.Errorf("%s and rules are mutually exclusive: %[1]s is of Traefik's rateLimit and makes a rule of its own; remove one", firstOfDialect(c))
+		instead := ""
+		if firstOfDialect(c) == "redis" {
+			instead = ", or write store.redis"
+		}
+		return nil, fmt.Errorf("%s and rules are mutually exclusive: %[1]s is of Traefik's rateLimit and makes a rule of its own; remove one%s", firstOfDialect(c), instead)
 	}
 	if field := firstSet(c.Rule); field != "" {
 		return nil, fmt.Errorf("%s and rules are mutually exclusive: a rule's fields are at the top only where it is the only rule; write it into the rules", field)
