@@ -19,7 +19,7 @@ import (
 // browser, where it has the quota alone, and beside the others where Node is installed.
 func TestTheClientsOfTheExamplesKeepToTheirQuota(t *testing.T) {
 	t.Parallel()
-	site := "http://" + startDeferring(t, "clients", "/items.json", map[string]string{"limit 600/1m": "limit 60/2s", "limit     1/2s": "limit 3/1s\nburst 1"}).addr
+	site := "http://" + startDeferring(t, "clients", "/items.json", map[string]string{"limit 600/1m": "limit 60/2s", "limit 1/2s": "limit 3/1s\nburst 1"}).addr
 	said := regexp.MustCompile(`^30 answers, 29 of them from the cache, \d rejections\norder 1: 201 Ordered: \{"ticket": 1\}\norder 2: 201 Ordered: \{"ticket": 2\}\n$`)
 	b := open(t, site+"/items.json", phone, "404", "429")
 	got := js[string](b, `import("/client.mjs").then((client) => client.play(location.origin, 30))`)
