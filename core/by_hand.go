@@ -20,6 +20,18 @@ func (l *Limiter) Block(r *Rule, key string, duration int64) error {
 	return l.block(r, key, duration)
 }
 
+// BlockedFor returns for how much longer a key of a rule is blocked, in microseconds; 0: it is not. A key whose whole quota is used up, and comes back at once,
+// counts as blocked until then, unless the quota is a single unit. The error is the store's.
+func (l *Limiter) BlockedFor(r *Rule, key string) (int64, error) {
+	checks := []Check{{Rule: r, Key: key, Cost: 1}}
+	err := l.store.Decide(checks, true)
+	d := &checks[0].Decision
+	if err != nil || d.Allowed || d.RetryAfter != d.ResetAfter || r.Limit.Quota == 1 && d.RetryAfter <= r.Limit.Refilled() {
+		return 0, err
+	}
+	return d.RetryAfter, nil
+}
+
 // Unblock ends a block or a penalty, and forgets the key's offences. The error is the store's.
 func (l *Limiter) Unblock(r *Rule, key string) error { return l.block(r, key, 0) }
 

@@ -160,6 +160,8 @@ func needsStore(c *RuleConfig) string {
 		return "`count_rejected` are mutually exclusive: every rejection is charged in the store; remove one"
 	case c.Candidate != nil:
 		return "candidate are mutually exclusive: the store decides on every request by it; remove one"
+	case c.RespectUpstream != 0:
+		return "`respect_upstream` are mutually exclusive: a pause holds for all nodes at once, by the store; remove one"
 	case c.Limit.Delays:
 		return "`on_limit` delay are mutually exclusive: requests have reservations after those of all nodes; remove one"
 	case c.Limit.Queues:

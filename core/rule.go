@@ -58,6 +58,9 @@ type RuleConfig struct {
 	// Blocks makes the rule reject every request, whatever Limit says. The quota fields report a limit of 0.
 	Blocks bool
 
+	// RespectUpstream is the longest that the rule blocks a key since the service asks for it; 0: it does not look. See Rule.Respects.
+	RespectUpstream time.Duration
+
 	room     *waitQuota // counts waiting requests, if any may wait; nil: the rule makes its own
 	excepted bool       // see Rule.Excepted
 }
@@ -121,6 +124,10 @@ type Rule struct {
 	JitterIsOwn  bool // the rule's configuration says it, even if it is 0
 	JittersReset bool // not only Retry-After is later, but all times that clients are told
 	OneKey       bool // all its requests have the same key
+
+	// Respects is the longest, in microseconds, that an adapter blocks a key since the service has answered 429 or 503 with a Retry-After; 0: it looks at no
+	// response for the rule.
+	Respects int64
 
 	previous bool // see IsPrevious
 
@@ -188,6 +195,9 @@ func NewRule(c RuleConfig) (*Rule, error) {
 	r.setTexts()
 	r.enforcedPercent = c.EnforcedPercent
 	r.setJitter(&c)
+	if err = r.setRespects(&c); err != nil {
+		return nil, words.Of(err).Within("rule", strconv.Quote(c.Name))
+	}
 	if r.unenforced, err = newUnenforced(c); err != nil {
 		return nil, err
 	}
@@ -218,6 +228,26 @@ func (r *Rule) setJitter(c *RuleConfig) {
 			r.Jitter = mostJitter
 		}
 	}
+}
+
+// longestRespecting is the longest period of a limit that may respect the upstream, in microseconds. A key starts afresh after a block, and a budget would be whole
+// again.
+const longestRespecting = int64(time.Hour / time.Microsecond)
+
+// setRespects sets how long the service may have keys blocked.
+func (r *Rule) setRespects(c *RuleConfig) error {
+	switch {
+	case c.RespectUpstream == 0:
+		return nil
+	case c.Shadow:
+		return words.Wrong("respect_upstream", "", " and enforcement shadow are mutually exclusive: a shadow keeps nobody waiting; remove one")
+	case c.Limit.InFlight || c.Blocks:
+		return nil
+	case c.Limit.Calendar != nil || c.Limit.Period > longestRespecting:
+		return words.Wrong("respect_upstream", "", "a key starts afresh after a pause, and would have all of %s again; write it into a rule with a period of at most 1h, such as a queue, beside this one", c.Limit.Written())
+	}
+	r.Respects = int64(c.RespectUpstream / time.Microsecond)
+	return nil
 }
 
 // setTexts sets what the quota fields say of the rule.
@@ -347,6 +377,7 @@ func newUnenforced(c RuleConfig) (*Rule, error) {
 	}
 	share := strconv.FormatInt(c.EnforcedPercent, 10) + "%"
 	c.EnforcedPercent = 0
+	c.RespectUpstream = 0
 	c.Shadow = true
 	r, err := NewRule(c)
 	if err != nil {

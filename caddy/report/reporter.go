@@ -5,6 +5,7 @@ package report
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -82,6 +83,15 @@ func (r *Reporter) Close() {
 // Rejected logs that a request of a key is rejected, with the wait.
 func (rule *Reporter) Rejected(r *http.Request, key string, wait time.Duration) {
 	rule.write(r, &rule.log, key, "rate limit exceeded", wait)
+}
+
+// Paused logs that the service asks to wait, and for how long the key is paused; said is its Retry-After if that is not it.
+func (rule *Reporter) Paused(r *http.Request, key string, wait time.Duration, said string) {
+	message := "the service asks to wait"
+	if said != "" {
+		message += ", by a Retry-After that is not taken: " + strconv.Quote(cut(said))
+	}
+	rule.write(r, &rule.log, key, message, wait)
 }
 
 // Shadows logs what shadow rules would have rejected.

@@ -247,6 +247,7 @@ func (z *CompiledZone) checkDefer() error {
 		{"enforcement", " " + z.Enforcement, z.Enforcement != "" && z.Enforcement != "hard"},
 		{"penalty", "", len(z.Penalty) > 0},
 		{"count_rejected", "", z.CountRejected},
+		{"respect_upstream", "", z.RespectUpstream != 0},
 		{"count_match", "", len(z.CountMatcherSetsRaw) > 0},
 		{"algorithm", " leaky_bucket", z.Algorithm == rate.LeakyBucket.String()},
 		{"consistency", " " + z.Consistency, z.Consistency != "" && z.Consistency != "strict"},

@@ -156,6 +156,10 @@ type Zone struct {
 	// The most that a request is charged by its response, from 1 to 1000000000, the default.
 	CostMax int64 `json:"cost_max,omitempty"`
 
+	// Pauses a key when the service answers a request of it with 429 or 503 and `Retry-After`: all its requests are rejected for as long, but at most for
+	// this duration, from 1s to 24h. With limits whose period is at most 1h. The default is not to look.
+	RespectUpstream caddy.Duration `json:"respect_upstream,omitempty"`
+
 	// How long a key is blocked that exceeds the limit: the first time, the second time and so on; the last duration is for all
 	// further times. The sequence starts over when the key, since it was last unblocked, has not exceeded the limit for as long as
 	// the longest duration. Up to 16 durations from 1ms to 366d, such as `1m`, `10m` and `1h`. The default is none.

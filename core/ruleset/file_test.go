@@ -67,7 +67,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 		{`{"rules": {}}`, []string{`1:11: rules: must be a list, each item with a dash in front: - name: …`}},
 		{`{"rules": []}`, []string{`1:11: rules: is empty; write a rule, such as - {name: per-client, limit: 100/1m}, or leave rules out`}},
 		{`{"rules": ["a"]}`, []string{
-			`1:12: a rule must be a map with some of name, match, key, limit, tiers, limit_from, overrides, time_zone, algorithm, burst, refill, segments, window_start, jitter, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, count_match, cost_response, cost_max, penalty, concurrency, candidate, adapt, consistency, regions, on_error, on_missing_key, count_rejected, message, answer, not a text`,
+			`1:12: a rule must be a map with some of name, match, key, limit, tiers, limit_from, overrides, time_zone, algorithm, burst, refill, segments, window_start, jitter, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, count_match, cost_response, cost_max, respect_upstream, penalty, concurrency, candidate, adapt, consistency, regions, on_error, on_missing_key, count_rejected, message, answer, not a text`,
 		}},
 		{`{"ruls": []}`, []string{
 			`1:2: "ruls" is not a field of the file (did you mean rules?)`,
@@ -97,7 +97,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 		{`{"rules": [{"name": "a", "limit": "5/1m", "answer": {"body": "b", "file": "f"}}]}`, []string{`1:62: rule "a": answer: body and file are mutually exclusive: an answer has one text, or redirects; remove one`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "answer": {}}]}`, []string{`1:53: rule "a": answer: is empty; write some of status, type, body, file, redirect, close, or leave it out`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "window": "1m"}]}`, []string{
-			`1:43: "window" is not a field of a rule; there are name, match, key, limit, tiers, limit_from, overrides, time_zone, algorithm, burst, refill, segments, window_start, jitter, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, count_match, cost_response, cost_max, penalty, concurrency, candidate, adapt, consistency, regions, on_error, on_missing_key, count_rejected, message, answer`,
+			`1:43: "window" is not a field of a rule; there are name, match, key, limit, tiers, limit_from, overrides, time_zone, algorithm, burst, refill, segments, window_start, jitter, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, count_match, cost_response, cost_max, respect_upstream, penalty, concurrency, candidate, adapt, consistency, regions, on_error, on_missing_key, count_rejected, message, answer`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"path": ["/a"]}}]}`, []string{`1:53: "path" is not a field of match (did you mean paths?)`}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": ["/a"]}]}`, []string{`1:52: match must be a map with some of methods, hosts, paths, path_prefixes, headers, query, cookies, except_ips, not a list`}},

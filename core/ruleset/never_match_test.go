@@ -44,7 +44,7 @@ var matching = map[string]map[string]string{ // object.field: by kind a rule
 
 	"rule.name": nil, "rule.match": nil, "rule.limit": nil, "rule.tiers": nil, "rule.limit_from": nil, "limit_from.max": nil, "rule.overrides": nil, "rule.algorithm": nil, "rule.burst": nil, "rule.refill": nil, "rule.segments": nil, "rule.window_start": nil, "rule.jitter": nil,
 	"rule.ipv4_prefix": nil, "rule.ipv6_prefix": nil, "rule.enforcement": nil, "rule.on_limit": nil, "rule.max_delay": nil, "rule.max_waiting": nil, "rule.max_waiting_per_key": nil, "rule.count": nil,
-	"rule.cost_response": nil, "rule.cost_max": nil,
+	"rule.cost_response": nil, "rule.cost_max": nil, "rule.respect_upstream": nil,
 	"rule.penalty": nil, "rule.concurrency": nil, "rule.candidate": nil, "rule.adapt": nil, "rule.consistency": nil, "rule.regions": nil, "rule.on_error": nil, "rule.on_missing_key": nil, "rule.count_rejected": nil, "rule.message": nil,
 	"rule.answer": nil, "answer.status": nil, "answer.type": nil, "answer.body": nil, "answer.file": nil, "answer.redirect": nil, "answer.close": nil,
 	"override.limit": nil, "adapt.floor": nil, "adapt.ceiling": nil, "adapt.step": nil, "adapt.algorithms": nil,

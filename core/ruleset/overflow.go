@@ -87,6 +87,8 @@ func (c *compiler) setOverflowPolicy(config *core.RuleConfig) {
 		}
 	}
 	config.OverflowPolicy.CostMax = c.number("cost_max", 0)
+	config.RespectUpstream = c.duration("respect_upstream")
+	c.rule.Respects = config.RespectUpstream != 0
 	if _, said := t.Lists["penalty"]; said {
 		c.setPenalty(config)
 	}

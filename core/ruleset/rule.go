@@ -36,6 +36,8 @@ type Rule struct {
 	CostFrom *match.Source // nil: it is Cost
 	Asks     bool          // what a request costs depends on it: there is a CostFrom, or a Counts
 
+	Respects bool // it has respect_upstream
+
 	SkipMissing, RejectMissing bool // on_missing_key; neither: share
 
 	Adapt *Adapt // nil: advice cannot touch the rule

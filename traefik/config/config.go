@@ -194,6 +194,9 @@ type Rule struct {
 	// The most that a request is charged by its response. It is not available in Traefik, either.
 	CostMax string `json:"costMax,omitempty" yaml:"costMax,omitempty"`
 
+	// Pauses keys for as long as the service asks. It is not available in Traefik, and is refused.
+	RespectUpstream string `json:"respectUpstream,omitempty" yaml:"respectUpstream,omitempty"`
+
 	// How long a key is blocked that exceeds the limit: for the first time, the second and so on, the last for all further ones.
 	// It starts over when it has not exceeded the limit for as long as the longest of them, since it was last unblocked. Up to 16
 	// durations of 1ms to 366d, such as 1m, 10m and 1h. The default is none.
