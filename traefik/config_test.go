@@ -40,7 +40,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{one(Rule{Limit: "5/1m", TimeZone: "UTC"}), `rule "api": timeZone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`},
 		{one(Rule{Limit: "5/day", TimeZone: "Mars/Olympus"}), `rule "api": timeZone "Mars/Olympus": must be a name of the time zone database, such as UTC or Europe/Berlin`},
 		{one(Rule{Limit: "5/1m", Key: []string{"clientip"}}), `rule "api": key "clientip": the source must be one of client_ip, remote_ip, host, method, path, path_segment, path_regexp, header, cookie, query, unverified_jwt_claim, client_cert, static (did you mean client_ip?)`},
-		{one(Rule{Limit: "5/1m", Cost: "0"}), `rule "api": cost "0": must be a whole number from 1 to 1000000000, or header:NAME, query:NAME or cookie:NAME that has one`},
+		{one(Rule{Limit: "5/1m", Cost: "0"}), `rule "api": cost "0": must be a whole number from 1 to 1000000000, or header:NAME, query:NAME or cookie:NAME that has one; 0 is for rules with costResponse`},
 		{one(Rule{Limit: "5/1m", IPv4Prefix: "33"}), `rule "api": ipv4Prefix "33": must be a whole number from 1 to 32`},
 		{one(Rule{Limit: "5/1m", IPv6Prefix: "0"}), `rule "api": ipv6Prefix "0": must be a whole number from 1 to 128`},
 		{one(Rule{Limit: "5/1m", Enforcement: "0%"}), `rule "api": enforcement "0%": the share of enforced keys must be from 1% to 99%; write hard for all, and shadow for none`},
