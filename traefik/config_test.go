@@ -396,3 +396,8 @@ func TestADuplicateFieldIsRefused(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// Traefik gives the one field jitter of a middleware without rules to both that have its name: it is the middleware's.
+func TestJitterBesideTheOnlyRuleIsTheMiddlewares(t *testing.T) {
+	newStage(t).made(&Config{Jitter: "0.1", Rule: Rule{Jitter: "0.1", Limit: "1/1m", Algorithm: "sliding_window_counter"}}, "api@file")
+}

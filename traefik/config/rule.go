@@ -58,15 +58,18 @@ func onlyRule(c *Config, criterion *SourceCriterion, namespace, middleware strin
 	if in.Name == "" {
 		in.Name = validName(withoutProvider(middleware))
 	}
-	if !isDialect(c) {
-		return compile(&c.Rule, in)
+	r := &c.Rule
+	if isDialect(c) {
+		made, err := dialectRule(c, criterion)
+		if err != nil {
+			return nil, fmt.Errorf("rule %q: %w", in.Name, err)
+		}
+		in.Prefixes.IPv6 = 128
+		r = made
 	}
-	r, err := dialectRule(c, criterion)
-	if err != nil {
-		return nil, fmt.Errorf("rule %q: %w", in.Name, err)
-	}
-	in.Prefixes.IPv6 = 128
-	return compile(r, in)
+	own := *r
+	own.Jitter = "" // it is the middleware's, and Traefik has set both
+	return compile(&own, in)
 }
 
 // compile checks and compiles a rule. The error is the first one in it.
