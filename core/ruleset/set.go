@@ -158,7 +158,7 @@ func (s *Set) Respecting() Problems {
 	for _, f := range s.Files {
 		for i := range f.Rules {
 			if s.Rules[at].Respects {
-				problems = append(problems, Problem{File: f.Name, Line: f.Rules[i].Line, Column: f.Rules[i].Column, Text: fmt.Sprintf("rule %q: %v", s.Rules[at].Name, ErrRespects)})
+				problems = append(problems, Problem{File: f.Name, Line: f.Rules[i].Line, Column: f.Rules[i].Column, Text: fmt.Sprintf("rule %q: %s", s.Rules[at].Name, ErrRespects.Error())})
 			}
 			at++
 		}
