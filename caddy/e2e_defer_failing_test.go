@@ -119,3 +119,16 @@ func TestDeferredRequestsInAClusterOutliveTheirMaster(t *testing.T) {
 		}
 	}
 }
+
+// Where Redis does not say whether a customer has orders, on_error closed lets none of theirs through, also if the limiter reaches Redis a moment later.
+func TestWithOnErrorClosedWhoMayHaveOrdersIsNotLetThrough(t *testing.T) {
+	store, up := durably(t), newWarehouse(t)
+	proxy := redistest.NewProxy(t, store.Addr())
+	site := strings.Replace(shop(store, up), "limit 1/2s", "limit 1/2s\non_error closed", 1)
+	s := startSite(t, strings.Replace(site, storeAt(store.Addr(), patiently), storeAt(proxy.Addr(), "timeout 200ms\nread_timeout 200ms\ndial_timeout 200ms\nnodes 1"), 1))
+	must.Equal(t, s.must("POST", "/orders", "warm", of("bob")...).status, http.StatusCreated, "an order")
+	proxy.DropReply("evalsha")
+	if got := s.must("POST", "/orders", "unasked", of("carl")...).status; got != http.StatusServiceUnavailable {
+		t.Errorf("an order of whom Redis has not said anything: %d", got)
+	}
+}

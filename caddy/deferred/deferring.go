@@ -181,7 +181,8 @@ func (d *Deferral) serveJob(w http.ResponseWriter, r *http.Request) error {
 }
 
 // ask looks at the queue for a request that may be deferred; nil: it may not. If Redis does not answer, the request is decided as if its zone
-// did not defer, unless its key has jobs, as far as this node knows: held says that it would overtake them.
+// did not defer, unless its key has jobs, as far as this node knows, or on_error is closed: held says that it would, or might, overtake them. The limiter may reach
+// Redis again, a moment after the queue did not.
 func (d *Deferral) ask(q *front.Evaluation, r *http.Request) (asked *deferral.Deferrable, held bool) {
 	if q.Early || q.Lacking || !d.API.Wants(r) || protect.DispatchOf(r) != nil {
 		return nil, false
@@ -211,7 +212,7 @@ func (d *Deferral) ask(q *front.Evaluation, r *http.Request) (asked *deferral.De
 	if held = errors.Is(err, deferral.ErrHeld); held {
 		countRefused(d.Stats, err)
 	}
-	return nil, held
+	return nil, held || q.Checks[own].Rule.RejectsWithoutStore()
 }
 
 // who returns what handlers in front have found out of who the client is, as far as that is stored.
