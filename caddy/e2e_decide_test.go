@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/proxyweir/weir/redis/redistest"
 	"github.com/proxyweir/weir/tools/must"
@@ -221,7 +220,6 @@ func TestWhatIsAskedTakesAPlaceInTheQueueUntilItLeaves(t *testing.T) {
 		t.Errorf("%q: want two that wait, and no third", got)
 	}
 	eventually(t, "the places to be free", func() bool {
-		time.Sleep(50 * time.Millisecond)
 		return strings.Contains(s.asks(`{"rule":"queue"}`), `"allowed":true`)
 	})
 }

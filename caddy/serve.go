@@ -61,11 +61,8 @@ func (h *Handler) limit(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		front.Free(q)
 		return h.pass(w, r, next)
 	}
-	for i := range q.Checks {
-		if q.Checks[i].Rule.Respects != 0 {
-			next = h.respecting(next, q.Checks)
-			break
-		}
+	if q.Set.Respects {
+		next = h.respecting(next, q.Checks)
 	}
 	decided := h.decide(w, r, q)
 	if decided.Answered {

@@ -209,10 +209,10 @@ func (d *Deferral) ask(q *front.Evaluation, r *http.Request) (asked *deferral.De
 	if r.Context().Err() == nil { // else the client has left
 		d.Limiter.Failed(err)
 	}
-	if held = errors.Is(err, deferral.ErrHeld); held {
+	if held = errors.Is(err, deferral.ErrHeld) || q.Checks[own].Rule.RejectsWithoutStore(); held {
 		countRefused(d.Stats, err)
 	}
-	return nil, held || q.Checks[own].Rule.RejectsWithoutStore()
+	return nil, held
 }
 
 // who returns what handlers in front have found out of who the client is, as far as that is stored.

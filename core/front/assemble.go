@@ -49,6 +49,7 @@ type Set struct {
 
 	NeedsAddress bool        // any rule or descriptor needs the client's address
 	JittersReset bool        // any limit has core.Rule.JittersReset
+	Respects     bool        // any limit has core.Rule.Respects
 	Adapter      interface{} // the adapter's own data
 
 	oneKey      bool         // all rules have the same key
@@ -84,6 +85,7 @@ func NewSet(own, files []*Rule, index *ruleset.Set, domain *ruleset.Domain, desc
 			s.oneKey = s.oneKey && ruleset.SameKey(first.Ruled, r.Ruled)
 			for _, limit := range r.Ruled.Limits.Rules() {
 				s.JittersReset = s.JittersReset || limit.JittersReset
+				s.Respects = s.Respects || limit.Respects != 0
 			}
 			s.guards = s.guards || r.Ruled.Covering != nil
 			s.NeedsAddress = s.NeedsAddress || ruleset.NeedsAddress(r.Ruled)

@@ -214,7 +214,7 @@ func addMarks(l *usage.Ledger, marks []usage.Mark, rules map[uint64]*core.Rule) 
 // lagOf returns after how long a region knows what another has admitted, besides the time that calls take: twice both intervals.
 func lagOf(r *core.Rule) int64 { return 2 * (r.SyncTerms().Every + r.RegionTerms().Every) }
 
-// partSlot returns the slot in which a unit counts that is admitted now.
+// slotAt returns the slot in which a unit counts that is admitted now.
 func slotAt(r *core.Rule, id uint64, now int64) usage.Slot {
 	s := rate.SlotOf(r.Limit, now, r.SyncTerms().Every)
 	return usage.Slot{Rule: id, Start: s.Start, End: s.End}
