@@ -65,7 +65,17 @@ func newStage(t *testing.T) *stage {
 		return over, letGo
 	}
 	s.wall = func() int64 { return epoch.UnixMicro() + int64(s.clock()/time.Microsecond) }
+	t.Cleanup(s.leaveRedis)
 	return s
+}
+
+// leaveRedis has what the test has connected to Redis say nothing in the log of a later test when its server is gone.
+func (s *stage) leaveRedis() {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	for _, shared := range s.redis {
+		shared.close()
+	}
 }
 
 // made returns what a configuration comes to.
