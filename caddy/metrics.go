@@ -123,6 +123,7 @@ func (a *App) addMetrics(p *metrics.Page) {
 	}
 	if heard := stores.Regions(a.limiters()); heard.Used {
 		metrics.Add(p, metrics.RegionCourier, oneIf(heard.Leads))
+		metrics.Add(p, metrics.RegionsDiffer, oneIf(heard.Differs))
 		for _, r := range heard.Peers {
 			metrics.AddRegion(p, r.Name, r.Age.Seconds(), r.Ahead.Seconds(), r.Cut, r.Units)
 		}

@@ -39,6 +39,7 @@ type Limiter struct {
 	store    Store
 	local    Store
 	nodes    int
+	share    float64 // 0: the store is of no region
 	starting sync.Mutex // held while memory takes over what the store last knew of a key
 }
 
@@ -54,6 +55,9 @@ func (l *Limiter) FallBack(local Store, nodes int) {
 	l.local = local
 	l.nodes = nodes
 }
+
+// InRegion sets the part of limits that hold across regions that all limiters of this region keep to while their store fails. It must be called before Open.
+func (l *Limiter) InRegion(share float64) { l.share = share }
 
 // Selective is a Store that not every rule can count in.
 type Selective interface {
@@ -90,7 +94,7 @@ func (l *Limiter) Open(r *Rule) error {
 		return err
 	}
 	if l.local != nil && r.onError == CountLocally {
-		local := r.sharedBy(l.nodes)
+		local := r.sharedBy(l.divisor(r))
 		if err := l.local.Open(local); err != nil {
 			l.store.Release(r)
 			return err
@@ -110,6 +114,18 @@ func (l *Limiter) Open(r *Rule) error {
 		r.requested.(*Requested).opened(l)
 	}
 	return nil
+}
+
+// divisor returns by what a rule's limit is divided while the store fails.
+func (l *Limiter) divisor(r *Rule) float64 {
+	nodes := float64(l.nodes)
+	if nodes < 1 {
+		nodes = 1
+	}
+	if l.share > 0 && (r.regions != nil || r.regionsLease) {
+		nodes /= l.share
+	}
+	return nodes
 }
 
 // OpenAll opens rules that fit the limiter's store, all or none. With an error, failed is the rule that it is about.

@@ -255,7 +255,7 @@ func (policy *Overflow) counted() *Counted {
 }
 
 // sharedBy returns the overflow policy for a rule that has one node's share of the limit.
-func (policy *Overflow) sharedBy(nodes int) *Overflow {
+func (policy *Overflow) sharedBy(nodes float64) *Overflow {
 	if policy == nil {
 		return nil
 	}

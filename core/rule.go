@@ -272,7 +272,7 @@ func (r *Rule) setTexts() {
 }
 
 // sharedBy returns the rule for one of so many nodes, with its share of the limit. It counts while the store has failed.
-func (r *Rule) sharedBy(nodes int) *Rule {
+func (r *Rule) sharedBy(nodes float64) *Rule {
 	limit := r.Limit.Share(nodes)
 	local := &Rule{
 		Namespace:     r.Namespace,

@@ -57,7 +57,7 @@ var mayImport = map[string]string{
 	"core/metrics":    "core core/advice core/front core/guard core/memory core/rate",
 	"redis":           "core core/advice core/eventual core/exception core/match core/memory core/rate core/recent core/usage core/words redis/logs",
 	"redis/logs":      "core/rate core/usage",
-	"redis/regions":   "core core/eventual core/rate core/usage core/words redis redis/logs",
+	"redis/regions":   "core core/advice core/eventual core/rate core/usage core/words redis redis/logs",
 	"redis/resp":      "redis",
 	"traefik/config":  "core/adaptive core/advice core/answer core/front core/guard core/match core/memory core/rate core/ruleset core/words redis redis/regions redis/resp",
 	"traefik":         "core core/adaptive core/advice core/answer core/excepted core/exception core/front core/guard core/match core/memory core/meter core/metrics core/rate core/ruleset core/transition core/words redis redis/regions redis/resp traefik/config",

@@ -94,7 +94,7 @@ func (s *sharedRedis) joinRegions(settings *config.RedisSettings, c redis.Config
 			return
 		}
 		if cut {
-			warn(middleware, "region "+region+" cannot be heard; until it can, this region keeps to its share of limits with regions eventual")
+			warn(middleware, "region "+region+" cannot be heard; until it can, this region keeps to its share of limits with regions")
 		} else {
 			warn(middleware, "region "+region+" is heard again")
 		}
@@ -102,6 +102,16 @@ func (s *sharedRedis) joinRegions(settings *config.RedisSettings, c redis.Config
 	own.Failed = func(what string, err error) {
 		if !s.ended.Load() {
 			warn(middleware, "what regions tell each other cannot be carried: "+what+": "+err.Error())
+		}
+	}
+	own.Differs = func(what string) {
+		if s.ended.Load() {
+			return
+		}
+		if what != "" {
+			warn(middleware, "the settings of regions contradict each other; until they do not, no region leases from home: "+what)
+		} else {
+			warn(middleware, "the settings of regions agree again")
 		}
 	}
 	for _, one := range settings.Regions.Clients(settings.Client) {

@@ -222,6 +222,7 @@ func (g *registry) open(e *engine) error {
 			e.limiter = core.NewLimiter(shared.store)
 		}
 		e.limiter.FallBack(store, e.store.Redis.Nodes)
+		e.limiter.InRegion(e.store.Redis.Regions.Part())
 	}
 	if err := openRules(e.limiter, append(e.ownCore(), e.inForce().ofFiles...)); err != nil {
 		g.releaseRedis(e.shared)

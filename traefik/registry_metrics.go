@@ -303,6 +303,7 @@ func (g *registry) writeMetrics() []byte {
 	}
 	if heard := regions.Merge(s.regions); heard.Used {
 		metrics.Add(p, metrics.RegionCourier, oneIf(heard.Leads))
+		metrics.Add(p, metrics.RegionsDiffer, oneIf(heard.Differs))
 		for _, r := range heard.Peers {
 			metrics.AddRegion(p, r.Name, r.Age.Seconds(), r.Ahead.Seconds(), r.Cut, r.Units)
 		}

@@ -165,6 +165,7 @@ func LimiterOver(mod any, inMemory *memory.Store, local *excepted.Table) (*Limit
 	if r, ok := mod.(*RedisStore); ok {
 		limiter.Redis, limiter.trouble, limiter.Settings = r.shared.store, r.shared.trouble, r.resolved
 		limiter.Exceptions, limiter.courier = r.shared.exceptions, r.shared.courier
+		limiter.InRegion(r.resolved.Regions.Part())
 	}
 	nodes := 0
 	if fleet, ok := mod.(FleetStoreModule); ok {

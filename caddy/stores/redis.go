@@ -415,7 +415,7 @@ func (s *sharedRedis) obey() {
 
 // joinRegions has the store's region hear from the others. config is that of the store.
 func (s *sharedRedis) joinRegions(settings *redisSettings, config redis.Config) error {
-	c := regions.Config{Settings: settings.Regions, Store: s.store, Changed: s.logRegion, Failed: s.logCourier}
+	c := regions.Config{Settings: settings.Regions, Store: s.store, Changed: s.logRegion, Failed: s.logCourier, Differs: s.logDifferences}
 	for _, one := range settings.Regions.Clients(settings.Client) {
 		client, err := goredis.New(one)
 		if err != nil {
@@ -442,9 +442,20 @@ func (s *sharedRedis) logRegion(region string, cut bool) {
 	switch {
 	case s.ended.Load():
 	case cut:
-		redisLog().Error("a region cannot be heard; until it can, this region keeps to its share of limits with regions eventual", zap.String("region", region))
+		redisLog().Error("a region cannot be heard; until it can, this region keeps to its share of limits with regions", zap.String("region", region))
 	default:
 		redisLog().Info("a region is heard again", zap.String("region", region))
+	}
+}
+
+// logDifferences logs that the settings of regions contradict each other, or no longer do.
+func (s *sharedRedis) logDifferences(what string) {
+	switch {
+	case s.ended.Load():
+	case what != "":
+		redisLog().Error("the settings of regions contradict each other; until they do not, no region leases from home: " + what)
+	default:
+		redisLog().Info("the settings of regions agree again")
 	}
 }
 

@@ -237,10 +237,26 @@ func TestCountingStartsFromWhatWasLastKnown(t *testing.T) {
 			if got := f.admits("k", 15, r); got != c.want {
 				t.Errorf("%s, %d of 10 left, %d nodes: %d are allowed, want %d", a.String(), c.remaining, c.nodes, got, c.want)
 			}
-			if got := f.admits("unknown", 15, r); got != int(r.Limit.Share(c.nodes).Quota) {
+			if got := f.admits("unknown", 15, r); got != int(r.Limit.Share(float64(c.nodes)).Quota) {
 				t.Errorf("%s, a key of which nothing is known: %d are allowed", a.String(), got)
 			}
 		}
+	}
+}
+
+// While a region's store fails, its nodes keep to the region's share of limits that hold across regions together.
+func TestNodesOfARegionKeepToItsShare(t *testing.T) {
+	f := newFallen(t, 2)
+	f.limiter.InRegion(0.4)
+	eventually := core.RuleConfig{Name: "e", Limit: perHour(t, rate.FixedWindow, 100), Consistency: core.Eventual, SyncEvery: time.Second, RegionsEvery: time.Second}
+	lease := core.RuleConfig{Name: "l", Limit: perHour(t, rate.FixedWindow, 100), RegionsLease: true}
+	for _, c := range []core.RuleConfig{eventually, lease} {
+		if got := f.admits("k", 100, f.open(c)); got != 20 {
+			t.Errorf("%s: %d are allowed", c.Name, got)
+		}
+	}
+	if got := f.admits("k", 100, f.open(core.RuleConfig{Name: "r", Limit: perHour(t, rate.FixedWindow, 100)})); got != 50 {
+		t.Errorf("of a limit of this region alone: %d are allowed", got)
 	}
 }
 

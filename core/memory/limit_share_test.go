@@ -33,7 +33,7 @@ func TestAShareIsAPartOfRequestsAndBurstButAtLeastOne(t *testing.T) {
 		{rate.LimitConfig{Requests: 100, Calendar: rate.Month}, 7, 14, 14, 14},
 	} {
 		whole := mustLimit(t, c.config)
-		share := whole.Share(c.nodes)
+		share := whole.Share(float64(c.nodes))
 		if share.Requests != c.requests || share.Capacity != c.capacity || share.Quota != c.quota {
 			t.Errorf("%s by %d: %d requests, capacity %d, quota %d; want %d, %d and %d",
 				whole.String(), c.nodes, share.Requests, share.Capacity, share.Quota, c.requests, c.capacity, c.quota)
@@ -64,7 +64,7 @@ func TestSharesAreWithinTheLimitAndItsBounds(t *testing.T) {
 		}
 		tried++
 		nodes := 1 + r.Intn(200)
-		share := whole.Share(nodes)
+		share := whole.Share(float64(nodes))
 		k := int64(nodes)
 		if share.Requests < 1 || share.Capacity < 1 || share.Requests*k > whole.Requests && share.Requests != 1 ||
 			share.Quota*k > whole.Quota && share.Quota != 1 {

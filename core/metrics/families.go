@@ -92,6 +92,7 @@ var (
 		Label{"outcome", []string{"granted", "refused", "returned", "failed"}})
 	SyncAge       = gauge("weir_sync_age_seconds", "For how long the oldest request under a rule with consistency eventual has waited to be synchronised through Redis; 0: there is none.")
 	RegionCourier = gauge("weir_region_courier", "Whether this proxy carries what its region and others tell each other: 1, or 0 if another one does.")
+	RegionsDiffer = gauge("weir_regions_differ", "Whether the settings of regions contradict each other, as the log says: 1, or 0 if they agree as far as they hear each other.")
 	RegionAge     = gauge("weir_region_age_seconds", "How long ago another region was last heard, by the proxy that carries.", ofRegion)
 	RegionCut     = gauge("weir_region_cut", "Whether another region is cut off, so that this one keeps to its share: 1 or 0, by the proxy that carries.", ofRegion)
 	RegionUnits   = gauge("weir_region_unheard_units", "The most units that one key was probably admitted in another region and is not known of here yet.", ofRegion)

@@ -178,17 +178,16 @@ func (l *Limit) Windows(now int64) []int64 {
 	return []int64{l.Calendar.find(w.start - 1).start, w.start, w.end, next.end, l.Calendar.find(next.end).end}
 }
 
-// Share returns the limit for each of so many nodes, so that all together keep to l. Requests and burst are divided and rounded
+// Share returns the limit for each of so many nodes, which need be no whole number, so that all together keep to l. Requests and burst are divided and rounded
 // down, but are at least 1. Its Identity is l's.
-func (l *Limit) Share(nodes int) *Limit {
+func (l *Limit) Share(nodes float64) *Limit {
 	if nodes <= 1 {
 		return l
 	}
-	n := int64(nodes)
 	share := *l
-	share.Requests = atLeastOne(l.Requests / n)
+	share.Requests = atLeastOne(int64(float64(l.Requests) / nodes))
 	if l.IsBucket {
-		share.Burst = atLeastOne(l.Burst / n)
+		share.Burst = atLeastOne(int64(float64(l.Burst) / nodes))
 		for share.drainsTooLong() { // because its rate was rounded down
 			share.Burst /= 2
 		}

@@ -555,3 +555,119 @@ func TestAClientThatComesSeldomGetsMoreThanTheShare(t *testing.T) {
 		w.Until(w.Now + 20_000_000)
 	}
 }
+
+// Regions whose settings contradict those of others say so, on each node, and lease nothing. Others lease.
+func TestRegionsWhoseSettingsContradictEachOtherLeaseNothing(t *testing.T) {
+	underrace.OneGoroutine(t)
+	servers := startRegions(t)
+	for name, c := range map[string]struct {
+		wrong func(s *regions.Settings) // of the last region
+		place int                       // where that one looks for the first
+		says  string
+		home  string
+	}{
+		"agree":              {home: "ap"},
+		"share":              {home: "ap", wrong: func(s *regions.Settings) { s.Share = 0.2 }, says: "us has share 0.2, and this region 0.1: beside home, write the same in all regions"},
+		"two homes":          {home: "ap", wrong: func(s *regions.Settings) { s.Home = "us" }, says: "us has another home than ap"},
+		"a region too few":   {home: "ap", wrong: func(s *regions.Settings) { delete(s.Peers, "eu") }, says: "us has other regions than ap, eu, us"},
+		"its own Redis":      {home: "ap", place: 2, says: "the Redis that peers give for ap has what another region tells"},
+		"eventual":           {wrong: func(s *regions.Settings) { s.Share = 0.8 }},
+		"eventual, too much": {wrong: func(s *regions.Settings) { s.Share = 0.9 }, says: "shares add up to 1.1 (ap 0.1, eu 0.1, us 0.9)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, servers, name+":", thousandAMinute, []int{1, 2, 1}, 0, 0, rand.New(rand.NewPCG(1, 41)))
+			said := make(map[int]string) // by region, each of its nodes the same
+			leased := make(map[*lender]int) // by region
+			for i, a := range w.regions {
+				names := []string{"ap", "eu", "us"}
+				settings := regions.Settings{Region: names[i], Share: 0.1, Home: c.home, Peers: make(map[string]string)}
+				for j, other := range names {
+					if j != i {
+						settings.Peers[other] = other + ":6379"
+					}
+				}
+				if c.wrong != nil && i == 2 {
+					c.wrong(&settings)
+				}
+				for _, n := range a.nodes {
+					clock := func() int64 { return w.Now + n.ahead }
+					store := func(to int) *redis.Store {
+						s, err := redis.NewStore(redis.Config{Client: w.client(i, to), Prefix: w.prefix, Region: names[i], Clock: clock, WallClock: clock})
+						must.Succeed(t, err)
+						t.Cleanup(func() { _ = s.CloseNow() })
+						return s
+					}
+					one := &lender{own: store(i), home: store(0)}
+					told := make(chan string, 8)
+					config := regions.Config{Settings: settings, Store: one.own, Clock: clock, Differs: func(what string) { told <- what }}
+					for _, peer := range settings.Names() {
+						to := strings.Index("ap eu us", peer) / 3
+						if i == 2 && to == 0 {
+							to = c.place
+						}
+						config.Peers = append(config.Peers, store(to))
+					}
+					if i == 0 {
+						one.home = one.own
+					} else if c.home != "" && settings.Home == "ap" {
+						one.home = config.Peers[0]
+					}
+					k := regions.New(config)
+					rule := core.RuleConfig{Name: "r", Limit: w.limit, RegionsLease: true}
+					if c.home == "" {
+						rule = core.RuleConfig{Name: "r", Limit: w.limit, Consistency: core.Eventual, SyncEvery: noTimer, RegionsEvery: time.Second}
+					}
+					var err error
+					one.rule, err = core.NewRule(rule)
+					must.Succeed(t, err)
+					if one.store = k.Divides(); one.store != nil {
+						must.Succeed(t, one.store.Open(one.rule))
+						leased[one] = i
+					} else {
+						must.Succeed(t, one.own.Open(one.rule))
+					}
+					w.repeat(time.Second, func() {
+						k.Tick()
+						k.Settle()
+						for len(told) > 0 {
+							said[i] = <-told
+						}
+					})
+				}
+			}
+			w.Until(w.Now + 8_000_000)
+			time.Sleep(time.Millisecond) // what is said is said aside
+			w.Until(w.Now + 1_000_000)
+			if all := fmt.Sprint(said); (c.says == "") != (len(said) == 0) || !strings.Contains(all, c.says) {
+				t.Errorf("said: %s, want %s", all, c.says)
+			}
+			for n, place := range leased {
+				for range 5 {
+					checks := []core.Check{{Rule: n.rule, Key: "k", Cost: 1}}
+					must.Succeed(t, n.store.Decide(checks, false))
+					n.quiet()
+				}
+				if stats := n.home.LeaseStats(); (stats.Granted > 0) != (said[place] == "") {
+					t.Errorf("region %d: %d leases, and it was said: %v", place, stats.Granted, said)
+				}
+			}
+		})
+	}
+}
+
+// When a region's Redis fails, what is left of its share is told as a part of the limit: memory goes on from there.
+func TestWhatIsKnownOfAShareIsToldAsAPartOfTheLimit(t *testing.T) {
+	w := newWorld(t, startRegions(t), "known:", rate.LimitConfig{Algorithm: rate.FixedWindow, Requests: 100, Period: time.Hour}, []int{1, 1, 1}, 0, 0, rand.New(rand.NewPCG(1, 42)))
+	n := w.lend(0.1)[1][0]
+	w.cut[[2]int{1, 0}] = true
+	checks := []core.Check{{Rule: n.rule, Key: "k", Cost: 4}}
+	must.Succeed(t, n.store.Decide(checks, false))
+	w.cut[[2]int{1, 1}] = true
+	for range 20 { // more than the share
+		if checks = []core.Check{{Rule: n.rule, Key: "k", Cost: 4}}; n.store.Decide(checks, false) != nil {
+			break
+		}
+	}
+	must.Equal(t, checks[0].Decision.Limit, 100, "the limit")
+	must.Equal(t, checks[0].Decision.Remaining, 60, "what is left")
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/eventual"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/usage"
@@ -22,14 +23,16 @@ type Config struct {
 	Clock   func() int64                     // in microseconds, of which only differences matter; nil: a monotonic one
 	Changed func(peer string, cut bool)      // is called when a region is cut off, and when it is heard again. It must not block
 	Failed  func(what string, failure error) // is called when the courier cannot do its work, once until it can again
+	Differs func(what string)                // is called when regions turn out to have settings that contradict each other, or others than before; "": they agree again
 }
 
 // Courier is a node's part in the election of its region's courier, and the courier if the node is elected. New makes it. It is safe for concurrent use.
 type Courier struct {
-	c     Config
-	fleet *redis.Fleet
-	part  float64
-	again func() // made once, as the timers of package redis
+	c       Config
+	fleet   *redis.Fleet
+	part    float64
+	divides *Store // nil: no region is home
+	again   func() // made once, as the timers of package redis
 
 	round sync.Mutex // held by Tick
 
@@ -39,6 +42,8 @@ type Courier struct {
 	used   bool
 	asked  int64 // when the node took part in the election last, by clock; and one more
 	term   *term // nil: another node is the courier, or none is needed
+
+	differs string // how regions' settings contradict each other, as this node was told
 }
 
 // How the courier goes about.
@@ -56,28 +61,24 @@ func New(c Config) *Courier {
 	if c.Clock == nil {
 		c.Clock = monotonic
 	}
-	k := &Courier{c: c, part: c.Settings.part(), fleet: redis.NewFleet(c.Store, "regions", hex.EncodeToString(random))}
+	k := &Courier{c: c, part: c.Settings.Part(), fleet: redis.NewFleet(c.Store, "regions", hex.EncodeToString(random))}
 	k.again = k.next
+	if s := &k.c.Settings; s.Home != "" {
+		home := c.Store
+		for i, name := range s.Names() {
+			if name == s.Home {
+				home = c.Peers[i]
+			}
+		}
+		k.divides = NewStore(c.Store, home, s)
+	}
 	return k
 }
 
 func monotonic() int64 { return int64(time.Since(redis.Started) / time.Microsecond) }
 
 // Divides returns the store for rules with regions lease, and all others of this region's store; nil: no region is home.
-func (k *Courier) Divides() *Store {
-	s := &k.c.Settings
-	if s.Home == "" {
-		var none *Store
-		return none
-	}
-	home := k.c.Store
-	for i, name := range s.Names() {
-		if name == s.Home {
-			home = k.c.Peers[i]
-		}
-	}
-	return NewStore(k.c.Store, home, s)
-}
+func (k *Courier) Divides() *Store { return k.divides }
 
 // Lends reports whether a region is home.
 func (k *Courier) Lends() bool { return k.c.Settings.Home != "" }
@@ -139,7 +140,8 @@ func (k *Courier) Tick() {
 	}
 	now := k.c.Clock()
 	k.mu.Lock()
-	k.used = len(rules) > 0
+	k.used = len(rules) > 0 || k.divides != nil && k.divides.open.Load() > 0
+	used := k.used
 	t := k.term
 	elect := k.used && !k.closed && (k.asked == 0 || now-k.asked+1 >= int64(electEvery/time.Microsecond))
 	if elect {
@@ -147,7 +149,11 @@ func (k *Courier) Tick() {
 	}
 	k.mu.Unlock()
 	if elect {
-		agreement, err := redis.Agree(k.fleet, 0, nil)
+		var news *advice.Proposal
+		if t != nil {
+			news = t.news()
+		}
+		agreement, err := redis.Agree(k.fleet, 0, news)
 		switch {
 		case err != nil: // Redis fails: what is known is kept
 		case agreement.Leads && t == nil:
@@ -155,8 +161,11 @@ func (k *Courier) Tick() {
 		case !agreement.Leads:
 			t = nil
 		}
+		if err == nil {
+			k.hear(string(agreement.Document))
+		}
 	}
-	if len(rules) == 0 {
+	if !used {
 		t = nil
 	}
 	k.mu.Lock()
@@ -164,6 +173,20 @@ func (k *Courier) Tick() {
 	k.mu.Unlock()
 	if t != nil && t.due(now, rules) {
 		t.run(rules)
+	}
+}
+
+// hear takes over how the regions' settings contradict each other, as the courier says.
+func (k *Courier) hear(differs string) {
+	k.mu.Lock()
+	changed := k.differs != differs
+	k.differs = differs
+	k.mu.Unlock()
+	if k.divides != nil {
+		k.divides.apart.Store(differs != "")
+	}
+	if changed && k.c.Differs != nil {
+		go k.c.Differs(differs)
 	}
 }
 
@@ -180,7 +203,7 @@ func (k *Courier) Settle() {
 func (k *Courier) Stats() Stats {
 	k.mu.Lock()
 	t := k.term
-	s := Stats{Used: k.used, Leads: t != nil}
+	s := Stats{Used: k.used, Leads: t != nil, Differs: k.differs != ""}
 	k.mu.Unlock()
 	if t != nil {
 		for _, p := range t.peers {

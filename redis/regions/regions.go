@@ -134,8 +134,11 @@ func withoutPassword(address string) string {
 	return address
 }
 
-// part returns the share that this region keeps to.
-func (s *Settings) part() float64 {
+// Part returns the share that this region keeps to; 0: there are no regions.
+func (s *Settings) Part() float64 {
+	if !s.Used() {
+		return 0
+	}
 	if s.Share > 0 {
 		return s.Share
 	}
@@ -155,9 +158,10 @@ func isNode(name string) bool { return !strings.HasPrefix(name, ofRegion) }
 
 // Stats says how a region hears of others.
 type Stats struct {
-	Used  bool // there are rules that hold across regions
-	Leads bool // this node is the courier; the rest is zero otherwise
-	Peers []PeerStats
+	Used    bool // there are rules that hold across regions
+	Differs bool // regions have settings that contradict each other
+	Leads   bool // this node is the courier; the rest is zero otherwise
+	Peers   []PeerStats
 }
 
 // PeerStats says how a region hears of another.
@@ -175,6 +179,7 @@ func Merge(list []Stats) Stats {
 	for _, one := range list {
 		sum.Used = sum.Used || one.Used
 		sum.Leads = sum.Leads || one.Leads
+		sum.Differs = sum.Differs || one.Differs
 		for _, p := range one.Peers {
 			at := len(sum.Peers)
 			for i := range sum.Peers {

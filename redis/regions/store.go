@@ -1,6 +1,8 @@
 package regions
 
 import (
+	"sync/atomic"
+
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/words"
@@ -14,6 +16,9 @@ type Store struct {
 	own, home *redis.Store
 	share     float64
 	regions   int
+
+	open  atomic.Int64 // rules with regions lease
+	apart atomic.Bool  // regions have settings that contradict each other: each keeps to its share, so that they do not lend more than there is
 }
 
 // NewStore returns the store of a region. home is that of the region that lends, perhaps own.
@@ -55,6 +60,7 @@ func (s *Store) Open(r *core.Rule) error {
 		s.own.Release(share)
 		return err
 	}
+	s.open.Add(1)
 	r.Keep(&parts{share, rest})
 	return nil
 }
@@ -67,6 +73,7 @@ func partsOf(r *core.Rule) *parts {
 // Release implements core.Store.
 func (s *Store) Release(r *core.Rule) {
 	if p := partsOf(r); p != nil {
+		s.open.Add(-1)
 		s.own.Release(p.share)
 		s.home.Release(p.rest)
 		return
@@ -91,7 +98,7 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 		if p := partsOf(one.Rule); p != nil {
 			one.Rule = p.rest
 			taken := &redis.Lent{}
-			if s.home.TakeLease(&one, peek, taken) {
+			if !s.apart.Load() && s.home.TakeLease(&one, peek, taken) {
 				lent[i] = taken
 				show(&checks[i], &one, 0)
 				continue
@@ -115,7 +122,11 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 		n++
 		if p := partsOf(checks[i].Rule); p != nil {
 			show(&checks[i], &one, p.rest.Limit.Capacity)
-			if d := &checks[i].Decision; coming[i] && !d.Allowed && d.RetryAfter > soon {
+			d := &checks[i].Decision
+			if err != nil && one.Decision.Limit > 0 { // what was known of the share last, as of the limit: see core.Limiter.FallBack
+				d.Remaining = one.Decision.Remaining * d.Limit / one.Decision.Limit
+			}
+			if coming[i] && !d.Allowed && d.RetryAfter > soon {
 				d.RetryAfter = soon
 			}
 		} else {

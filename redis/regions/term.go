@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/usage"
 	"github.com/proxyweir/weir/redis"
@@ -22,6 +23,7 @@ type term struct {
 	began    int64 // when the last round began, by the courier's clock; and one more
 	failed   bool  // the last round did
 	restored bool  // what an earlier courier has passed on was read
+	told     int64 // when the region's terms were told last, as slots
 }
 
 // newTerm begins with nothing known. The generations of logs are larger than those of any courier before, unless the region's clock has stepped back.
@@ -51,6 +53,9 @@ func (t *term) due(now int64, rules map[uint64]*core.Rule) bool {
 
 func shortest(rules map[uint64]*core.Rule) int64 {
 	every := int64(rate.LongestSync / time.Microsecond)
+	if len(rules) == 0 {
+		every = int64(electEvery / time.Microsecond)
+	}
 	for _, r := range rules {
 		every = rate.AtMost(every, r.RegionTerms().Every)
 	}
@@ -78,14 +83,15 @@ func (t *term) run(rules map[uint64]*core.Rule) {
 	err := t.nodes.Round(s.RunLogs, &news)
 	add(&t.sums, news.Counts, rules)
 	addMarks(&t.sums, news.Marks, rules)
+	if at := s.LogsIn("").Now(); err == nil && (t.told == 0 || at-t.told > termsLast/2 || at < t.told) {
+		t.told = at
+		t.sums.AddMark(usage.Mark{Rule: ruleOfTerms, Key: t.k.c.Settings.terms(), At: at, Until: at, End: at + termsLast})
+	}
 	if err == nil {
 		err = t.region.Round(s.RunLogs, &usage.News{})
 	}
-	cut := 0
 	for _, p := range t.peers {
-		if p.isCut(now, rules) {
-			cut++
-		}
+		p.isCut(now, rules)
 	}
 	for _, p := range t.peers {
 		p.presume(now, over, rules, news.Counts, t.k.part, len(t.peers))
@@ -102,6 +108,29 @@ func (t *term) run(rules map[uint64]*core.Rule) {
 	} else {
 		t.failed = false
 	}
+}
+
+// news returns what the courier tells the nodes of its region: how the settings of regions contradict each other; nil: nothing.
+func (t *term) news() *advice.Proposal {
+	var none *advice.Proposal
+	told := make(map[string]uint64)
+	var strange []string
+	now := t.k.c.Store.LogsIn("").Now()
+	for _, p := range t.peers {
+		p.mu.Lock()
+		if p.terms.End > now {
+			told[p.name] = p.terms.Key
+		}
+		if p.strange {
+			strange = append(strange, p.name)
+		}
+		p.mu.Unlock()
+	}
+	text := t.k.c.Settings.differs(told, strange)
+	if text == "" {
+		return none // what was told is forgotten
+	}
+	return &advice.Proposal{Serial: now, Document: []byte(text), Keep: newsLast}
 }
 
 func (t *term) fail(what string, err error) {
@@ -141,8 +170,12 @@ type peer struct {
 	at       int64 // when the last call began that has succeeded, or the term, by the courier's clock
 	known    bool  // there was such a call
 	cut      bool
-	longest  int64 // the longest that the region's counts are not known of here, besides the age of the last call
-	ahead    int64 // how far its Redis's clock is ahead of the node's
+	longest  int64      // the longest that the region's counts are not known of here, besides the age of the last call
+	ahead    int64      // how far its Redis's clock is ahead of the node's
+	terms    usage.Mark // what it has told of its settings
+	there    bool       // its log is in its Redis, as the call under way has found
+	another  bool       // that of another region is
+	strange  bool       // only that of another was, at the last call
 	flows    map[uint64]flow
 	presumed map[place]float64 // units that were passed on before the region has told them
 }
@@ -164,7 +197,7 @@ func newPeer(k *Courier, name string, store *redis.Store, generation int64) *pee
 	own := k.c.Store
 	c := store.LogsIn(store.IndexOfRegions())
 	c.Name = ofRegion + "--------" // it writes nothing
-	c.Reads = p.isOwn
+	c.Reads = p.isTheirs
 	c.Now = own.LogsIn("").Now
 	c.Sets = p.setClock
 	p.heard = logs.New(c)
@@ -178,6 +211,16 @@ func newPeer(k *Courier, name string, store *redis.Store, generation int64) *pee
 
 // isOwn reports whether a log of that name is the region's.
 func (p *peer) isOwn(name string) bool { return name == logName(p.name) }
+
+// isTheirs is isOwn of logs in the region's Redis, where there should be no other.
+func (p *peer) isTheirs(name string) bool {
+	is := p.isOwn(name)
+	p.mu.Lock()
+	p.there = p.there || is
+	p.another = p.another || !is
+	p.mu.Unlock()
+	return is
+}
 
 func (p *peer) setClock(least, most int64) {
 	p.mu.Lock()
@@ -221,6 +264,10 @@ func (p *peer) begin() bool {
 func (p *peer) hear(rules map[uint64]*core.Rule) bool {
 	var news usage.News
 	began := p.k.c.Clock()
+	p.mu.Lock()
+	p.there = false
+	p.another = false
+	p.mu.Unlock()
 	err := p.heard.Round(p.store.RunLogs, &news)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,18 +275,19 @@ func (p *peer) hear(rules map[uint64]*core.Rule) bool {
 	if err != nil {
 		return false
 	}
+	p.strange = p.another && !p.there
 	p.at = began
 	p.known = true
 	if p.cut {
 		p.cut = false
-		p.tell()
+		p.tell(rules)
 	}
 	return true
 }
 
-// tell says that the region is cut off now, or no longer.
-func (p *peer) tell() {
-	if p.k.c.Changed != nil {
+// tell says that the region is cut off now, or no longer, if that makes a difference.
+func (p *peer) tell(rules map[uint64]*core.Rule) {
+	if p.k.c.Changed != nil && (len(rules) > 0 || p.name == p.k.c.Settings.Home) {
 		go p.k.c.Changed(p.name, p.cut)
 	}
 }
@@ -275,6 +323,11 @@ func (p *peer) learn(news *usage.News, rules map[uint64]*core.Rule, over int64, 
 		}
 	}
 	addMarks(&p.ledger, news.Marks, rules)
+	for _, m := range news.Marks {
+		if m.Rule == ruleOfTerms && m.At >= p.terms.At {
+			p.terms = m
+		}
+	}
 	if !rates || over <= 0 {
 		return
 	}
@@ -288,8 +341,8 @@ func (p *peer) learn(news *usage.News, rules map[uint64]*core.Rule, over int64, 
 	}
 }
 
-// isCut reports whether the region could not be read for too long.
-func (p *peer) isCut(now int64, rules map[uint64]*core.Rule) bool {
+// isCut finds out whether the region could not be read for too long.
+func (p *peer) isCut(now int64, rules map[uint64]*core.Rule) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.longest = 0
@@ -298,9 +351,8 @@ func (p *peer) isCut(now int64, rules map[uint64]*core.Rule) bool {
 	}
 	if !p.cut && now-p.at > late*shortest(rules)+int64(p.store.Background()/time.Microsecond) {
 		p.cut = true
-		p.tell()
+		p.tell(rules)
 	}
-	return p.cut
 }
 
 // presume passes on what the region was probably admitted since, if it is cut off: as much beside what this region has admitted as its part of the limit leaves
