@@ -39,7 +39,7 @@ type Limiter struct {
 	store    Store
 	local    Store
 	nodes    int
-	share    float64 // 0: the store is of no region
+	share    float64    // 0: the store is of no region
 	starting sync.Mutex // held while memory takes over what the store last knew of a key
 }
 

@@ -576,7 +576,7 @@ func TestRegionsWhoseSettingsContradictEachOtherLeaseNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, servers, name+":", thousandAMinute, []int{1, 2, 1}, 0, 0, rand.New(rand.NewPCG(1, 41)))
-			said := make(map[int]string) // by region, each of its nodes the same
+			said := make(map[int]string)    // by region, each of its nodes the same
 			leased := make(map[*lender]int) // by region
 			for i, a := range w.regions {
 				names := []string{"ap", "eu", "us"}

@@ -97,16 +97,17 @@ func (s *Settings) Check(own redis.ClientConfig) error {
 	if err := own.Complete(); err != nil {
 		return err
 	}
-	seen := map[string]string{own.Addresses[0]: s.Region}
+	place := func(c *redis.ClientConfig) string { return c.Addresses[0] + " " + strconv.Itoa(c.Database) }
+	seen := map[string]string{place(&own): s.Region}
 	for _, name := range s.Names() {
 		peer := s.peer(own, name)
 		if err := peer.Complete(); err != nil {
 			return words.Of(err).Within("peers", strconv.Quote(name))
 		}
-		if other := seen[peer.Addresses[0]]; other != "" && peer.Database == own.Database {
+		if other := seen[place(&peer)]; other != "" {
 			return words.Wrong("peers", strconv.Quote(name), "has the same Redis as %q; each region has its own (an Active-Active database with one address for all is not supported: it loses counts)", other)
 		}
-		seen[peer.Addresses[0]] = name
+		seen[place(&peer)] = name
 	}
 	return nil
 }

@@ -175,6 +175,7 @@ func TestSettingsOfRegions(t *testing.T) {
 		{object{"region": "eu", "peers": "us"}, "peers \"us\": must be an object"},
 		{object{"region": "eu", "peers": object{"us": "a:1"}}, "peers \"us\": has the same Redis as \"eu\""},
 		{object{"region": "eu", "peers": object{"us": "b:2", "ap": "b:2"}}, "peers \"us\": has the same Redis as \"ap\""},
+		{object{"region": "eu", "peers": object{"us": "redis://b:2/3", "ap": "redis://b:2/3"}}, "peers \"us\": has the same Redis as \"ap\""},
 		{object{"region": "eu", "peers": object{"US": "b:2"}}, "peers \"US\": a name of a region has 1 to 32 of a-z 0-9 _ -"},
 		{object{"region": "eu", "peers": object{"us": "b:2"}, "share": "2"}, "share \"2\": must be above 0, and at most 1"},
 	} {
