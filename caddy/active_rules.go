@@ -3,11 +3,13 @@ package ratelimit
 import (
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/proxyweir/weir/caddy/admin"
 	"github.com/proxyweir/weir/caddy/report"
+	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/adaptive"
 	"github.com/proxyweir/weir/core/front"
@@ -131,13 +133,27 @@ func (a *App) adaptableRules() map[string]*adaptive.Rule {
 
 // This file has what the admin API reads of a configuration.
 
+// trusted returns the networks of the trusted proxies of all servers; known is false if this Caddy does not show them.
+func (a *App) trusted() (networks []netip.Prefix, known bool) {
+	known = true
+	i := slices.IndexFunc(a.handlers, func(h *Handler) bool { return h.http != nil })
+	if i < 0 {
+		return nil, true
+	}
+	for _, server := range a.handlers[i].http.Servers {
+		of, found := syntax.TrustedProxies(server)
+		networks, known = append(networks, of...), known && found
+	}
+	return networks, known
+}
+
 func init() {
 	admin.Show(func() *admin.View {
 		a := appInForce()
 		if a == nil {
 			return nil
 		}
-		v := &admin.View{Rules: a.activeRules, Limiters: a.limiters(), Guards: a.guards(), Queues: a.queues(), Memory: a.memory.store, Adapting: &a.memory.adapting, AdviceSource: a.adviceSource, Ctx: a.ctx}
+		v := &admin.View{Rules: a.activeRules, Limiters: a.limiters(), Guards: a.guards(), Queues: a.queues(), Memory: a.memory.store, Blocked: a.memory.blocked, Adapting: &a.memory.adapting, AdviceSource: a.adviceSource, Ctx: a.ctx, Trusted: a.trusted}
 		if len(a.files.inUse()) > 0 {
 			v.Files = &admin.FilesAnswer{Successful: !rulesRefused.Load(), Loaded: time.UnixMilli(rulesLoaded.Load() / 1000).UTC()}
 		}

@@ -95,6 +95,7 @@ type sharedMemory struct {
 	stop   chan struct{}
 
 	adapting adapt.Controller
+	blocked  *report.BlockedAddresses
 
 	kept       stores.LocalExceptions
 	exceptions *excepted.Table // those in kept

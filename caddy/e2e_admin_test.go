@@ -304,7 +304,7 @@ func TestAdminSaysWhatIsWrong(t *testing.T) {
 		status     int
 		want       string
 	}{
-		{"frobnicate", "", 404, "/rate_limit/frobnicate: there is no such thing; below /rate_limit/ there are rules, top, key, health, advice, freeze, revert, explain, deferred, exceptions, decide, limit, end, credit, reset, block, unblock"},
+		{"frobnicate", "", 404, "/rate_limit/frobnicate: there is no such thing; below /rate_limit/ there are blocked, rules, top, key, health, advice, freeze, revert, explain, deferred, exceptions, decide, limit, end, credit, reset, block, unblock"},
 		{"rules", "{}", 405, "method POST: rules takes GET"},
 		{"reset", "", 405, "method GET: reset takes POST"},
 		{"top", "", 400, "rule: is missing"},

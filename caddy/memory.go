@@ -25,6 +25,8 @@ func acquireMemory() (*sharedMemory, error) {
 			store:  memory.New(memory.Config{MaxKeys: stores.MaxMaxKeys}),
 			sweeps: time.NewTicker(defaultSweepInterval),
 			stop:   make(chan struct{}),
+
+			blocked: report.NewBlockedAddresses(),
 		}
 		s.exceptions = excepted.NewTable(s.kept.Exchange, func() int64 { return time.Now().UnixMicro() }, func(error) {}) // it does not fail to read
 		s.exceptions.AtOnce = true
@@ -96,6 +98,7 @@ func (s *sharedMemory) leave(a *App) {
 func (s *sharedMemory) putInForce(a *App) {
 	before := s.inForce
 	s.inForce = a
+	s.blocked.Changed()
 	if a == nil {
 		s.adapting.Use(nil)
 		return
@@ -148,6 +151,7 @@ func (s *sharedMemory) sweeper() {
 		case <-s.sweeps.C:
 			s.store.Sweep()
 			report.SweepTopKeys()
+			s.blocked.Sweep()
 		case <-s.stop:
 			return
 		}

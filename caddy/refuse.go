@@ -114,6 +114,9 @@ func (h *Handler) report(r *http.Request, q *front.Evaluation) {
 	rule := report.Of(c)
 	wait := time.Duration(max(v.RetryAfter, 0)) * time.Microsecond // zero for rate.Never
 	rule.Rejected(r, c.Key, wait)
+	if blocked := h.app.memory.blocked; blocked.Wanted() {
+		blocked.Note(r, q.Checks)
+	}
 	if h.events.ShouldEmit("rate_limit_exceeded") {
 		h.events.Emit(h.ctx, "rate_limit_exceeded", map[string]any{
 			"zone":      rule.Name,

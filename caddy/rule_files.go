@@ -441,6 +441,7 @@ func newFileSet(files []*ruleset.File, h *Handler) (*fileSet, error) {
 	}
 	for _, r := range set.Rules {
 		rep := h.newReporter(r.Name, keyReader(r))
+		rep.Address = report.AddressOf(r)
 		for _, one := range r.Limits.Rules() {
 			one.Note(rep)
 		}

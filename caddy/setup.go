@@ -17,6 +17,7 @@ import (
 
 	"github.com/proxyweir/weir/caddy/deferred"
 	"github.com/proxyweir/weir/caddy/protect"
+	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/front"
@@ -269,6 +270,7 @@ func (z *openZone) provision(ctx caddy.Context, h *Handler) error {
 		z.instance = h.instanceOf(r)
 	}
 	z.reporter = h.newReporter(r.Name, z.readable())
+	z.reporter.Address = report.AddressOf(r)
 	for _, one := range z.opened {
 		one.Note(z.reporter)
 	}

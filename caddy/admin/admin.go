@@ -34,6 +34,7 @@ func (Admin) CaddyModule() caddy.ModuleInfo {
 // Routes implements caddy.AdminRouter.
 func (Admin) Routes() []caddy.AdminRoute {
 	routes := []caddy.AdminRoute{{Pattern: adminPath, Handler: caddy.AdminHandlerFunc(serveRest)}}
+	routes = append(routes, caddy.AdminRoute{Pattern: adminPath + "blocked", Handler: caddy.AdminHandlerFunc(serveBlocked)})
 	for _, e := range endpoints {
 		routes = append(routes, caddy.AdminRoute{Pattern: adminPath + e.name, Handler: caddy.AdminHandlerFunc(e.serve)})
 	}
@@ -81,7 +82,7 @@ func serveRest(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Path == adminPath {
 		return page.Serve(w, r)
 	}
-	names := make([]string, 0, len(endpoints))
+	names := []string{"blocked"}
 	for _, e := range endpoints {
 		if !strings.Contains(e.name, "/") {
 			names = append(names, e.name)

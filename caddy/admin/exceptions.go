@@ -276,6 +276,7 @@ func restore(a *View, r *http.Request, done string, act func(l *stores.Limiter, 
 	if err != nil {
 		return nil, err
 	}
+	a.Blocked.Forget(s.Label, key)
 	body.log(s, key, done, r)
 	return &answer, nil
 }
@@ -373,12 +374,17 @@ type exceptionAnswer struct {
 
 // exceptionsOf returns the exceptions in all stores of a configuration.
 func exceptionsOf(a *View) []exception.Exception {
+	return slices.DeleteFunc(allExceptions(a), func(e exception.Exception) bool { return e.Kind == exception.Forget })
+}
+
+// allExceptions is exceptionsOf with those of the kind Forget.
+func allExceptions(a *View) []exception.Exception {
 	var tables []*excepted.Table
 	var all []exception.Exception
 	for _, l := range a.Limiters {
 		if t := l.Exceptions; !slices.Contains(tables, t) {
 			tables = append(tables, t)
-			all = append(all, t.List()...)
+			all = append(all, t.All()...)
 		}
 	}
 	return all

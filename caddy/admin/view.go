@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -139,10 +140,14 @@ type View struct {
 	Guards       []*protect.Guarded // each once
 	Queues       []*deferred.Deferral
 	Memory       *memory.Store
+	Blocked      *report.BlockedAddresses
 	Adapting     *adapt.Controller
 	AdviceSource *adapt.Source // nil: there is no advisor
 	Files        *FilesAnswer  // nil: there are no rule files
 	Ctx          caddy.Context
+
+	// Trusted returns the networks of all servers' trusted proxies; known is false if they cannot be found out.
+	Trusted func() (networks []netip.Prefix, known bool)
 }
 
 // current returns the configuration in force; nil: it has no rate_limit. Who has the configurations sets it.

@@ -20,18 +20,20 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/metrics"
 )
 
 // Reporter reports on the requests of one rule: it has its counts, and its log.
 type Reporter struct {
 	Config
-	Name   string
-	key    func(*http.Request) string // see New
-	Stats  *Stats
-	log    rejectionLog
-	delays rejectionLog // of a shadow
-	closed sync.Once
+	Name    string
+	key     func(*http.Request) string // see New
+	Stats   *Stats
+	Address *match.Source // see AddressOf
+	log     rejectionLog
+	delays  rejectionLog // of a shadow
+	closed  sync.Once
 
 	Tracked *guard.Rule // what the handler's guard knows of the rule; nil: there is no guard
 	Untrack func()      // tells the guard that the reporter has ended

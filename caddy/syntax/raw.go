@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strconv"
@@ -177,6 +179,19 @@ func trustsProxies(server *caddyhttp.Server) bool {
 	}
 	provisioned := reflect.ValueOf(server).Elem().FieldByName("trustedProxies")
 	return provisioned.Kind() != reflect.Interface || !provisioned.IsNil()
+}
+
+// TrustedProxies returns the networks of a server's trusted proxies now. known is false if this Caddy has them in another place than trustsProxies looks.
+func TrustedProxies(server *caddyhttp.Server) (networks []netip.Prefix, known bool) {
+	field := reflect.ValueOf(server).Elem().FieldByName("trustedProxies")
+	if field.Kind() != reflect.Interface {
+		return nil, false
+	}
+	source, _ := reflect.NewAt(field.Type(), field.Addr().UnsafePointer()).Elem().Interface().(caddyhttp.IPRangeSource)
+	if source == nil {
+		return nil, true
+	}
+	return source.GetIPRanges(new(http.Request)), true
 }
 
 // addObject adds an object as the value of a field; of is its name in the schema.

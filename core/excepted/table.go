@@ -47,15 +47,20 @@ func (t *Table) Now() int64 {
 // List returns the exceptions that are in force, without those of the kind Forget.
 func (t *Table) List() []exception.Exception {
 	var list []exception.Exception
-	now := t.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for i := range t.list {
-		if t.list[i].Kind != exception.Forget && t.list[i].Until > now {
-			list = append(list, t.list[i])
+	for _, e := range t.All() {
+		if e.Kind != exception.Forget {
+			list = append(list, e)
 		}
 	}
 	return list
+}
+
+// All is List with those of the kind Forget.
+func (t *Table) All() []exception.Exception {
+	now := t.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return exception.Lasting(t.list, now)
 }
 
 // Tick reads what is new, and puts it in force. It is to be called each second.

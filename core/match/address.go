@@ -276,6 +276,16 @@ func containsAll(n Networks, p netip.Prefix) bool {
 	return i > 0 && i&1 == 0 && n[i] >= previous(end)
 }
 
+// containsSome reports whether any address of a network is in a set.
+func containsSome(n Networks, p netip.Prefix) bool {
+	start, end := bounds(p)
+	i := sort.SearchStrings(n, start)
+	if i > 0 && i&1 == 0 {
+		return true
+	}
+	return i > 0 && i < len(n) && n[i] < previous(end) // the next range begins behind n[i]
+}
+
 // Prefixes says to networks of how many bits the addresses in a key are masked. Zero leaves them whole. IPv4 is at most 32, IPv6 at most 128.
 type Prefixes struct {
 	IPv4, IPv6 int

@@ -108,12 +108,16 @@ func TestNetworksHaveWhatAListOfThemHas(t *testing.T) {
 				t.Fatalf("%v: %s: must be %v", list, ip, want)
 			}
 			p, _ := ip.Prefix(ip.BitLen() - random.Intn(9))
-			all := true
+			all, some := true, false
 			for a := p.Addr(); p.Contains(a) && a.IsValid(); a = a.Next() {
 				all = all && Contains(set, a)
+				some = some || Contains(set, a)
 			}
 			if containsAll(set, p) != all {
 				t.Fatalf("%v: all of %s: must be %v", list, p, all)
+			}
+			if containsSome(set, p) != some {
+				t.Fatalf("%v: some of %s: must be %v", list, p, some)
 			}
 		}
 	}

@@ -241,6 +241,11 @@ func (m *Matcher) Excepts(network netip.Prefix) bool {
 	return containsAll(m.except, network)
 }
 
+// ExceptsSome reports whether ExceptIPs has any address of the network.
+func (m *Matcher) ExceptsSome(network netip.Prefix) bool {
+	return containsSome(m.except, network)
+}
+
 // Covers reports whether the rule covers a request whose client has that address.
 func (m *Matcher) Covers(r *http.Request, clientIP string) bool {
 	path := ""

@@ -98,6 +98,8 @@ func TestExceptsIsOfWholeNetworks(t *testing.T) {
 		network, err := ParseNetwork(text)
 		must.Succeed(t, err)
 		must.Equal(t, m.Excepts(network), want, "%s: must be %v", text, want)
+		some := want || network.Contains(ReadAddress("192.0.2.7")) || network.Bits() < 30 // of all that is here some is exempt, but for one address
+		must.Equal(t, m.ExceptsSome(network), some, "some of %s: must be %v", text, some)
 	}
 }
 

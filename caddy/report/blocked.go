@@ -1,0 +1,261 @@
+package report
+
+import (
+	"crypto/rand"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/proxyweir/weir/caddy/syntax"
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/exception"
+	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/ruleset"
+)
+
+const (
+	mostBlocked = 65_536
+	askedFor    = 10 * time.Minute // from one question to the next, or nothing is remembered any more
+)
+
+// BlockedAddresses remembers the addresses that are rejected under a penalty or a block, from the first question for them on, and with the rules that each is
+// rejected by. It is safe for concurrent use.
+type BlockedAddresses struct {
+	on    atomic.Bool // somebody asks
+	epoch string      // of this process
+
+	mu      sync.Mutex
+	since   time.Time // the first question
+	asked   time.Time // the last one
+	seen    map[blockedKey]*Seen
+	ends    int64               // when the first of them ends, or before
+	blocks  map[[2]string]int64 // until when people have blocked which keys of which rules
+	forgets map[[2]string]int64 // when penalties of which keys of which rules were last ended elsewhere
+	full    bool                // an address was left out
+	changes int64               // of all this
+	wake    chan struct{}       // closed at the next change
+}
+
+// NewBlockedAddresses returns those of this process.
+func NewBlockedAddresses() *BlockedAddresses {
+	return &BlockedAddresses{epoch: rand.Text()[:8], wake: make(chan struct{})}
+}
+
+type blockedKey struct {
+	rule    string // its label
+	address netip.Addr
+}
+
+// Seen is what is remembered of an address that a rule rejects. Times are in microseconds since the Unix epoch.
+type Seen struct {
+	Key   string // the rule's, which may be a network
+	Until int64
+	Block bool // by a person; else it is a penalty
+	Peer  bool // a connection came from the address
+	noted int64
+}
+
+// Wanted reports whether somebody asks, so that Note is to be called.
+func (b *BlockedAddresses) Wanted() bool { return b.on.Load() }
+
+// AddressOf returns the source of a rule's key if that is an address, and nothing else; nil: it is not.
+func AddressOf(r *ruleset.Rule) *match.Source {
+	if len(r.Parts) != 1 || !r.Parts[0].Source.IsAddress() {
+		return nil
+	}
+	return &r.Parts[0].Source
+}
+
+// Note remembers the address of a request that was rejected, if that is for a penalty or a block of its address.
+func (b *BlockedAddresses) Note(r *http.Request, checks []core.Check) {
+	if r.TLS != nil && !r.TLS.HandshakeComplete {
+		return // anybody can have sent it, from any address
+	}
+	now := time.Now().UnixMicro()
+	for i := range checks {
+		c := &checks[i]
+		if rule := Of(c); rule.Address != nil && !c.Decision.Allowed && !c.Rule.Shadow && !c.Uncounted && c.Decision.RetryAfter > 0 {
+			b.note(r, c, rule, now)
+		}
+	}
+}
+
+func (b *BlockedAddresses) note(r *http.Request, c *core.Check, rule *Reporter, now int64) {
+	client := syntax.ClientIPOf(r)
+	address := match.ReadAddress(rule.Address.Value(r, client))
+	if !address.IsValid() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d := &c.Decision
+	until, block := b.blocks[[2]string{rule.Stats.Label, c.Key}]
+	if !block {
+		// A limit alone lets its clients have a part of the quota before it has all of it back, unless a window ends.
+		terms, _ := c.Rule.Terms()
+		if !d.Penalty && (len(terms.Penalties) == 0 || d.RetryAfter != d.ResetAfter) {
+			return
+		}
+		until = now + d.RetryAfter
+	}
+	key := blockedKey{rule.Stats.Label, address}
+	one := b.seen[key]
+	if b.seen == nil { // nobody asks any more
+		return
+	}
+	if one == nil && len(b.seen) >= mostBlocked {
+		b.full = true
+		return
+	}
+	peer := isPeer(r, address)
+	const same = int64(time.Second / time.Microsecond)
+	if one != nil && one.Block == block && (one.Peer || !peer) && until-one.Until < same && one.Until-until < same {
+		one.noted = now
+		return
+	}
+	b.seen[key] = &Seen{Key: c.Key, Until: until, Block: block, Peer: peer || one != nil && one.Peer, noted: now}
+	b.ends = min(b.ends, until)
+	b.change()
+}
+
+// isPeer reports whether a request's connection came from an address. What a proxy says of another connection, in a field or in front of the connection, is not that.
+func isPeer(r *http.Request, address netip.Addr) bool {
+	if trusted, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool); trusted {
+		return false
+	}
+	remote := r.RemoteAddr
+	conn, _ := r.Context().Value(caddyhttp.ConnCtxKey).(net.Conn)
+	for conn != nil {
+		remote = conn.RemoteAddr().String()
+		switch inner := conn.(type) {
+		case interface{ NetConn() net.Conn }: // TLS
+			conn = inner.NetConn()
+		case interface{ Raw() net.Conn }: // the PROXY protocol
+			conn = inner.Raw()
+		default:
+			conn = nil
+		}
+	}
+	return match.ReadAddress(match.HostOf(remote)) == address
+}
+
+func (b *BlockedAddresses) change() {
+	b.changes++
+	close(b.wake)
+	b.wake = make(chan struct{})
+}
+
+// Changed says that the list may be another for another reason: a configuration has come into force, for example.
+func (b *BlockedAddresses) Changed() {
+	b.mu.Lock()
+	b.change()
+	b.mu.Unlock()
+}
+
+// Forget forgets the addresses of a key of a rule, whose penalty or block has been ended.
+func (b *BlockedAddresses) Forget(rule, key string) {
+	b.mu.Lock()
+	b.forget(rule, key, time.Now().UnixMicro())
+	b.mu.Unlock()
+}
+
+// forget forgets those that were noted before a time.
+func (b *BlockedAddresses) forget(rule, key string, before int64) {
+	for k, one := range b.seen {
+		if k.rule == rule && one.Key == key && one.noted <= before {
+			delete(b.seen, k)
+			b.change()
+		}
+	}
+}
+
+// Ask has addresses remembered from now on, for some minutes, and looks which are over. list is what people have decided: blocks, and which keys they have ended
+// penalties of. It returns the version of what is remembered, and a channel that is closed when that changes.
+func (b *BlockedAddresses) Ask(list []exception.Exception) (version string, changed <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked = time.Now()
+	now := b.asked.UnixMicro()
+	if !b.on.Load() {
+		b.since, b.seen = b.asked, make(map[blockedKey]*Seen)
+		b.on.Store(true)
+		b.change()
+	}
+	sum := fnv.New64a()
+	blocks, forgets := make(map[[2]string]int64), make(map[[2]string]int64)
+	for i := range list {
+		e := &list[i]
+		key := [2]string{e.Rule, string(e.Key)}
+		switch e.Kind {
+		case exception.Block:
+			blocks[key] = e.Until
+			_, _ = fmt.Fprintf(sum, "%q %q %d\n", e.Rule, e.Key, e.Until)
+		case exception.Forget:
+			if forgets[key] = e.Made; b.forgets[key] != e.Made {
+				b.forget(e.Rule, string(e.Key), now)
+			}
+		}
+	}
+	for key := range b.blocks {
+		if _, still := blocks[key]; !still {
+			b.forget(key[0], key[1], now)
+		}
+	}
+	b.blocks, b.forgets = blocks, forgets
+	b.sweep(now)
+	return fmt.Sprintf("%s-%d-%x", b.epoch, b.changes, sum.Sum64()), b.wake
+}
+
+// sweep forgets what is over.
+func (b *BlockedAddresses) sweep(now int64) {
+	if now < b.ends {
+		return
+	}
+	b.ends = now + sweptAfter
+	for k, one := range b.seen {
+		if one.Block { // which Ask forgets
+			continue
+		}
+		if one.Until <= now {
+			delete(b.seen, k)
+			b.change()
+			b.full = false
+		} else {
+			b.ends = min(b.ends, one.Until)
+		}
+	}
+}
+
+// sweptAfter is how long nothing is swept if nothing ends, in microseconds.
+const sweptAfter = int64(time.Minute / time.Microsecond)
+
+// List calls f with each address that is remembered, in any order, and returns since when addresses are, and whether there are too many.
+func (b *BlockedAddresses) List(f func(rule string, address netip.Addr, one Seen)) (since time.Time, full bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for k, one := range b.seen {
+		now := *one
+		if now.Block {
+			now.Until = b.blocks[[2]string{k.rule, now.Key}]
+		}
+		f(k.rule, k.address, now)
+	}
+	return b.since, b.full
+}
+
+// Sweep remembers no addresses any more if nobody has asked for long.
+func (b *BlockedAddresses) Sweep() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.on.Load() && time.Since(b.asked) > askedFor {
+		b.on.Store(false)
+		b.seen, b.blocks, b.forgets, b.full = nil, nil, nil, false
+	}
+}
