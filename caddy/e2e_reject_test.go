@@ -271,7 +271,7 @@ func TestARejectionIsLoggedWithTheClientAndTheRequestID(t *testing.T) {
 				t.Fatalf("%d lines, want one for the one rejection", len(lines))
 			}
 			for field, want := range map[string]any{
-				"level": "info", "logger": "http.handlers.rate_limit", "zone": "logins", "client_ip": "192.0.2.7", "method": "POST", "host": "a.test",
+				"level": "info", "logger": "http.handlers.rate_limit", "zone": "logins", "client_ip": "192.0.2.7", "remote_ip": "127.0.0.1", "trusted_proxy": true, "method": "POST", "host": "a.test",
 				"uri": "/login", "request_id": strings.TrimSpace(r.body), "key": test.key, "rejections_not_logged": nil,
 			} {
 				if got := lines[0][field]; got != want {

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -61,23 +62,7 @@ func startAsked(t *testing.T) *askedWeir {
 // run runs a program in a folder until the test ends, and waits until it listens.
 func run(t *testing.T, addr, dir, name string, args ...string) {
 	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		path, err = exec.LookPath("/usr/sbin/" + name) // where Debian has it, and not everybody's PATH
-	}
-	if err != nil {
-		t.Fatalf("%s is not installed: apt-get install %s", name, name)
-	}
-	output, err := os.Create(filepath.Join(dir, name+".log"))
-	must.Succeed(t, err)
-	defer output.Close()
-	program := exec.Command(path, args...)
-	program.Dir, program.Stdout, program.Stderr, program.SysProcAttr = dir, output, output, endWithParent()
-	must.Succeed(t, program.Start())
-	t.Cleanup(func() {
-		_ = program.Process.Kill()
-		_ = program.Wait()
-	})
+	log := spawn(t, dir, endWithParent(), name, args...)
 	if !await(func() bool {
 		conn, err := net.Dial("tcp", addr)
 		if err == nil {
@@ -85,9 +70,32 @@ func run(t *testing.T, addr, dir, name string, args ...string) {
 		}
 		return err == nil
 	}) {
-		log, _ := os.ReadFile(output.Name())
-		t.Fatalf("%s does not come up:\n%s", name, log)
+		text, _ := os.ReadFile(log)
+		t.Fatalf("%s does not come up:\n%s", name, text)
 	}
+}
+
+// spawn runs a program in a folder until the test ends, and returns the file that has what it writes.
+func spawn(t *testing.T, dir string, how *syscall.SysProcAttr, name string, args ...string) (log string) {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		path, err = exec.LookPath("/usr/sbin/" + name) // where Debian has it, and not everybody's PATH
+	}
+	if err != nil {
+		t.Fatalf("%s is not installed: scripts/test servers says what is needed", name)
+	}
+	output, err := os.Create(filepath.Join(dir, name+".log"))
+	must.Succeed(t, err)
+	defer output.Close()
+	program := exec.Command(path, args...)
+	program.Dir, program.Stdout, program.Stderr, program.SysProcAttr = dir, output, output, how
+	must.Succeed(t, program.Start())
+	t.Cleanup(func() {
+		_ = program.Process.Kill()
+		_ = program.Wait()
+	})
+	return output.Name()
 }
 
 // from returns a client with an address, whose requests go to a proxy, whatever host they name.

@@ -56,6 +56,7 @@ type settings struct {
 const static = `
 global: {checkNewVersion: false, sendAnonymousUsage: false}
 log: {level: DEBUG, format: json}
+accessLog: {filePath: rejected.log, format: json, filters: {statusCodes: ["429"]}, fields: {headers: {defaultMode: keep}}}
 api: {insecure: true, debug: true, dashboard: false}
 ping: {}
 entryPoints:

@@ -128,11 +128,16 @@ func (rule *Reporter) write(r *http.Request, sample *rejectionLog, key, message 
 		zap.String("zone", rule.Name),
 		zap.Duration("wait", wait),
 		zap.String("client_ip", syntax.ClientAddress(r)),
+		zap.String("remote_ip", match.HostOf(r.RemoteAddr)),
+	}
+	if trusted, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool); trusted {
+		fields = append(fields, zap.Bool("trusted_proxy", true))
+	}
+	fields = append(fields,
 		zap.String("method", r.Method),
 		zap.String("host", r.Host),
 		zap.String("uri", path),
-		zap.String("request_id", id),
-	}
+		zap.String("request_id", id))
 	if trace, ok := caddyhttp.GetVar(r.Context(), "trace_id").(string); ok {
 		fields = append(fields, zap.String("trace_id", trace))
 	}

@@ -1,0 +1,171 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/proxyweir/weir/tools/manual"
+	"github.com/proxyweir/weir/tools/must"
+)
+
+// readRecipe returns a file of examples with other words, each of which it must have.
+func readRecipe(t *testing.T, name string, replace ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "examples", name))
+	must.Succeed(t, err)
+	for i := 0; i < len(replace); i += 2 {
+		must.Contain(t, string(text), replace[i], "%s", name)
+	}
+	return strings.NewReplacer(replace...).Replace(string(text))
+}
+
+// bannedAt is how many rejections get a client banned, here: of a rule's, the log has at most 50 lines at once.
+const bannedAt = 3
+
+// who is rejected in the logs of rejectedLogs, and how.
+const (
+	often        = "127.0.40.1" // so often that it is banned
+	seldom       = "127.0.40.2" // once less
+	proxy        = "127.0.40.9" // trusted; in all of its own
+	throughProxy = "203.0.113.7"
+	forger       = "127.0.40.3" // more often, with each forgery that often
+	victim       = "203.0.113.8"
+
+	oftenTraefik  = "127.0.41.1" // the same of a Traefik
+	seldomTraefik = "127.0.41.2"
+	proxyTraefik  = "127.0.41.9"
+)
+
+// forgeries are what a client may send to get another address banned.
+var forgeries = []string{
+	`{"level":"info","ts":1795906132.6,"logger":"http.handlers.rate_limit","msg":"rate limit exceeded","zone":"z","wait":1,"client_ip":"` + victim + `","remote_ip":"` + victim + `","method":"GET"}`,
+	`","client_ip":"` + victim + `","remote_ip":"` + victim + `","uri":"`,
+	"\\\",\"client_ip\":\"" + victim + "\",\"remote_ip\":\"" + victim + "\",\"method\":\"",
+	`{"ClientAddr":"` + victim + `:1","ClientHost":"` + victim + `","ClientPort":"1","ClientUsername":"-","DownstreamStatus":429,"OriginStatus":0,"time":"2026-11-28T22:49:52Z"}`,
+	victim,
+}
+
+// raw sends a request from an address as it is written, with bytes that a client of Go's would not send, and returns the status line.
+func raw(t *testing.T, to, address, target string, fields ...string) string {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	conn, err := dialer.Dial("tcp", to)
+	must.Succeed(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: recipes.test\r\nConnection: close\r\n%s\r\n", target, strings.Join(append(fields, ""), "\r\n"))
+	must.Succeed(t, err)
+	status, err := bufio.NewReader(conn).ReadString('\n')
+	must.Succeed(t, err)
+	return strings.TrimSpace(status)
+}
+
+// rejectedLogs has a Caddy and a Traefik reject requests, and returns the logs.
+func rejectedLogs(t *testing.T) (ofCaddy, ofTraefik string) {
+	t.Helper()
+	ofCaddy = filepath.Join(t.TempDir(), "weir.log")
+	// A log has one line of a key in a second. So that the test need not wait for seconds, each path is another key.
+	global := ""
+	for _, s := range manual.Snippets(t, "docs/layers.md") {
+		if strings.Contains(s.Text, "/var/log/caddy/weir.log") && s.Language == "caddyfile" {
+			global = strings.Replace(s.Text, "/var/log/caddy/weir.log", ofCaddy, 1)
+		}
+	}
+	global += "servers {\ntrusted_proxies static " + proxy + "\n}\n"
+	c := startCaddyWithGlobal(t, "off", global, "rate_limit {\nzone z {\nmatch {\nnot path /up\n}\nkey \"{client_ip} {path}\"\nlimit 1/366d\n}\n}\nrespond ok")
+	reject := func(to, address, target string, fields ...string) {
+		t.Helper()
+		must.Contain(t, raw(t, to, address, target, fields...), " 200 ")
+		must.Contain(t, raw(t, to, address, target, fields...), " 429 ")
+	}
+	for i := range bannedAt {
+		target := fmt.Sprint("/", i)
+		reject(c.addr, proxy, target, "X-Forwarded-For: "+throughProxy)
+		// A client of the proxy's says that the proxy is the client, to get it banned.
+		reject(c.addr, proxy, "/by-proxy"+target, "X-Forwarded-For: "+proxy)
+		for n, forgery := range forgeries {
+			escaped := strings.NewReplacer(" ", "%20", "\n", "%0a").Replace(forgery)
+			reject(c.addr, forger, fmt.Sprint(target, n, escaped), "User-Agent: "+forgery, "X-Forwarded-For: "+forgery, "Forwarded: for="+victim)
+		}
+		if i > 0 {
+			reject(c.addr, seldom, target)
+		}
+		reject(c.addr, often, target)
+	}
+	for i := range bannedAt {
+		reject(c.addr, often, fmt.Sprint("/last/", i))
+	}
+
+	s := limited(t, "limit: 1/366d")
+	rejectHere := func(times int, address string, fields ...string) {
+		t.Helper()
+		client := from(t, s.web, address)
+		for i := range times + 1 {
+			r, err := send(client, s.host(), "/a?"+url.QueryEscape(forgeries[3]), append(fields, "User-Agent", forgeries[3])...)
+			must.Succeed(t, err)
+			must.Equal(t, r.status == http.StatusTooManyRequests, i > 0)
+		}
+	}
+	rejectHere(bannedAt-1, seldomTraefik)
+	rejectHere(bannedAt, proxyTraefik, "X-Forwarded-For", throughProxy)
+	rejectHere(bannedAt, oftenTraefik)
+	return ofCaddy, filepath.Join(s.dir, "rejected.log")
+}
+
+// startFail2ban starts Debian's fail2ban with the jail of the example, of the logs, in a network of its own, and returns the file to which it
+// writes whom it bans, and what the kernel's firewall has then.
+func startFail2ban(t *testing.T, logs ...string) (banned string) {
+	dir := t.TempDir()
+	etc := "/etc/fail2ban"
+	if _, err := os.Stat(etc); err != nil {
+		etc = "/opt/homebrew/etc/fail2ban"
+	}
+	must.Succeed(t, os.CopyFS(dir, os.DirFS(etc)))
+	banned = filepath.Join(dir, "banned")
+	jail := readRecipe(t, "fail2ban/jail.d/weir.conf", "/var/log/caddy/weir.log", strings.Join(logs, "\n            "), "127.0.0.1/8 ::1", "127.0.0.1", "maxretry  = 10", fmt.Sprint("maxretry = ", bannedAt))
+	for name, text := range map[string]string{
+		"filter.d/weir.conf":     readRecipe(t, "fail2ban/filter.d/weir.conf"),
+		"jail.d/weir.conf":       jail + "action = %(action_)s\n         noting\n",
+		"action.d/noting.conf":   "[Definition]\nactionban = { echo 'banned <ip>'; nft list table inet f2b-table; } >>" + banned + "\n",
+		"jail.d/zz-private.conf": "[sshd]\nenabled = false\n", // which Debian's package turns on
+		"fail2ban.local":         "[Definition]\nsocket = " + dir + "/socket\npidfile = " + dir + "/pid\ndbfile = None\nlogtarget = STDOUT\n",
+	} {
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	log := spawn(t, dir, ownNetwork(), "fail2ban-server", "-c", dir, "-xf", "start")
+	t.Cleanup(func() {
+		if t.Failed() {
+			text, _ := os.ReadFile(log)
+			t.Logf("fail2ban:\n%s", text)
+		}
+	})
+	return banned
+}
+
+func TestFail2banBansWhoIsRejectedAgainAndAgain(t *testing.T) {
+	ofCaddy, ofTraefik := rejectedLogs(t)
+	file := startFail2ban(t, ofCaddy, ofTraefik)
+	said := ""
+	eventually(t, "fail2ban has read both logs", func() bool {
+		text, _ := os.ReadFile(file)
+		said = string(text)
+		return strings.Contains(said, "banned "+often+"\n") && strings.Contains(said, "banned "+oftenTraefik+"\n")
+	})
+	must.Contain(t, said, "banned "+forger+"\n")
+	for _, address := range []string{seldom, proxy, throughProxy, victim, seldomTraefik, proxyTraefik} {
+		must.Equal(t, strings.Contains(said, address), false, "%s is banned: %s", address, said)
+	}
+	if runtime.GOOS == "linux" {
+		must.Contain(t, said, "udp dport { 80, 443 } ip saddr @addr-set-weir drop")
+		must.Contain(t, said, "tcp dport { 80, 443 } ip saddr @addr-set-weir drop")
+		must.Equal(t, regexp.MustCompile(`elements = {[^}]*`+regexp.QuoteMeta(often)).MatchString(said), true, "%s", said)
+	}
+}
