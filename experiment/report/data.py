@@ -13,6 +13,7 @@ CAPACITY = 160.0  # what the service can do, in requests a second
 SLOW = 0.45  # of that, in the scenario in which it slows down
 OUTCOMES = ["answered", "limited", "turned_away", "refused", "left", "failed"]  # as the seconds of a cell have them
 SHORTEST, GROWTH = 0.1, 1.02  # of the buckets of histograms: milliseconds, and how much longer each begins than the one before
+WINDOWS = "windows"  # the scenario in which the forecast is on and off by turns
 
 
 @dataclass
@@ -23,14 +24,24 @@ class Data:
     seconds: dict  # of each cell, by scenario, algorithm, arm and pair: a table
     thrown: int  # cells that were thrown away
     records: list  # the first lines of the cells that count
+    more: pd.DataFrame  # as virtual, of the combinations that the protocol has open
+    windows: pd.DataFrame  # a row for each window with the forecast on or off
+
+    @property
+    def tiers(self) -> dict[str, pd.DataFrame]:
+        """The runs that hypotheses are decided by, by the tier of a look in hypotheses.toml."""
+        return {"virtual": pd.concat([self.virtual, self.more]), "real": self.real, "windows": self.windows}
 
 
 def read(folder: Path) -> Data:
     virtual, origin = read_virtual(folder / "virtual.csv.gz")
-    records, seconds, rows = [], {}, []
+    records, seconds, rows, windows = [], {}, [], []
     for name in sorted((folder / "real").rglob("*.jsonl.gz")):
         with gzip.open(name, "rt") as lines:
             record = json.loads(next(lines))
+            if record["scenario"] == WINDOWS:
+                windows += rows_of_windows(record, [json.loads(line) for line in lines])
+                continue
             of = table_of_seconds([json.loads(line) for line in lines])
         key = (record["scenario"], record["algorithm"], record["arm"], record["pair"])
         if record["sigma"] != 0:
@@ -43,7 +54,8 @@ def read(folder: Path) -> Data:
         row["simulated"], row["spread"], row["followed"] = simulated.get((row["situation"], row["algorithm"], row["policy"], row["seed"]), (math.nan,) * 3)
     real = pd.DataFrame(rows, columns=["situation", "algorithm", "policy", "seed", *REAL_MEASURES, "simulated", "spread", "followed", "lateness"])
     thrown = sum(1 for _ in (folder / "real").rglob("*.thrown-*"))
-    return Data(virtual, origin, real, seconds, thrown, records)
+    more, _ = read_virtual(folder / "virtual-open.csv.gz")
+    return Data(virtual, origin, real, seconds, thrown, records, more, pd.DataFrame(windows, columns=["situation", "algorithm", "policy", "seed", "mean_ms", "lateness"]))
 
 
 def read_virtual(name: Path) -> tuple[pd.DataFrame, dict]:
@@ -75,6 +87,22 @@ def table_of_seconds(lines: list) -> pd.DataFrame:
             row |= {f"{who}_{outcome}": n for outcome, n in zip(OUTCOMES, line[who], strict=True)}
         rows.append(row)
     return pd.DataFrame(rows).set_index("second").sort_index()
+
+
+def rows_of_windows(record: dict, lines: list[dict]) -> list[dict]:
+    """A row for each window of a run. Its seed is the number of its block, counted through all runs. What was thrown away has no mean."""
+    blocks = len(lines) // 2
+    return [
+        {
+            "situation": WINDOWS,
+            "algorithm": record["algorithm"],
+            "policy": record["arm"] + ("" if line["on"] else " off"),
+            "seed": (record["pair"] - 1) * blocks + line["block"] + 1,
+            "mean_ms": math.nan if line["thrown"] else times(line["times_of_own"])["mean_ms"],
+            "lateness": line["lateness"],
+        }
+        for line in lines
+    ]
 
 
 REAL_MEASURES = {

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import figures
+import power
 import tables
 from data import Data, read
 from inference import decide, estimate, paired
@@ -19,16 +20,17 @@ HERE = Path(__file__).parent
 class Chapter:
     """The names that the expressions of the text can use."""
 
-    def __init__(self, data: Data, hypotheses: list[dict]) -> None:
+    def __init__(self, data: Data, protocol: dict) -> None:
+        """protocol is what hypotheses.toml has."""
         self.data = data
-        tiers = {"virtual": data.virtual, "real": data.real}
-        self.found = [(h, decide(h, tiers)) for h in hypotheses]
+        self.protocol = protocol
+        self.found = [(h, decide(h, data.tiers, protocol["open"])) for h in protocol["hypothesis"]]
         self.drawn = figures.all_figures(data)
 
     def names(self) -> dict:
         data = self.data
         return {
-            "virtual_runs": f"{len(data.virtual):,}",
+            "virtual_runs": f"{len(data.virtual) + len(data.more):,}",
             "virtual_seeds": data.virtual["seed"].nunique(),
             "virtual_origin": origin(data.virtual_origin),
             "real_cells": f"{len(data.real):,}",
@@ -41,6 +43,7 @@ class Chapter:
             "gain": self.gain,
             "real_gain": self.real_gain,
             "against": self.against,
+            "power": tables.power(power.rows(self.protocol["hypothesis"], self.protocol["open"], data.tiers)),
             "virtual_good": lambda algorithm: tables.virtual_good(data, algorithm),
             "virtual_gain": tables.virtual_gain(data),
             "virtual_measures": tables.virtual_measures(data),
@@ -116,7 +119,7 @@ def main() -> None:
     arguments.add_argument("--readme", type=Path, help="a README whose summary is written anew, too")
     arguments.add_argument("--tables", action="store_true", help="write the chapter without its figures")
     given = arguments.parse_args()
-    chapter = Chapter(read(given.data), tomllib.loads((HERE.parent / "hypotheses.toml").read_text())["hypothesis"])
+    chapter = Chapter(read(given.data), tomllib.loads((HERE.parent / "hypotheses.toml").read_text()))
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(chapter.text((HERE / "chapter.md").read_text()))
     if given.readme:

@@ -3,10 +3,14 @@
 import math
 import re
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from data import REAL_MEASURES, Data
 from inference import Estimate, Finding, estimate, paired, verdict
+
+if TYPE_CHECKING:
+    from power import Row
 
 POLICIES = {"none": "no limits", "low": "low", "tuned": "tuned", "cap": "tuned, cap", "study": "the study's", "guard": "guard"}
 NOT_RUN = "*Not run yet.*"
@@ -193,28 +197,47 @@ def gates(data: Data) -> str:
 
 
 def hypotheses(of: list[tuple[dict, list[Finding]]]) -> str:
-    """The verdict of each hypothesis, in each tier and in both."""
+    """The verdict of each hypothesis, in each tier."""
     rows = []
     for hypothesis, findings in of:
-        test = hypothesis["test"]
         row = [hypothesis["name"], hypothesis["claim"]]
-        for tier in ("virtual", "real"):
-            looks = [look for look in hypothesis["look"] if look["tier"] == tier]
-            of_tier = [f for f in findings if f.tier == tier]
-            row.append(verdict(test, of_tier) if looks else "–")
+        for tiers in (("virtual",), ("real", "windows")):
+            looks = [look for look in hypothesis["look"] if look["tier"] in tiers]
+            of_tier = [f for f in findings if f.tier in tiers]
+            says = verdict(hypothesis["test"], of_tier) if looks else "–"
+            if says == "equivalent":
+                says += f" within {max(f.within for f in of_tier if f.outcome == says):g} {hypothesis['unit']}"
+            row.append(says)
         rows.append(row)
     return table(["", "hypothesis", "tier 2", "tier 1"], rows, left=4)
 
 
 def against(hypothesis: dict, findings: list[Finding]) -> str:
-    """The combinations that do not support a hypothesis; of "differ", all."""
-    kept = [f for f in findings if hypothesis["test"] == "differ" or f.supports is not True]
-    supporting = sum(f.supports is True for f in findings)
+    """The combinations that do not confirm a hypothesis; of "differ", all."""
+    kept = [f for f in findings if hypothesis["test"] == "differ" or f.outcome != "confirmed"]
     if not findings:
         return NOT_RUN
-    text = f"{supporting} of {len(findings)} combinations support it."
+    text = f"{sum(f.outcome == 'confirmed' for f in findings)} of {len(findings)} combinations confirm it."
     if not kept:
         return text
-    says = {True: "supports", False: "refutes", None: "neither"}
-    rows = [[f.tier, f.what, f.situation, f.algorithm or "–", str(f.difference.n), with_interval(f.difference, 2, sign=True), says[f.supports]] for f in kept]
+    rows = []
+    for f in kept:
+        says = f"{f.outcome} within {f.within:g}" if f.outcome == "equivalent" else f.outcome
+        rows.append([f.tier, f.what, f.situation, f.algorithm or "–", str(f.difference.n), with_interval(f.difference, 2, sign=True), says])
     return text + "\n\n" + table(["tier", "difference", "situation", "algorithm", "pairs", "mean", ""], rows, left=4)
+
+
+def power(rows: "list[Row]") -> str:
+    """What each open combination needs, and what the protocol gives it."""
+
+    def pairs(n: int) -> str:
+        return f"{n:,}" if n else "–"
+
+    found = []
+    for r in rows:
+        c = r.comparison
+        at = [number(100 * p, 0) if not math.isnan(p) else "–" for p in (r.power, r.power_for_margin)]
+        found.append([r.hypothesis, c.tier, c.what, c.situation, c.algorithm or "–", f"{r.sd:.2f}", f"{r.upper:.2f}", f"{r.shift:.2f}", pairs(r.needed),
+                      f"{r.margin:g}" if r.needed_for_margin else "–", pairs(r.needed_for_margin), pairs(r.pairs), *at])  # fmt: skip
+    head = ["", "tier", "difference", "situation", "algorithm", "spread", "its upper end", "to find", "pairs", "widest margin", "pairs", "of the protocol", "power, %", "for the margin, %"]
+    return table(head, found, left=5)

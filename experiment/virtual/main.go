@@ -14,11 +14,13 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/proxyweir/weir/experiment/origin"
 	"github.com/proxyweir/weir/experiment/progress"
+	"github.com/proxyweir/weir/experiment/protocol"
 	"github.com/proxyweir/weir/experiment/simulation"
 )
 
@@ -37,11 +39,21 @@ func command(ctx context.Context) error {
 	out := flag.String("out", "virtual.csv.gz", "the file of the runs")
 	seeds := flag.Int("seeds", 20, "how many runs of each cell")
 	situations := flag.String("situations", strings.Join(simulation.Names, ";"), "which situations, with semicolons between them")
+	open := flag.Bool("open", false, "play what the protocol has open, and nothing else")
 	flag.Parse()
 	var batches []batch
-	for seed := range uint64(*seeds) { // so that what was played until an interruption has all situations
-		for _, s := range strings.Split(*situations, ";") {
-			batches = append(batches, batch{s, seed + 1})
+	cells := simulation.Cells
+	if *open {
+		list, err := protocol.Read(".", "virtual")
+		if err != nil {
+			return err
+		}
+		batches, cells = batchesOf(list), cellsOf(list)
+	} else {
+		for seed := range uint64(*seeds) { // so that what was played until an interruption has all situations
+			for _, s := range strings.Split(*situations, ";") {
+				batches = append(batches, batch{s, seed + 1})
+			}
 		}
 	}
 	partial := *out + ".part"
@@ -49,7 +61,7 @@ func command(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := playAll(ctx, batches, known, partial); err != nil {
+	if err := playAll(ctx, batches, cells, known, partial); err != nil {
 		return err
 	}
 	if known, err = read(partial); err != nil {
@@ -67,11 +79,41 @@ type batch struct {
 	seed      uint64
 }
 
+// batchesOf returns those of the protocol.
+func batchesOf(list []protocol.Open) []batch {
+	var batches []batch
+	for _, o := range list {
+		for n := range uint64(o.Pairs) {
+			if b := (batch{o.Situation, o.First + n}); !slices.Contains(batches, b) {
+				batches = append(batches, b)
+			}
+		}
+	}
+	return batches
+}
+
+// cellsOfBatch returns the cells of a situation and a seed.
+type cellsOfBatch func(situation string, seed uint64) []simulation.Cell
+
+// cellsOf returns the cells of the matrix that the protocol has open.
+func cellsOf(list []protocol.Open) cellsOfBatch {
+	return func(situation string, seed uint64) (cells []simulation.Cell) {
+		for _, c := range simulation.Cells(situation, seed) {
+			if slices.ContainsFunc(list, func(o protocol.Open) bool {
+				return o.Situation == situation && seed >= o.First && seed < o.First+uint64(o.Pairs) && slices.Contains(o.Algorithms, c.Algorithm) && slices.Contains(o.Policies, c.Policy)
+			}) {
+				cells = append(cells, c)
+			}
+		}
+		return cells
+	}
+}
+
 // lines plays a batch.
-func (b batch) lines() (string, error) {
+func (b batch) lines(cells cellsOfBatch) (string, error) {
 	s := simulation.New(b.situation, b.seed, simulation.Options{})
 	var text strings.Builder
-	for _, c := range simulation.Cells(b.situation, b.seed) {
+	for _, c := range cells(b.situation, b.seed) {
 		o, err := c.Play(s)
 		if err != nil {
 			return "", err
@@ -88,7 +130,7 @@ func lineOf(c simulation.Cell, o simulation.Outcome) string {
 }
 
 // playAll plays the batches that are not known, and adds each to the partial file as a whole.
-func playAll(ctx context.Context, batches []batch, known map[batch]string, partial string) error {
+func playAll(ctx context.Context, batches []batch, cells cellsOfBatch, known map[batch]string, partial string) error {
 	file, err := os.OpenFile(partial, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
@@ -103,7 +145,7 @@ func playAll(ctx context.Context, batches []batch, known map[batch]string, parti
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for b := range next {
-				text, err := b.lines()
+				text, err := b.lines(cells)
 				mu.Lock()
 				if err == nil {
 					_, err = file.WriteString(text + end)

@@ -3,11 +3,13 @@ package main
 import (
 	"bufio"
 	"compress/gzip"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/proxyweir/weir/experiment/protocol"
 	"github.com/proxyweir/weir/experiment/simulation"
 	"github.com/proxyweir/weir/tools/must"
 )
@@ -72,4 +74,17 @@ func TestWhatWasPlayedIsKept(t *testing.T) {
 	if want := head + "\n" + lines[first] + lines[second]; !strings.HasPrefix(got.String(), "# {") || !strings.HasSuffix(got.String(), "}\n"+want) {
 		t.Errorf("%s", got.String())
 	}
+}
+
+// TestWhatIsOpenIsPlayed, and no other cells.
+func TestWhatIsOpenIsPlayed(t *testing.T) {
+	list := []protocol.Open{{Situation: "slow", Algorithms: []string{"leaky_bucket"}, Policies: []string{"guard", "tuned"}, First: 21, Pairs: 2}}
+	must.Equal(t, fmt.Sprint(batchesOf(append(list, list...))), "[{slow 21} {slow 22}]")
+	var got string
+	for seed := uint64(20); seed <= 23; seed++ {
+		for _, c := range cellsOf(list)("slow", seed) {
+			got += fmt.Sprintln(c.Situation, c.Policy, c.Algorithm, c.Seed)
+		}
+	}
+	must.Equal(t, got, "slow tuned leaky_bucket 21\nslow guard leaky_bucket 21\nslow tuned leaky_bucket 22\nslow guard leaky_bucket 22\n")
 }
