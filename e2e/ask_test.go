@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -37,6 +38,7 @@ type askedWeir struct {
 	fields  string // where what is asked about is in header fields
 	itself  string // where it is the request
 	service string
+	asked   atomic.Int64 // what the service gets, also of what it does not understand
 	weir    *caddy
 }
 
@@ -44,16 +46,22 @@ func startAsked(t *testing.T) *askedWeir {
 	a := &askedWeir{fields: freeAddr(), itself: freeAddr()}
 	_, fields, _ := net.SplitHostPort(a.fields)
 	_, itself, _ := net.SplitHostPort(a.itself)
-	text := readAsk(t, "Caddyfile", ":8080", ":"+fields, ":8081", ":"+itself, "100/1m", "3/366d", "5/1m", "1/366d")
+	text := readAsk(t, "Caddyfile", ":8080", ":"+fields, ":8081", ":"+itself, "100/1m", "3/366d\nmatch {\nnot path /free\n}", "5/1m", "1/366d")
 	_, text, _ = strings.Cut(text, "\n{\n")
 	global, sites, _ := strings.Cut(text, "\n}\n")
 	a.weir = runCaddy(t, a.itself, "/", "admin off\nauto_https off\n"+global, sites)
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	service := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/forbidden" {
 			w.WriteHeader(http.StatusForbidden)
 		}
 		_, _ = w.Write([]byte("served"))
 	}))
+	service.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateActive {
+			a.asked.Add(1)
+		}
+	}
+	service.Start()
 	t.Cleanup(service.Close)
 	a.service = strings.TrimPrefix(service.URL, "http://")
 	return a
@@ -149,6 +157,18 @@ func TestOtherProxiesAskAWeir(t *testing.T) {
 				r.want(t, "X-RateLimit-Limit", "3", "X-RateLimit-Remaining", "0")
 				r.number(t, "Retry-After", 1, 366*24*3600)
 			}
+			must.Equal(t, get("HEAD /a").status, http.StatusTooManyRequests)
+			asked := a.asked.Load()
+			get("/a", "Expect", "the unexpected") // Weir would answer 417, and count nothing
+			odd, err := http.NewRequest(http.MethodGet, "http://asks.test/a", nil)
+			must.Succeed(t, err)
+			odd.Host = "{a}"
+			_, err = exchange(own, odd)
+			must.Succeed(t, err)
+			must.Equal(t, a.asked.Load(), asked, "requests that the service gets, of those that Weir does not take")
+			free := get("/free", "X-Weir-Limit", "5")
+			must.Equal(t, free.body, "served")
+			must.Equal(t, len(free.header["X-Ratelimit-Limit"]), 0, "fields where nothing limits the request")
 			own = from(t, at, fmt.Sprintf("127.0.%d.2", number+1))
 			must.Equal(t, get("POST /login").status, http.StatusOK)
 			get("POST /login").want(t, "X-RateLimit-Limit", "1") // the limit for method and path

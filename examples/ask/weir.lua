@@ -11,7 +11,7 @@ local told = {
 local function asked(txn)
 	local fields = {}
 	for name, value in pairs(txn.http:req_get_headers()) do
-		if name ~= "content-length" and name ~= "transfer-encoding" and name ~= "connection" and name ~= "host" then
+		if name ~= "content-length" and name ~= "transfer-encoding" and name ~= "connection" and name ~= "expect" and name ~= "host" then
 			fields[name] = value
 		end
 	end
@@ -24,7 +24,7 @@ end
 
 core.register_action("weir", { "http-req" }, function(txn)
 	local answer = core.httpclient():get{ url = weir, headers = asked(txn), timeout = 1000 }
-	if answer.status ~= 429 then
+	if answer.status == 200 or answer.status >= 500 then
 		for name, variable in pairs(told) do
 			if answer.headers and answer.headers[name] then
 				txn:set_var(variable, answer.headers[name][0])
@@ -32,9 +32,10 @@ core.register_action("weir", { "http-req" }, function(txn)
 		end
 		return -- also if Weir does not answer: then there is no limit
 	end
-	local reply = txn:reply{ status = 429, reason = "Too Many Requests", body = answer.body }
+	-- 429, or another if the request is not one that Weir takes, such as 400: else nobody would count it
+	local reply = txn:reply{ status = answer.status, reason = answer.reason, body = answer.body }
 	for name, values in pairs(answer.headers) do
-		if name == "retry-after" or name == "content-type" or name:find("ratelimit", 1, true) then
+		if name == "retry-after" or name == "content-type" or name == "location" or name:find("ratelimit", 1, true) then
 			reply:add_header(name, values[0])
 		end
 	end
