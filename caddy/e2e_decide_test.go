@@ -87,6 +87,12 @@ var (
 // asks returns what an application is told: the status, and the answer without the time until a reset.
 func (s *server) asks(body string, fields ...string) string {
 	s.t.Helper()
+	answer := s.answered(body, fields...)
+	return fmt.Sprint(answer.status, " ", times.ReplaceAllString(resets.ReplaceAllString(strings.TrimSuffix(answer.body, "\n"), ""), `"$1":T`))
+}
+
+func (s *server) answered(body string, fields ...string) response {
+	s.t.Helper()
 	r, err := http.NewRequest(http.MethodPost, "http://"+s.addr+"/rate_limit/decide", strings.NewReader(body))
 	must.Succeed(s.t, err)
 	r.SetBasicAuth("app", "secret")
@@ -96,7 +102,7 @@ func (s *server) asks(body string, fields ...string) string {
 	}
 	answer, err := send(s.client, r)
 	must.Succeed(s.t, err)
-	return fmt.Sprint(answer.status, " ", times.ReplaceAllString(resets.ReplaceAllString(strings.TrimSuffix(answer.body, "\n"), ""), `"$1":T`))
+	return answer
 }
 
 func TestAnApplicationAsksAndIsToldAsARequestWouldBe(t *testing.T) {
@@ -148,6 +154,7 @@ func TestAnApplicationThatAsksWronglyIsToldWhatIsRight(t *testing.T) {
 		{`[` + strings.Repeat(`{"rule":"mails","key":"anna"},`, 100) + `{"rule":"mails","key":"anna"}]`, `400 {"error":"the list has 101 asks; must be 1 to 100"}`},
 		{`{"rule":"mails","key":"anna"} {}`, `400 {"error":"the request's body: unexpected text after the object"}`},
 		{``, `400 {"error":"the request's body: `},
+		{"{\"rule\":\"mails\",\"key\":\"\xfc\"}", `400 {"error":"the request's body: must be UTF-8"}`},
 		{strings.Repeat(" ", 1<<20) + `{"rule":"mails","key":"anna"}`, `400 {"error":"the request's body: http: request body too large"}`},
 	} {
 		got := s.asks(c.body)

@@ -3,6 +3,8 @@ package ratelimit_test
 import (
 	"fmt"
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -218,7 +220,8 @@ func TestClientsWithOneWindowAreToldTimesOfTheirOwn(t *testing.T) {
 	for name, more := range map[string]string{"plain": "", "own": "jitter 0.001\n", "exact": "jitter 0\n"} {
 		zones += "zone " + name + " {\nmatch {\npath /" + name + "\n}\nkey {header.X-Key}\nlimit 1/day\n" + more + "}\n"
 	}
-	s := startSite(t, "rate_limit {\n"+zones+"}\nrate_limit_status /quota own\nrespond ok")
+	handlers := "rate_limit {\n" + zones + "}\nrate_limit /handler {\nzone handler {\nkey {header.X-Key}\nlimit 1/day\n}\njitter 0\n}\n"
+	s := startSite(t, "route {\n"+handlers+"rate_limit_status /quota own\nrate_limit_status /quotas plain handler\nrate_limit_decide /rate_limit/decide own\nrespond ok\n}")
 	awaitRoom(t, 24*time.Hour)
 	later, resets := map[string]map[int]bool{"plain": {}, "own": {}, "exact": {}}, map[int]bool{}
 	for i := range 15 {
@@ -237,8 +240,19 @@ func TestClientsWithOneWindowAreToldTimesOfTheirOwn(t *testing.T) {
 			later[name][wait-exact] = true
 			if name == "own" {
 				resets[reset-exact] = true
-				must.Contain(t, s.do("/quota", "X-Key", key).body, `"remaining":0,"reset":`+fmt.Sprint(reset)[:len(fmt.Sprint(reset))-1])
+				for _, told := range []string{s.do("/quota", "X-Key", key).body, s.answered(fmt.Sprintf(`{"rule":"own","key":%q}`, key)).body} {
+					for _, field := range regexp.MustCompile(`"(?:reset|retry_after)":(\d+)`).FindAllStringSubmatch(told, -1) {
+						seconds, err := strconv.Atoi(field[1])
+						must.Equal(t, err == nil && seconds >= reset-2 && seconds <= reset, true, "the fields say %d s: %s", reset, told)
+					}
+				}
 			}
+		}
+		s.admit(1, "/handler", "X-Key", key)
+		told := regexp.MustCompile(`"name":"(\w+)".*?"reset":(\d+).*?"retry_after":(\d+)`).FindAllStringSubmatch(s.do("/quotas", "X-Key", key).body, -1)
+		must.Equal(t, len(told), 2, "quotas told: %v", told)
+		for _, one := range told {
+			must.Equal(t, one[1] == "plain" || one[2] == one[3], true, "a handler's jitter of 0 is a quota's: %v", one)
 		}
 	}
 	must.Equal(t, len(later["plain"]) > 5 && len(later["own"]) > 5 && len(later["exact"]) < 3 && len(resets) > 5, true, "spread by key:", later, resets)

@@ -242,7 +242,6 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 		answer.SetRetryAfter(header, 0)
 		return s.answer(w, r, http.StatusServiceUnavailable, []byte(`{"error":"the rate limits cannot be checked; try again"}`+"\n"))
 	}
-	front.SetQuotasLater(checks, r, -1)
 	return s.answer(w, r, http.StatusOK, answer.AppendQuotas(nil, checks, &core.Verdict{Reported: -1}))
 }
 
@@ -294,6 +293,7 @@ func (s *Status) look(r *http.Request) ([]core.Check, error) {
 		if err := h.limiter.Look(checks, &v); err != nil {
 			return nil, err
 		}
+		front.SetQuotasLater(checks, r, h.jitter())
 		for i := range checks {
 			seen[counted{report.Of(&checks[i]).Stats.Label, h.limiter}] = true
 		}

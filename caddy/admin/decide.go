@@ -225,7 +225,7 @@ func (p *prepared) decide(r *http.Request) decided {
 		if err := s.Limiter.Look(q.Checks, v); err != nil {
 			s.Limiter.Failed(err)
 		}
-		return answerOf(q)
+		return answerOf(q, r)
 	}
 	at, err := s.Limiter.Charge(q.Checks, v)
 	report.Count(q, at, err != nil)
@@ -236,12 +236,14 @@ func (p *prepared) decide(r *http.Request) decided {
 			s.Limiter.Settle(reservations, http.StatusOK)
 		})
 	}
-	return answerOf(q)
+	return answerOf(q, r)
 }
 
 // answerOf returns the answer of a verdict on one check.
-func answerOf(q *front.Evaluation) decided {
+func answerOf(q *front.Evaluation, r *http.Request) decided {
 	v := &q.Verdict
+	front.SetLater(q, r, -1)
+	front.SetQuotasLater(q.Checks, r, -1)
 	d := decided{Allowed: v.Outcome == core.Allow || v.Outcome == core.Delay, Delay: inMillis(v.Delay)}
 	if v.Outcome == core.Unavailable {
 		d.Error = front.CannotCheck

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/caddyserver/caddy/v2"
 
@@ -52,6 +53,9 @@ func readBody(r *http.Request, into any) error {
 // readWhole reads a request's body.
 func readWhole(r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, longestBody))
+	if err == nil && !utf8.Valid(body) { // JSON would take other texts for it, and keys that are not meant
+		err = errors.New("must be UTF-8")
+	}
 	if err != nil {
 		err = adminError(http.StatusBadRequest, "the request's body: %w", err)
 	}
