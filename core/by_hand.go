@@ -20,16 +20,15 @@ func (l *Limiter) Block(r *Rule, key string, duration int64) error {
 	return l.block(r, key, duration)
 }
 
-// BlockedFor returns for how much longer a key of a rule is blocked, in microseconds; 0: it is not. A key whose whole quota is used up, and comes back at once,
-// counts as blocked until then, unless the quota is a single unit. The error is the store's.
+// BlockedFor returns for how much longer a key of a rule is blocked, in microseconds; 0: it is not. The error is the store's.
 func (l *Limiter) BlockedFor(r *Rule, key string) (int64, error) {
-	checks := []Check{{Rule: r, Key: key, Cost: 1}}
+	checks := []Check{{Rule: r, Key: key}} // that costs nothing: a limit that is used up allows it, and says when there is more
 	err := l.store.Decide(checks, true)
 	d := &checks[0].Decision
-	if err != nil || d.Allowed || d.RetryAfter != d.ResetAfter || r.Limit.Quota == 1 && d.RetryAfter <= r.Limit.Refilled() {
+	if err != nil || d.Remaining != 0 || d.MoreAfter != 0 || d.Delay != 0 || !d.Allowed && d.RetryAfter != d.ResetAfter {
 		return 0, err
 	}
-	return d.RetryAfter, nil
+	return d.ResetAfter, nil
 }
 
 // Unblock ends a block or a penalty, and forgets the key's offences. The error is the store's.

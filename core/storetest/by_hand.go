@@ -11,11 +11,42 @@ import (
 // testByHand: keys of every rule can be blocked, unblocked and reset by hand.
 func testByHand(t *testing.T, newStore NewStore) {
 	each(t, newStore, "", variants(), everyRuleCanBeBlockedAndReset, aRejectionDoesNotEndABlock, aShadowOnlyReportsABlock, aReloadDoesNotEndABlock,
-		aBlockIsNoOffenceAndTakesThePlaceOfAPenalty, severalRulesOfWhichOneHasBlockedAKey, aResetForgetsOffences)
+		aBlockIsNoOffenceAndTakesThePlaceOfAPenalty, severalRulesOfWhichOneHasBlockedAKey, aResetForgetsOffences, aBlockIsToldFromALimitThatIsUsedUp)
 	each(t, newStore, "of requests counted by status, ", but(rate.LeakyBucket), whatIsCountedByStatusSurvivesAReset, aRequestThatEndsHasABlockStepBack)
 	each(t, newStore, "of requests that wait, ", waiters(), aBlockIsNoDeparture, departuresSurviveAReset)
 	eachPair(t, newStore, waiters(), but(rate.LeakyBucket), chargesToComeSurviveAReset, whoDepartsBeforeABlockEndsIsNotCharged)
 	t.Run("of requests in flight", func(t *testing.T) { placesSurviveBlocksAndResets(newScene(t, newStore)) })
+}
+
+// aBlockIsToldFromALimitThatIsUsedUp, also of a single unit, and with a queue.
+func aBlockIsToldFromALimitThatIsUsedUp(s *scene, v variant) {
+	for name, units := range map[string]int64{"one": 1, "three": 3} {
+		limits := map[string]*rate.Limit{name: v.limit(s.t, units, hour)}
+		if v.algorithm.Named() != rate.SlidingWindowCounter {
+			limits["queue-"+name] = v.delaying(s.t, units, hour, hour)
+		}
+		for name, limit := range limits {
+			r := s.open(core.RuleConfig{Name: name, Limit: limit})
+			blocked := func(what string, want int64) {
+				s.t.Helper()
+				if left, err := core.NewLimiter(s.store).BlockedFor(r, "alice"); err != nil || left != want {
+					s.t.Fatalf("%s, %s: blocked for %d, %v; want %d", name, what, left, err, want)
+				}
+			}
+			s.clock.Set(start())
+			blocked("a new key", 0)
+			for range units + 2 {
+				s.take(r, "alice", 1)
+				blocked("a key that has used some", 0)
+			}
+			s.block(r, "alice", 90*minute)
+			blocked("a blocked key", 90*minute)
+			s.clock.Add(89 * minute)
+			blocked("a blocked key at the end", minute)
+			s.clock.Add(minute)
+			blocked("after the block", 0)
+		}
+	}
 }
 
 // policed is a rule with some overflow policy. Its limit allows a new key 3 units at once, and no more for an hour.
