@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -150,22 +151,84 @@ func startFail2ban(t *testing.T, logs ...string) (banned string) {
 	return banned
 }
 
-func TestFail2banBansWhoIsRejectedAgainAndAgain(t *testing.T) {
+func TestWhoIsRejectedAgainAndAgainIsBanned(t *testing.T) {
+	t.Parallel()
 	ofCaddy, ofTraefik := rejectedLogs(t)
-	file := startFail2ban(t, ofCaddy, ofTraefik)
-	said := ""
-	eventually(t, "fail2ban has read both logs", func() bool {
-		text, _ := os.ReadFile(file)
-		said = string(text)
-		return strings.Contains(said, "banned "+often+"\n") && strings.Contains(said, "banned "+oftenTraefik+"\n")
+	spared := func(t *testing.T, said string) {
+		t.Helper()
+		for _, address := range []string{seldom, proxy, throughProxy, victim, seldomTraefik, proxyTraefik} {
+			must.Equal(t, strings.Contains(said, address), false, "%s is banned: %s", address, said)
+		}
+	}
+	t.Run("fail2ban", func(t *testing.T) {
+		t.Parallel()
+		file := startFail2ban(t, ofCaddy, ofTraefik)
+		said := ""
+		eventually(t, "fail2ban has read both logs", func() bool {
+			text, _ := os.ReadFile(file)
+			said = string(text)
+			return strings.Contains(said, "banned "+often+"\n") && strings.Contains(said, "banned "+oftenTraefik+"\n")
+		})
+		must.Contain(t, said, "banned "+forger+"\n")
+		spared(t, said)
+		if runtime.GOOS == "linux" {
+			must.Contain(t, said, "udp dport { 80, 443 } ip saddr @addr-set-weir drop")
+			must.Contain(t, said, "tcp dport { 80, 443 } ip saddr @addr-set-weir drop")
+			must.Equal(t, regexp.MustCompile(`elements = {[^}]*`+regexp.QuoteMeta(often)).MatchString(said), true, "%s", said)
+		}
 	})
-	must.Contain(t, said, "banned "+forger+"\n")
-	for _, address := range []string{seldom, proxy, throughProxy, victim, seldomTraefik, proxyTraefik} {
-		must.Equal(t, strings.Contains(said, address), false, "%s is banned: %s", address, said)
+	t.Run("CrowdSec", func(t *testing.T) {
+		t.Parallel()
+		said := strings.Join(regexp.MustCompile(`\S+ ban on Ip \S+`).FindAllString(runCrowdSec(t, ofCaddy, ofTraefik), -1), "\n")
+		for _, address := range []string{often, forger, oftenTraefik} {
+			must.Contain(t, said, "4h ban on Ip "+address+`"`)
+		}
+		spared(t, said)
+	})
+}
+
+// runCrowdSec has Debian's CrowdSec read the logs by the files of the example, with no network, and returns what it says.
+func runCrowdSec(t *testing.T, ofCaddy, ofTraefik string) string {
+	unpacked, err := filepath.Abs(filepath.Join("..", "bin", "crowdsec"))
+	must.Succeed(t, err)
+	if _, err := os.Stat(unpacked); err != nil {
+		t.Skip("there is no CrowdSec in bin/crowdsec: scripts/test servers unpacks Debian's")
 	}
-	if runtime.GOOS == "linux" {
-		must.Contain(t, said, "udp dport { 80, 443 } ip saddr @addr-set-weir drop")
-		must.Contain(t, said, "tcp dport { 80, 443 } ip saddr @addr-set-weir drop")
-		must.Equal(t, regexp.MustCompile(`elements = {[^}]*`+regexp.QuoteMeta(often)).MatchString(said), true, "%s", said)
+	dir := t.TempDir()
+	must.Succeed(t, os.CopyFS(dir, os.DirFS(filepath.Join(unpacked, "etc", "crowdsec"))))
+	hub := filepath.Join(unpacked, "usr", "share", "crowdsec", "hub")
+	for name, text := range map[string]string{
+		"parsers/s01-parse/weir.yaml": readRecipe(t, "crowdsec/parsers/s01-parse/weir.yaml"),
+		"scenarios/weir.yaml":         readRecipe(t, "crowdsec/scenarios/weir.yaml", "capacity: 9", fmt.Sprint("capacity: ", bannedAt-1)),
+		"acquis.d/weir.yaml": "mode: cat\n" + // from the beginning to the end, and not what is written from now on
+			readRecipe(t, "crowdsec/acquis.d/weir.yaml", "/var/log/caddy/weir.log", ofCaddy, "/var/log/traefik/rejected.log", ofTraefik),
+		"config.yaml": fmt.Sprintf(`
+common: {log_media: stdout, log_level: info}
+config_paths: {config_dir: %[1]s, data_dir: %[1]s, hub_dir: %[2]s, index_path: %[2]s/.index.json, simulation_path: %[1]s/simulation.yaml}
+crowdsec_service: {acquisition_path: %[1]s/acquis.d/weir.yaml}
+db_config: {type: sqlite, db_path: %[1]s/crowdsec.db, use_wal: false}
+api:
+  client: {credentials_path: %[1]s/credentials.yaml}
+  server: {listen_uri: %[3]q, profiles_path: %[1]s/profiles.yaml, log_level: error}
+prometheus: {enabled: false}
+`, dir, hub, freeAddr()),
+	} {
+		must.Succeed(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
+	for _, theirs := range []string{"s00-raw/syslog-logs.yaml", "s02-enrich/dateparse-enrich.yaml", "s02-enrich/whitelists.yaml"} { // which Debian's package turns on
+		stage, name := filepath.Split(theirs)
+		must.Succeed(t, os.MkdirAll(filepath.Join(dir, "parsers", stage), 0o700))
+		must.Succeed(t, os.Symlink(filepath.Join(hub, "parsers", stage, "crowdsecurity", name), filepath.Join(dir, "parsers", theirs)))
+	}
+	said := ""
+	for _, line := range []string{"cscli machines add weir --password weir --force --file " + dir + "/credentials.yaml", "crowdsec"} {
+		words := strings.Fields(line)
+		program := exec.Command(filepath.Join(unpacked, "usr", "bin", words[0]), append([]string{"-c", dir + "/config.yaml"}, words[1:]...)...)
+		program.Dir, program.SysProcAttr = dir, endWithParent()
+		output, err := program.CombinedOutput()
+		must.Equal(t, err, nil, "%s", output)
+		said = string(output)
+	}
+	return said
 }
