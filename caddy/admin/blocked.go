@@ -18,16 +18,16 @@ import (
 	"github.com/proxyweir/weir/core/match"
 )
 
-// BlockedAnswer is the answer of /rate_limit/blocked.
-type BlockedAnswer struct {
+// blockedAnswer is the answer of /rate_limit/blocked.
+type blockedAnswer struct {
 	Version   string           `json:"version"` // its ETag; what is in front of the first "-" is the process
 	Since     time.Time        `json:"since"`   // when this process has begun to remember addresses
 	Full      bool             `json:"full,omitempty"`
-	Addresses []BlockedAddress `json:"addresses"`
+	Addresses []blockedAddress `json:"addresses"`
 }
 
-// BlockedAddress is an address whose requests a rule rejects.
-type BlockedAddress struct {
+// blockedAddress is an address whose requests a rule rejects.
+type blockedAddress struct {
 	Address string    `json:"address"` // or a network that somebody has blocked, and of which no request has come since
 	Rule    string    `json:"rule"`
 	Reason  string    `json:"reason"` // "penalty" or "block"
@@ -114,15 +114,15 @@ func wantsText(r *http.Request) (bool, error) {
 }
 
 // blockedOf returns the list, by address and rule. list is what people have decided.
-func blockedOf(a *View, list []exception.Exception) *BlockedAnswer {
-	answer := &BlockedAnswer{Addresses: []BlockedAddress{}}
+func blockedOf(a *View, list []exception.Exception) *blockedAnswer {
+	answer := &blockedAnswer{Addresses: []blockedAddress{}}
 	spared := sparing(a)
 	rules := make(map[string]*report.ActiveRule)
 	for _, s := range a.Rules() {
 		rules[s.Label] = s
 	}
 	add := func(s *report.ActiveRule, network netip.Prefix, until int64, reason string, peer bool) {
-		one := BlockedAddress{Address: network.String(), Rule: s.Label, Reason: reason, Until: time.UnixMicro(until).UTC(), Peer: peer, Spare: spared(network)}
+		one := blockedAddress{Address: network.String(), Rule: s.Label, Reason: reason, Until: time.UnixMicro(until).UTC(), Peer: peer, Spare: spared(network)}
 		if network.IsSingleIP() {
 			one.Address = network.Addr().String()
 		}
@@ -152,7 +152,7 @@ func blockedOf(a *View, list []exception.Exception) *BlockedAnswer {
 			add(s, network, e.Until, exception.Block, false)
 		}
 	}
-	slices.SortFunc(answer.Addresses, func(a, b BlockedAddress) int {
+	slices.SortFunc(answer.Addresses, func(a, b blockedAddress) int {
 		return cmp.Or(strings.Compare(a.Address, b.Address), strings.Compare(a.Rule, b.Rule))
 	})
 	return answer
@@ -195,7 +195,7 @@ func sparing(a *View) func(netip.Prefix) string {
 }
 
 // write writes the answer as JSON, or as text: a line for each address and rule.
-func (b *BlockedAnswer) write(w http.ResponseWriter, asText bool) error {
+func (b *blockedAnswer) write(w http.ResponseWriter, asText bool) error {
 	w.Header().Set("ETag", `"`+b.Version+`"`)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Vary", "Accept")

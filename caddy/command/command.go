@@ -1,4 +1,4 @@
-// Package command implements `caddy rate-limit`: check, rules, replay, page, key, deferred and advisor. It knows Caddy, but not the handler: who registers
+// Package command implements `caddy rate-limit`: check, rules, replay, page, key, firewall, deferred and advisor. It knows Caddy, but not the handler: who registers
 // the command passes a function that lists the rules of a configuration.
 package command
 
@@ -16,7 +16,7 @@ import (
 func Register(rules func(config []byte) (Table, error), logged func(config []byte, name string) ([]*ruleset.File, []string, error)) {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "rate-limit",
-		Usage: "check <file>... | rules --config <path> | replay --rules <file>|--config <path> <access log>... | page | key limit|block|list… | deferred export | advisor --config <file>",
+		Usage: "check <file>... | rules --config <path> | replay --rules <file>|--config <path> <access log>... | page | key limit|block|list… | firewall | deferred export | advisor --config <file>",
 		Short: "Checks rule files, shows rules and what they do, replays access logs, and advises on limits",
 		Long: `
 check reads rule files as rate_limit does and prints all that is wrong with them, with line and column. Nothing is started. Globs may
@@ -32,6 +32,8 @@ Nothing is started.
 page serves a page that shows what the rules of a running Caddy do, by its admin endpoint.
 
 key gives single keys of a running Caddy other limits until a time, or units back, blocks and unblocks them, and lists what is in force.
+
+firewall has the kernel drop the packets of addresses that a running Caddy blocks.
 
 deferred writes out or removes the requests that a running Caddy has deferred.
 
@@ -65,7 +67,7 @@ advisor serves advice on the limits of adaptable rules, from forecasts of their 
 				}
 				return table.write(cmd.OutOrStdout())
 			}
-			cmd.AddCommand(check, list, replayCommand(logged), pageCommand(), keyCommand(), deferredCommand(), advisorCommand())
+			cmd.AddCommand(check, list, replayCommand(logged), pageCommand(), keyCommand(), firewallCommand(), deferredCommand(), advisorCommand())
 		},
 	})
 }
