@@ -89,12 +89,12 @@ func (s *sharedRedis) obeyOnce() {
 // joinRegions has the store's region hear from the others. c is the store's configuration.
 func (s *sharedRedis) joinRegions(settings *config.RedisSettings, c redis.Config, middleware string) error {
 	own := regions.Config{Settings: settings.Regions, Store: s.store, Clock: c.Clock}
-	own.Changed = func(region string, cut bool) {
+	own.Changed = func(region string, why error) {
 		if s.ended.Load() {
 			return
 		}
-		if cut {
-			warn(middleware, "region "+region+" cannot be heard; until it can, this region keeps to its share of limits with regions")
+		if why != nil {
+			warn(middleware, "region "+region+" cannot be heard; until it can, this region keeps to its share of limits with regions: "+why.Error())
 		} else {
 			warn(middleware, "region "+region+" is heard again")
 		}

@@ -438,11 +438,11 @@ func (s *sharedRedis) joinRegions(settings *redisSettings, config redis.Config) 
 }
 
 // logRegion logs that another region is cut off, or is heard again.
-func (s *sharedRedis) logRegion(region string, cut bool) {
+func (s *sharedRedis) logRegion(region string, why error) {
 	switch {
 	case s.ended.Load():
-	case cut:
-		redisLog().Error("a region cannot be heard; until it can, this region keeps to its share of limits with regions", zap.String("region", region))
+	case why != nil:
+		redisLog().Error("a region cannot be heard; until it can, this region keeps to its share of limits with regions", zap.String("region", region), zap.Error(why))
 	default:
 		redisLog().Info("a region is heard again", zap.String("region", region))
 	}

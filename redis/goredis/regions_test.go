@@ -1,6 +1,7 @@
 package goredis_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -34,6 +35,7 @@ type world struct {
 	regions []*region
 	cut     map[[2]int]bool // the second cannot be reached by the first
 	lost    bool            // answers of other regions are lost
+	told    chan error      // of regions that are cut off, or nil of those that are heard again
 	judge   fleetclock.Judge
 	asked   fleetclock.Arrivals
 
@@ -124,7 +126,7 @@ func newWorld(t *testing.T, servers []*redistest.Server, prefix string, config r
 	t.Helper()
 	l, err := rate.NewLimit(config)
 	must.Succeed(t, err)
-	w := &world{t: t, r: r, limit: l, prefix: prefix, every: every, between: between, cut: make(map[[2]int]bool), judge: fleetclock.NewJudge(l)}
+	w := &world{t: t, r: r, limit: l, prefix: prefix, every: every, between: between, told: make(chan error, 100), cut: make(map[[2]int]bool), judge: fleetclock.NewJudge(l)}
 	w.Now = fleetclock.Start
 	names := []string{"ap", "eu", "us"}
 	for i, n := range nodes {
@@ -155,7 +157,7 @@ func newWorld(t *testing.T, servers []*redistest.Server, prefix string, config r
 				return s
 			}
 			n.store = store(i)
-			config := regions.Config{Settings: settings, Store: n.store, Clock: clock}
+			config := regions.Config{Settings: settings, Store: n.store, Clock: clock, Changed: func(_ string, why error) { w.told <- why }}
 			for j := range w.regions {
 				if j != i {
 					config.Peers = append(config.Peers, store(j))
@@ -396,6 +398,9 @@ func TestARegionThatIsCutOffKeepsToItsShare(t *testing.T) {
 		t.Logf("cut off both ways: %v; admitted in the third minute: %d, %d in all", both, admitted, sum)
 		if admitted[0] > 1000/3+lag || sum > 1000+lag || sum < 900 {
 			t.Errorf("cut off both ways: %v; admitted: %d, %d in all, with a lag of %d units", both, admitted, sum, lag)
+		}
+		if why := <-w.told; !errors.Is(why, redis.ErrMoving) {
+			t.Errorf("it was said to be cut off since %v", why)
 		}
 	}
 }

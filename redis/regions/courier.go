@@ -21,7 +21,7 @@ type Config struct {
 	Peers    []*redis.Store // of the others, in the order of Settings.Names: of the same prefix and secret. The courier closes them
 
 	Clock   func() int64                     // in microseconds, of which only differences matter; nil: a monotonic one
-	Changed func(peer string, cut bool)      // is called when a region is cut off, and when it is heard again. It must not block
+	Changed func(peer string, why error)     // is called when a region is cut off, and with nil when it is heard again
 	Failed  func(what string, failure error) // is called when the courier cannot do its work, once until it can again
 	Differs func(what string)                // is called when regions turn out to have settings that contradict each other, or others than before; "": they agree again
 }

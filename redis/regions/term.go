@@ -1,6 +1,7 @@
 package regions
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -170,6 +171,7 @@ type peer struct {
 	at       int64 // when the last call began that has succeeded, or the term, by the courier's clock
 	known    bool  // there was such a call
 	cut      bool
+	failure  error      // of the last call; nil: it has succeeded, or there was none
 	longest  int64      // the longest that the region's counts are not known of here, besides the age of the last call
 	ahead    int64      // how far its Redis's clock is ahead of the node's
 	terms    usage.Mark // what it has told of its settings
@@ -272,6 +274,9 @@ func (p *peer) hear(rules map[uint64]*core.Rule) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.learn(&news, rules, began-p.at, p.known && err == nil)
+	if !errors.Is(err, redis.ErrUnavailable) { // that is since an earlier call has failed, which says more
+		p.failure = err
+	}
 	if err != nil {
 		return false
 	}
@@ -288,7 +293,11 @@ func (p *peer) hear(rules map[uint64]*core.Rule) bool {
 // tell says that the region is cut off now, or no longer, if that makes a difference.
 func (p *peer) tell(rules map[uint64]*core.Rule) {
 	if p.k.c.Changed != nil && (len(rules) > 0 || p.name == p.k.c.Settings.Home) {
-		go p.k.c.Changed(p.name, p.cut)
+		why := p.failure
+		if p.cut && why == nil {
+			why = redis.ErrTimeout
+		}
+		go p.k.c.Changed(p.name, why)
 	}
 }
 
