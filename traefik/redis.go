@@ -114,14 +114,16 @@ func (s *sharedRedis) joinRegions(settings *config.RedisSettings, c redis.Config
 			warn(middleware, "the settings of regions agree again")
 		}
 	}
-	for _, one := range settings.Regions.Clients(settings.Client) {
+	names := settings.Regions.Names()
+	for i, one := range settings.Regions.Clients(settings.Client) {
+		name := names[i]
 		client, err := resp.New(one)
 		if err != nil {
 			return config.InWords(words.Of(err))
 		}
 		peer := c
 		peer.Client = client
-		peer.Changed = nil
+		peer.Changed = func(_ string, err error) { s.courier.Fails(name, err) }
 		peer.Differs = nil
 		peer.NotCarried = nil
 		store, err := redis.NewStore(peer)

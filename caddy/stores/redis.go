@@ -416,12 +416,14 @@ func (s *sharedRedis) obey() {
 // joinRegions has the store's region hear from the others. config is that of the store.
 func (s *sharedRedis) joinRegions(settings *redisSettings, config redis.Config) error {
 	c := regions.Config{Settings: settings.Regions, Store: s.store, Changed: s.logRegion, Failed: s.logCourier, Differs: s.logDifferences}
-	for _, one := range settings.Regions.Clients(settings.Client) {
+	names := settings.Regions.Names()
+	for i, one := range settings.Regions.Clients(settings.Client) {
 		client, err := goredis.New(one)
 		if err != nil {
 			return err
 		}
-		config.Client, config.Changed, config.Differs, config.NotCarried = client, nil, nil, nil
+		config.Client, config.Differs, config.NotCarried = client, nil, nil
+		config.Changed = func(_ string, err error) { s.courier.Fails(names[i], err) }
 		peer, err := redis.NewStore(config)
 		if err != nil {
 			return err

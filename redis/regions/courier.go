@@ -43,7 +43,8 @@ type Courier struct {
 	asked  int64 // when the node took part in the election last, by clock; and one more
 	term   *term // nil: another node is the courier, or none is needed
 
-	differs string // how regions' settings contradict each other, as this node was told
+	differs string           // how regions' settings contradict each other, as this node was told
+	fails   map[string]error // why the breakers of other regions' Redis are open, by their names
 }
 
 // How the courier goes about.
@@ -61,7 +62,7 @@ func New(c Config) *Courier {
 	if c.Clock == nil {
 		c.Clock = monotonic
 	}
-	k := &Courier{c: c, part: c.Settings.Part(), fleet: redis.NewFleet(c.Store, "regions", hex.EncodeToString(random))}
+	k := &Courier{c: c, fails: make(map[string]error), part: c.Settings.Part(), fleet: redis.NewFleet(c.Store, "regions", hex.EncodeToString(random))}
 	k.again = k.next
 	if s := &k.c.Settings; s.Home != "" {
 		home := c.Store
@@ -162,7 +163,7 @@ func (k *Courier) Tick() {
 			t = nil
 		}
 		if err == nil {
-			k.hear(string(agreement.Document))
+			k.hear(k.c.Settings.heard(string(agreement.Document)))
 		}
 	}
 	if !used {
@@ -176,7 +177,7 @@ func (k *Courier) Tick() {
 	}
 }
 
-// hear takes over how the regions' settings contradict each other, as the courier says.
+// hear takes over how the regions' settings contradict each other.
 func (k *Courier) hear(differs string) {
 	k.mu.Lock()
 	changed := k.differs != differs
@@ -188,6 +189,23 @@ func (k *Courier) hear(differs string) {
 	if changed && k.c.Differs != nil {
 		go k.c.Differs(differs)
 	}
+}
+
+// Fails notes that the breaker of a region's Redis has opened, and why, or with nil that it has closed: the store's redis.Config.Changed.
+func (k *Courier) Fails(region string, why error) {
+	k.mu.Lock()
+	k.fails[region] = why
+	k.mu.Unlock()
+}
+
+// whyOf returns why a region cannot be heard whose calls were not made.
+func (k *Courier) whyOf(region string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if why := k.fails[region]; why != nil {
+		return why
+	}
+	return redis.ErrTimeout
 }
 
 // Settle waits until no call to another region is under way.

@@ -111,9 +111,8 @@ func (t *term) run(rules map[uint64]*core.Rule) {
 	}
 }
 
-// news returns what the courier tells the nodes of its region: how the settings of regions contradict each other; nil: nothing.
+// news returns what the courier tells the nodes of its region: its settings, and how those of regions contradict each other.
 func (t *term) news() *advice.Proposal {
-	var none *advice.Proposal
 	told := make(map[string]uint64)
 	var strange []string
 	now := t.k.c.Store.LogsIn("").Now()
@@ -127,10 +126,7 @@ func (t *term) news() *advice.Proposal {
 		}
 		p.mu.Unlock()
 	}
-	text := t.k.c.Settings.differs(told, strange)
-	if text == "" {
-		return none // what was told is forgotten
-	}
+	text := t.k.c.Settings.text() + "\n" + t.k.c.Settings.differs(told, strange)
 	return &advice.Proposal{Serial: now, Document: []byte(text), Keep: newsLast}
 }
 
@@ -295,7 +291,7 @@ func (p *peer) tell(rules map[uint64]*core.Rule) {
 	if p.k.c.Changed != nil && (len(rules) > 0 || p.name == p.k.c.Settings.Home) {
 		why := p.failure
 		if p.cut && why == nil {
-			why = redis.ErrTimeout
+			why = p.k.whyOf(p.name)
 		}
 		go p.k.c.Changed(p.name, why)
 	}

@@ -18,7 +18,7 @@ const ruleOfTerms = 0x7465726d73
 // termsLast is how long a mark of terms is true, in microseconds; it is told again when half of that is over.
 const termsLast = 60_000_000
 
-// newsLast is how long nodes go by what their courier has said of contradictions. A courier that takes over has found them again by then.
+// newsLast is how long nodes go by what their courier has said of settings. A courier that takes over has found them again by then.
 const newsLast = 6 * time.Second
 
 // parts of the key of a mark: the share in millionths, and digests of home and of the regions' names.
@@ -40,6 +40,24 @@ func digest(text string) uint64 {
 }
 
 func shareOf(terms uint64) float64 { return float64(terms%ofShare) / 1e6 }
+
+// text returns the settings that all nodes of a region must have in common.
+func (s *Settings) text() string {
+	text := "region " + s.Region + ", peers " + strings.Join(s.Names(), " ")
+	if s.Home != "" {
+		text += ", home " + s.Home
+	}
+	return text + ", share " + strconv.FormatFloat(s.Part(), 'g', 4, 64)
+}
+
+// heard returns how settings contradict each other, as a node knows that has heard its courier: the courier's settings in a line, and what it says of other regions.
+func (s *Settings) heard(document string) string {
+	of, differs, _ := strings.Cut(document, "\n")
+	if own := s.text(); document != "" && of != own {
+		return "another proxy at this region's Redis has " + of + ", and this one has " + own + ": write the same in all proxies of a region"
+	}
+	return differs
+}
 
 // differs says how the settings contradict what other regions have told, by their names; "": they do not. strange are the regions in whose Redis is the log of another one.
 func (s *Settings) differs(told map[string]uint64, strange []string) string {
