@@ -79,6 +79,9 @@ func (r *Rule) setRegions(c *RuleConfig) error {
 		if why := needsStore(&eventual); why != "" {
 			return words.Wrong("regions", "lease", " and "+why)
 		}
+		if err := c.Limit.Divides(); err != nil {
+			return words.Of(err).Within("regions", "lease")
+		}
 		r.regionsLease = true
 		return nil
 	}
@@ -96,6 +99,14 @@ func (r *Rule) setRegions(c *RuleConfig) error {
 // LeasesFromHome reports whether the rule has regions lease.
 func (r *Rule) LeasesFromHome() bool { return r.regionsLease }
 
+// LentAs returns the identity under which nodes lease units of the rule's limit; "": they do not.
+func (r *Rule) LentAs() string {
+	if r.lease != nil {
+		return r.Identity
+	}
+	return r.lentAs
+}
+
 // Divided returns the rules of the parts of a limit with regions lease: see rate.Limit.Divided. rest is leased.
 func (r *Rule) Divided(share float64, regions int) (own, rest *Rule, err error) {
 	part, others, err := r.Limit.Divided(share, regions)
@@ -111,6 +122,7 @@ func (r *Rule) Divided(share float64, regions int) (own, rest *Rule, err error) 
 	}
 	terms, err := rate.RegionLeaseTermsOf(others)
 	rest.lease = &terms
+	r.lentAs = rest.Identity
 	return own, rest, err
 }
 

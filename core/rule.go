@@ -108,6 +108,7 @@ type Rule struct {
 	sync          *rate.SyncTerms  // nil: it is not eventual
 	regions       *rate.SyncTerms  // nil: regions do not tell each other of it
 	regionsLease  bool             // regions lease units from one of them
+	lentAs        string           // the identity of what they lease; "": the rule was not divided yet
 	central       string           // see NeedsOneStore
 	adapt         string
 	Overflow      *Overflow  // for stores; nil: it only rejects, and counts all requests

@@ -71,9 +71,10 @@ func (s *LeaseStats) Calls() []int64 { return []int64{s.Granted, s.Refused, s.Re
 func (s *LeaseStats) HeldOf(rules []*core.Rule) (units int64, leased bool) {
 	counted := make(map[string]bool)
 	for _, r := range rules {
-		if r.LeaseTerms() != nil && !counted[r.Identity] {
-			counted[r.Identity] = true
-			units += s.Held[r.Identity]
+		id := r.LentAs()
+		if id != "" && !counted[id] {
+			counted[id] = true
+			units += s.Held[id]
 			leased = true
 		}
 	}

@@ -200,8 +200,8 @@ func (l *Limit) Share(nodes float64) *Limit {
 // more than the limit allows, whatever their clocks say, since in any time of a period a share admits no more than that part of the limit: where windows are those of a clock,
 // it is a log. (Where an earlier window weighs, too, it is a log of half of that.) The error says why it cannot be divided.
 func (l *Limit) Divided(share float64, regions int) (part, rest *Limit, err error) {
-	if l.Calendar != nil || l.Start != ByClock || l.interval || l.Queues || l.InFlight || l.Delays || l.Owes {
-		return nil, nil, fmt.Errorf("the limit %s cannot be divided among regions: calendar periods, window_start other than clock, refill interval, leaky_bucket and on_limit delay cannot", l)
+	if err = l.Divides(); err != nil {
+		return nil, nil, err
 	}
 	n := int64(float64(l.Requests) * share)
 	burst := int64(float64(l.Burst) * share)
@@ -223,6 +223,14 @@ func (l *Limit) Divided(share float64, regions int) (part, rest *Limit, err erro
 		rest, err = NewLimit(of)
 	}
 	return part, rest, err
+}
+
+// Divides says why the limit cannot be divided among regions, however large it is.
+func (l *Limit) Divides() error {
+	if l.Calendar != nil || l.Start != ByClock || l.interval || l.Queues || l.InFlight || l.Delays || l.Owes {
+		return fmt.Errorf("the limit %s cannot be divided among regions: calendar periods, window_start other than clock, refill interval, leaky_bucket and on_limit delay cannot", l)
+	}
+	return nil
 }
 
 func atLeastOne(n int64) int64 {

@@ -533,6 +533,12 @@ func TestALimitFollowsTheDemandToAnotherRegion(t *testing.T) {
 	play(1, 120) // the bucket is empty: what it is refilled with is what there is, 100 a second
 	play(2, 20)
 	got := play(2, 10)
+	for _, n := range nodes[2] {
+		stats := n.home.LeaseStats()
+		if units, leased := stats.HeldOf([]*core.Rule{n.rule}); !leased || units == 0 || units != stats.Units {
+			t.Errorf("of %d units that are held %d are of the rule", stats.Units, units)
+		}
+	}
 	t.Logf("%d in 10 s, of %d", got, 10*80)
 	if got < 10*70*9/10 { // 70 a second are lent, and 10 are the region's share
 		t.Errorf("%d in 10 s", got)
