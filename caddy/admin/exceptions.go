@@ -144,7 +144,7 @@ func limitKey(a *View, r *http.Request) (any, error) {
 	if why := passes(s, key); why != "" {
 		return nil, adminError(http.StatusConflict, "rule %q: %s", s.Label, why)
 	}
-	if _, err := ruleset.NewException(s.Rule, key, body.Limit); err != nil {
+	if _, err := ruleset.NewException(s.Rule, s.Limiter.Limiter, key, body.Limit); err != nil {
 		return nil, adminError(http.StatusBadRequest, "%w", err)
 	}
 	err = change(s, func(list []exception.Exception, now int64) []exception.Exception {

@@ -171,7 +171,7 @@ func (g *Group) limit(label string, p *place, w *wanted) error {
 		if p.limits[key] == text {
 			continue
 		}
-		if _, err := ruleset.NewException(p.rule, key, text); err != nil && g.Failed != nil {
+		if _, err := ruleset.NewException(p.rule, g.Limiter, key, text); err != nil && g.Failed != nil {
 			g.Failed(label, text, err)
 		}
 	}

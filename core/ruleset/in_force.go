@@ -55,7 +55,7 @@ func alter(r *Rule, l *core.Limiter, change func(to *inForce)) error {
 		more.Exceptions = make(map[string]*rate.Limit, len(to.keys))
 		for key, text := range to.keys {
 			limit, err := newException(r, config.Limit, key, text)
-			if err == nil {
+			if err == nil && divides(r, l, limit) == nil {
 				more.Exceptions[key] = limit
 			}
 		}
@@ -64,9 +64,9 @@ func alter(r *Rule, l *core.Limiter, change func(to *inForce)) error {
 	})
 }
 
-// NewException returns the limit of an exception for a key: "500/1m", or "+1000", which is that much more than the key has. The error says why it
-// cannot be.
-func NewException(r *Rule, key, text string) (*rate.Limit, error) {
+// NewException returns the limit of an exception for a key of a rule that counts in a limiter: "500/1m", or "+1000", which is that much more than the key has.
+// The error says why it cannot be.
+func NewException(r *Rule, l *core.Limiter, key, text string) (*rate.Limit, error) {
 	var none *rate.Limit
 	limit, err := newException(r, originOf(r).config.Limit, key, text)
 	if err != nil {
@@ -78,10 +78,28 @@ func NewException(r *Rule, key, text string) (*rate.Limit, error) {
 	if _, err = core.NewRule(config); err != nil {
 		return none, inRule(err).Within("limit", strconv.Quote(text))
 	}
+	if err = divides(r, l, limit); err != nil {
+		return none, words.Of(err).Within("limit", strconv.Quote(text))
+	}
 	if r.CostFrom == nil && r.Cost > limit.Capacity {
 		return none, words.Wrong("limit", strconv.Quote(text), "can never hold what a request costs, %d", r.Cost)
 	}
 	return limit, nil
+}
+
+// divides says why regions cannot divide a limit, if they divide that of the rule.
+func divides(r *Rule, l *core.Limiter, limit *rate.Limit) error {
+	config := originOf(r).config
+	if !config.RegionsLease {
+		return nil
+	}
+	config.Limit = limit
+	config.Name = r.Name
+	rule, err := core.NewRule(config)
+	if err == nil {
+		err = l.Fits(rule)
+	}
+	return err
 }
 
 func newException(r *Rule, own *rate.Limit, key, text string) (*rate.Limit, error) {

@@ -6,6 +6,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/rate"
+	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/tools/must"
 )
 
@@ -32,7 +33,7 @@ func TestTheLimitOfAnExceptionIsWhatIsWritten(t *testing.T) {
 	} {
 		c.rule.Name = "r"
 		r := mustCompile(t, c.rule)
-		limit, err := NewException(r, "192.0.2.1", c.text)
+		limit, err := NewException(r, nil, "192.0.2.1", c.text)
 		if err != nil {
 			must.Contain(t, err.Error(), c.want)
 			continue
@@ -85,4 +86,27 @@ func TestExceptionsAndAdviceAreInForceTogether(t *testing.T) {
 	must.Succeed(t, PutExceptions(r, l, noKeys))
 	pass("acme", false, 3)
 	must.Equal(t, r.Active.Limits() == r.Limits, true, "the configured limits are in force")
+}
+
+// tenfold is a store in which regions divide limits of ten requests and more.
+type tenfold struct{ core.Store }
+
+func (tenfold) Fits(r *core.Rule) error {
+	if r.Limit.Requests < 10 {
+		return words.Wrong("regions", "lease", "the limit is too small")
+	}
+	return nil
+}
+
+// A limit by hand that regions cannot divide is refused, and if it is there already it leaves those of other keys in force.
+func TestAnExceptionThatRegionsCannotDivideIsRefused(t *testing.T) {
+	r := mustCompile(t, written{Name: "r", Limit: "30/1h", Key: []string{"header:X-Key"}, Regions: "lease"})
+	l := core.NewLimiter(tenfold{memory.New(memory.Config{})})
+	_, err := l.OpenAll(r.Limits.Rules())
+	must.Succeed(t, err)
+	_, err = NewException(r, l, "a", "5/1h")
+	must.Contain(t, err.Error(), `limit "5/1h": regions lease: the limit is too small`)
+	must.Succeed(t, PutExceptions(r, l, map[string]string{"a": "5/1h", "b": "20/1h"}))
+	must.Equal(t, r.Active.Of("", "a").Limit.Requests, 30, "what holds for a")
+	must.Equal(t, r.Active.Of("", "b").Limit.Requests, 20, "what holds for b")
 }
