@@ -8,6 +8,7 @@
 //	go run ./segments
 //	go run ./clients
 //	go run ./herd
+//	go run ./layers
 //
-// docs/performance.md has the results, and the machine; docs/fleet.md, docs/algorithms.md and docs/clients.md those of the last four.
+// docs/performance.md has the results, and the machine; docs/fleet.md, docs/algorithms.md, docs/clients.md and docs/layers.md those of the last five.
 package bench

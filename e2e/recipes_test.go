@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/proxyweir/weir/tools/manual"
 	"github.com/proxyweir/weir/tools/must"
@@ -231,4 +232,68 @@ prometheus: {enabled: false}
 		said = string(output)
 	}
 	return said
+}
+
+func TestTheKernelLimitsConnections(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("nftables is Linux's")
+	}
+	if os.Getenv("WEIR_OWN_NETWORK") == "" { // this test again, in a process with a network of its own
+		again := exec.Command(os.Args[0], "-test.run=^TestTheKernelLimitsConnections$", "-test.v")
+		again.Env = append(os.Environ(), "WEIR_OWN_NETWORK=yes")
+		again.SysProcAttr = ownNetwork()
+		output, err := again.CombinedOutput()
+		must.Equal(t, err, nil, "%s", output)
+		must.Contain(t, string(output), "--- PASS")
+		return
+	}
+	must.Succeed(t, loopbackUp())
+	for _, s := range manual.Snippets(t, "docs/layers.md") {
+		if s.Marker == "file: connections.nft" {
+			nft := exec.Command("nft", "-f", "-")
+			nft.Stdin = strings.NewReader(s.Text)
+			output, err := nft.CombinedOutput()
+			must.Equal(t, err, nil, "%s", output)
+		}
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:80")
+	must.Succeed(t, err)
+	defer listener.Close()
+	dial := func(address string, timeout time.Duration) (net.Conn, error) {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Timeout: timeout}
+		return dialer.Dial("tcp", "127.0.0.1:80")
+	}
+	var open []net.Conn
+	for range 100 {
+		here, err := dial("127.0.0.2", time.Minute)
+		must.Succeed(t, err)
+		there, err := listener.Accept()
+		must.Succeed(t, err)
+		open = append(open, here, there)
+	}
+	_, err = dial("127.0.0.2", 300*time.Millisecond)
+	must.Equal(t, err != nil, true, "the 101st connection of an address")
+	_, err = dial("127.0.0.3", time.Minute)
+	must.Succeed(t, err) // another address
+	for _, conn := range open {
+		_ = conn.Close()
+	}
+	_, err = dial("127.0.0.2", time.Minute)
+	must.Succeed(t, err) // when the others are closed
+	for made := 0; ; made++ {
+		here, err := dial("127.0.0.4", 300*time.Millisecond)
+		if err != nil {
+			must.Equal(t, made >= 200, true, "new connections at once: %d", made)
+			return
+		}
+		there, err := listener.Accept()
+		for err == nil && !strings.HasPrefix(there.RemoteAddr().String(), "127.0.0.4:") {
+			_ = there.Close()
+			there, err = listener.Accept()
+		}
+		must.Succeed(t, err)
+		_ = here.Close()
+		_ = there.Close()
+		must.Equal(t, made < 2000, true, "nothing limits new connections")
+	}
 }
