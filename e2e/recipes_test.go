@@ -41,6 +41,7 @@ const (
 	throughProxy = "203.0.113.7"
 	forger       = "127.0.40.3" // more often, with each forgery that often
 	victim       = "203.0.113.8"
+	overQuota    = "127.0.40.4" // so often that it would be banned, under a rule that is left out
 
 	oftenTraefik  = "127.0.41.1" // the same of a Traefik
 	seldomTraefik = "127.0.41.2"
@@ -82,7 +83,8 @@ func rejectedLogs(t *testing.T) (ofCaddy, ofTraefik string) {
 		}
 	}
 	global += "servers {\ntrusted_proxies static " + proxy + "\n}\n"
-	c := startCaddyWithGlobal(t, "off", global, "rate_limit {\nzone z {\nmatch {\nnot path /up\n}\nkey \"{client_ip} {path}\"\nlimit 1/366d\n}\n}\nrespond ok")
+	c := startCaddyWithGlobal(t, "off", global, "rate_limit {\nzone z {\nmatch {\nnot path /up /quota*\n}\nkey \"{client_ip} {path}\"\nlimit 1/366d\n}\n"+
+		"zone quota {\nmatch {\npath /quota*\n}\nkey \"{client_ip} {path}\"\nlimit 1/366d\n}\n}\nrespond ok")
 	reject := func(to, address, target string, fields ...string) {
 		t.Helper()
 		must.Contain(t, raw(t, to, address, target, fields...), " 200 ")
@@ -97,6 +99,7 @@ func rejectedLogs(t *testing.T) (ofCaddy, ofTraefik string) {
 			escaped := strings.NewReplacer(" ", "%20", "\n", "%0a").Replace(forgery)
 			reject(c.addr, forger, fmt.Sprint(target, n, escaped), "User-Agent: "+forgery, "X-Forwarded-For: "+forgery, "Forwarded: for="+victim)
 		}
+		reject(c.addr, overQuota, "/quota"+target)
 		if i > 0 {
 			reject(c.addr, seldom, target)
 		}
@@ -132,7 +135,8 @@ func startFail2ban(t *testing.T, logs ...string) (banned string) {
 	}
 	must.Succeed(t, os.CopyFS(dir, os.DirFS(etc)))
 	banned = filepath.Join(dir, "banned")
-	jail := readRecipe(t, "fail2ban/jail.d/weir.conf", "/var/log/caddy/weir.log", strings.Join(logs, "\n            "), "127.0.0.1/8 ::1", "127.0.0.1", "maxretry  = 10", fmt.Sprint("maxretry = ", bannedAt))
+	jail := readRecipe(t, "fail2ban/jail.d/weir.conf", "/var/log/caddy/weir.log", strings.Join(logs, "\n            "), "127.0.0.1/8 ::1", "127.0.0.1", "maxretry  = 10", fmt.Sprint("maxretry = ", bannedAt),
+		"filter    = weir", `filter = weir[zone="other|z"]`)
 	for name, text := range map[string]string{
 		"filter.d/weir.conf":     readRecipe(t, "fail2ban/filter.d/weir.conf"),
 		"jail.d/weir.conf":       jail + "action = %(action_)s\n         noting\n",
@@ -157,7 +161,7 @@ func TestWhoIsRejectedAgainAndAgainIsBanned(t *testing.T) {
 	ofCaddy, ofTraefik := rejectedLogs(t)
 	spared := func(t *testing.T, said string) {
 		t.Helper()
-		for _, address := range []string{seldom, proxy, throughProxy, victim, seldomTraefik, proxyTraefik} {
+		for _, address := range []string{seldom, proxy, throughProxy, victim, overQuota, seldomTraefik, proxyTraefik} {
 			must.Equal(t, strings.Contains(said, address), false, "%s is banned: %s", address, said)
 		}
 	}
@@ -200,7 +204,7 @@ func runCrowdSec(t *testing.T, ofCaddy, ofTraefik string) string {
 	hub := filepath.Join(unpacked, "usr", "share", "crowdsec", "hub")
 	for name, text := range map[string]string{
 		"parsers/s01-parse/weir.yaml": readRecipe(t, "crowdsec/parsers/s01-parse/weir.yaml"),
-		"scenarios/weir.yaml":         readRecipe(t, "crowdsec/scenarios/weir.yaml", "capacity: 9", fmt.Sprint("capacity: ", bannedAt-1)),
+		"scenarios/weir.yaml":         readRecipe(t, "crowdsec/scenarios/weir.yaml", "capacity: 9", fmt.Sprint("capacity: ", bannedAt-1), "'weir_rejected'", "'weir_rejected' && evt.Meta.rule != 'quota'"),
 		"acquis.d/weir.yaml": "mode: cat\n" + // from the beginning to the end, and not what is written from now on
 			readRecipe(t, "crowdsec/acquis.d/weir.yaml", "/var/log/caddy/weir.log", ofCaddy, "/var/log/traefik/rejected.log", ofTraefik),
 		"config.yaml": fmt.Sprintf(`
