@@ -258,6 +258,16 @@ func TestClientsWithOneWindowAreToldTimesOfTheirOwn(t *testing.T) {
 	must.Equal(t, len(later["plain"]) > 5 && len(later["own"]) > 5 && len(later["exact"]) < 3 && len(resets) > 5, true, "spread by key:", later, resets)
 }
 
+func TestAStreamThatIsResetAtOnceCounts(t *testing.T) {
+	s := start(t, "servers {\nprotocols h1 h2c\n}\n", ":PORT {\nroute {\nrate_limit_status /quota z\nrate_limit {\nzone z {\nlimit 3/366d\n}\n}\nrespond ok\n}\n}")
+	for range 9 {
+		_, err := s.sendFrames(frames{fields: ":method: GET\n:scheme: http\n:path: /\n:authority: a.test\n", reset: true})
+		must.Succeed(t, err)
+	}
+	eventually(t, "all have counted", func() bool { return strings.Contains(s.do("/quota").body, `"remaining":0`) })
+	s.reject("/")
+}
+
 func TestTheAccessLogNamesTheRule(t *testing.T) {
 	s := startSite(t, "log {\noutput file DIR/access.log\nformat json\n}\nrate_limit {\nzone logins {\nlimit 1/366d\n}\n}\nrespond ok")
 	s.logFile = s.dir + "/access.log"
