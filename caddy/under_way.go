@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -20,7 +18,6 @@ import (
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/meter"
 	"github.com/proxyweir/weir/core/metrics"
-	"github.com/proxyweir/weir/core/rate"
 )
 
 // serveUnderWay serves a request that was admitted and has reserved something: a place in the queue, where it waits, a place among
@@ -168,72 +165,18 @@ func readAhead(r *http.Request) *front.Ahead {
 // respecting returns a handler that passes requests on to next, and pauses the keys of their checks if the response asks for it: see respect_upstream. A request
 // that has waited while its key was paused is told to come later.
 func (h *Handler) respecting(next caddyhttp.Handler, checks []core.Check) caddyhttp.Handler {
-	var paused []core.Check
-	for i := range checks {
-		if c := &checks[i]; c.Rule.Respects != 0 {
-			paused = append(paused, core.Check{Rule: c.Rule, Key: strings.Clone(c.Key)})
-		}
-	}
+	respected := front.Respected(checks)
 	return caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-		for i := range paused {
-			c := &paused[i]
-			if !c.Rule.Waits() {
-				continue
-			}
-			if wait, err := h.limiter.BlockedFor(c.Rule, c.Key); err == nil && wait > 0 {
-				front.Unavailable(w, r, wait, "The service has asked to wait.")
-				return nil
-			}
+		if wait := front.PausedFor(h.limiter.Limiter, respected); wait > 0 {
+			front.Unavailable(w, r, wait, front.ServiceAsks)
+			return nil
 		}
 		return next.ServeHTTP(protect.NewWriter(w, func(status int) {
-			if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
-				h.pause(r, w.Header().Get("Retry-After"), paused)
-				paused = nil // it is called again
-			}
+			front.Pause(h.limiter.Limiter, respected, status, w.Header(), time.Now(), func(c *core.Check, wait time.Duration, said string, err error) {
+				h.limiter.Failed(err)
+				report.Of(c).Paused(r, c.Key, wait, said)
+			})
+			respected = nil // it is called again
 		}), r)
 	})
-}
-
-// pause blocks keys for as long as a Retry-After says, unless they are blocked for longer.
-func (h *Handler) pause(r *http.Request, said string, checks []core.Check) {
-	if said == "" {
-		return
-	}
-	wait, ok := retryAfterOf(said, time.Now())
-	for i := range checks {
-		c := &checks[i]
-		rule := report.Of(c)
-		if !ok {
-			rule.Paused(r, c.Key, 0, said)
-			continue
-		}
-		told := ""
-		most := time.Duration(c.Rule.Respects) * time.Microsecond
-		if wait > most {
-			told = said
-		}
-		blocked, err := h.limiter.BlockedFor(c.Rule, c.Key)
-		if lasts := min(wait, most); err != nil || blocked < lasts.Microseconds() {
-			h.limiter.Failed(h.limiter.Block(c.Rule, c.Key, lasts.Microseconds()))
-			rule.Paused(r, c.Key, lasts, told)
-		}
-	}
-}
-
-// retryAfterOf returns how long a Retry-After says to wait, from a time on: more than 0, and at most 366 days. ok is false if it says nothing of the kind.
-func retryAfterOf(text string, now time.Time) (wait time.Duration, ok bool) {
-	text = strings.TrimSpace(text)
-	if date, err := http.ParseTime(text); err == nil {
-		wait = date.Sub(now)
-	} else if text != "" && strings.Trim(text, "0123456789") == "" {
-		seconds, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || seconds > int64(rate.MaxPeriod/time.Second) { // it has too many digits
-			seconds = int64(rate.MaxPeriod / time.Second)
-		}
-		wait = time.Duration(seconds) * time.Second
-	}
-	if wait > rate.MaxPeriod {
-		wait = rate.MaxPeriod
-	}
-	return wait, wait > 0
 }

@@ -83,6 +83,33 @@ func TestTraefikChargesWhatResponsesTell(t *testing.T) {
 	}
 }
 
+// Two Traefiks on one Redis pause a key, as one does in memory, when the service that one of them has asked wants it.
+func TestTraefikPausesAKeyWhenTheServiceAsks(t *testing.T) {
+	_, second := startPair(t)
+	for _, store := range []string{"{memory: {}}", inRedis(redistest.Start(t).Addr())} {
+		s := newSite(t)
+		upstream.handle(s.host(), func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/asks" {
+				w.Header().Set("Retry-After", "600")
+				w.WriteHeader(http.StatusTooManyRequests)
+			}
+		})
+		s.limit("calls", "{limit: 100/1m, key: 'header:X-Key', respectUpstream: 1m, store: "+store+"}")
+		s.route("/", "calls")
+		s.apply()
+		sides := []*site{s, s}
+		if strings.Contains(store, "redis") {
+			sides[1] = s.at(second)
+		}
+		sides[0].admit(2, "/", "X-Key", "a")
+		must.Equal(t, sides[0].do("HEAD /asks", "X-Key", "a").header.Get("Retry-After"), "600", "the service's own answer")
+		for _, side := range sides {
+			side.reject("/", "X-Key", "a").number(t, "Retry-After", 50, 60)
+			side.admit(1, "/", "X-Key", "b")
+		}
+	}
+}
+
 // Failed logins count and others do not, in a rule's own file, too; a response that breaks off has no status that counts.
 func TestTraefikCountsByStatus(t *testing.T) {
 	s := newSite(t)

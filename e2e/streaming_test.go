@@ -29,7 +29,11 @@ const patience = time.Minute
 
 // eachWay runs a test with a limit, and with one that is charged by responses, whose writer the plugin wraps.
 func eachWay(t *testing.T, limit string, test func(t *testing.T, s *site)) {
-	for _, more := range []string{"", ", costResponse: [header, X-Cost]", ", costResponse: [json, usage.n]", ", count: [101, 2xx, 499]"} {
+	for _, more := range []string{"", ", costResponse: [header, X-Cost]", ", costResponse: [json, usage.n]", ", count: [101, 2xx, 499], respectUpstream: 1h"} {
+		limit := limit
+		if strings.Contains(more, "respectUpstream") { // of which each wraps it
+			limit = strings.Replace(limit, "366d", "1h", 1)
+		}
 		t.Run(strings.TrimPrefix(more, ", "), func(t *testing.T) {
 			test(t, limited(t, "{limit: "+limit+", headers: [x_ratelimit]"+more+"}"))
 		})

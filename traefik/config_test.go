@@ -46,7 +46,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{one(Rule{Limit: "5/1m", Enforcement: "0%"}), `rule "api": enforcement "0%": the share of enforced keys must be from 1% to 99%; write hard for all, and shadow for none`},
 		{one(Rule{Limit: "5/1m", Enforcement: "12.5%"}), `rule "api": enforcement "12.5%": the share of enforced keys must be from 1% to 99%; write hard for all, and shadow for none`},
 		{one(Rule{Limit: "5/1m", Enforcement: "shadows"}), `rule "api": enforcement "shadows": must be hard, shadow, soft <percent> <duration> or <percent>% (did you mean shadow?)`},
-		{one(Rule{Limit: "5/1m", RespectUpstream: "1h"}), `rule "api": respectUpstream: is not in this version for Traefik; write the rule in Caddy, or remove it`},
+		{one(Rule{Limit: "5/1m", RespectUpstream: "25h"}), `rule "api": respectUpstream "25h": must be a duration from 1s to 24h`},
 		{one(Rule{Limit: "5/1m", OnLimit: "defer"}), `rule "api": onLimit "defer": is only for zones of Caddy; use reject or delay`},
 		{one(Rule{Limit: "5/1m", OnError: "pass"}), `rule "api": onError "pass": must be one of local, open, closed`},
 		{one(Rule{Limit: "5/1m", OnMissingKey: "skips"}), `rule "api": onMissingKey "skips": must be share, skip or reject (did you mean skip?)`},

@@ -707,7 +707,7 @@ func TestDocsHaveTheWordsThatTheCodeTakes(t *testing.T) {
 		must.Contain(t, row, "`"+word+"`", "headers: %s is missing", word)
 	}
 
-	refused := []string{"addresses", "poolsize", "onlimit: defer", "respectupstream"}
+	refused := []string{"addresses", "poolsize", "onlimit: defer"}
 	shown := tableWords(t, manual.Section(t, page, "### Not in this version"), "refused")
 	for i := range shown {
 		shown[i] = strings.ToLower(shown[i])

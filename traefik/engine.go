@@ -273,6 +273,7 @@ func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet 
 		}
 	}
 	s.asked = front.NewSet(e.own, s.rules[s.own:], files, domain, e.descriptors)
+	s.besides = s.besides || s.asked.Respects
 	s.asked.Adapter = s
 	s.needsAddress = s.asked.NeedsAddress
 	s.watchForwarded = s.needsAddress && e.unsaid

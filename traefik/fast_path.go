@@ -107,7 +107,7 @@ func plain(e *engine, r *front.Rule) bool {
 		return false
 	}
 	for _, limit := range r.Ruled.Limits.Rules() {
-		if limit.CountsByResponse() || limit.JittersReset {
+		if limit.CountsByResponse() || limit.JittersReset || limit.Respects != 0 {
 			return false
 		}
 	}

@@ -205,11 +205,28 @@ func tell(l *rejections, rule, key string, seconds int64, r *http.Request) {
 	if seconds < 0 {
 		again = "never to be retried"
 	}
-	line := fmt.Sprintf("rate limit exceeded: rule %q, %s, client %s, %s %s", rule, again, quoted(l.client(r)), quoted(r.Method), quoted(r.Host+r.URL.Path))
-	if l.how.Key {
-		line += ", key " + quoted(key)
+	writeOf(l, "rate limit exceeded", rule, key, again, r)
+}
+
+// tellPaused notes that the service asks to wait, and for how long a check's key is paused, as caddy/report does: said is its Retry-After if that is not it.
+func tellPaused(l *rejections, c *core.Check, wait time.Duration, said string, r *http.Request) {
+	if !takes(l, c.Rule.Name(), maphash.String(rejectionSeed, c.Key)) {
+		return
 	}
-	l.write(line)
+	what := "the service asks to wait"
+	if said != "" {
+		what += ", by a Retry-After that is not taken: " + quoted(said)
+	}
+	writeOf(l, what, c.Rule.Name(), c.Key, "paused for "+wait.String(), r)
+}
+
+// writeOf writes what has become of a request of a key.
+func writeOf(l *rejections, what, rule, key, then string, r *http.Request) {
+	text := fmt.Sprintf("%s: rule %q, %s, client %s, %s %s", what, rule, then, quoted(l.client(r)), quoted(r.Method), quoted(r.Host+r.URL.Path))
+	if l.how.Key {
+		text += ", key " + quoted(key)
+	}
+	l.write(text)
 }
 
 // takes reports whether a rejection of a key, of which this is the hash, is logged. If not, it counts it.

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/meter"
 	"github.com/proxyweir/weir/core/metrics"
@@ -17,8 +19,9 @@ import (
 type measured struct {
 	inner    http.ResponseWriter
 	meter    *meter.Meter
-	headOnly bool // the response has no body
-	upgraded bool // somebody has taken the connection over
+	headOnly bool        // the response has no body
+	upgraded bool        // somebody has taken the connection over
+	respects *respecting // nil: no rule of the request has respect_upstream
 }
 
 // Header implements http.ResponseWriter.
@@ -29,6 +32,9 @@ func (m *measured) WriteHeader(status int) {
 	final := status >= http.StatusOK || status == http.StatusSwitchingProtocols
 	if final {
 		m.meter.Begin(status, m.inner.Header())
+	}
+	if m.respects != nil && final {
+		pause(m.respects, status, m.inner.Header())
 	}
 	m.inner.WriteHeader(status)
 	if status == http.StatusNoContent || status == http.StatusNotModified {
@@ -108,4 +114,57 @@ func charge(e *engine, b *byResponse) {
 	if err := e.limiter.Finish(b.reservations, status); err != nil {
 		e.reportFailure(err)
 	}
+}
+
+// besides does what some rules want beside the decision: it counts what shadows would have done, and returns the handler with which the request goes on.
+func besides(h *handler, s *ruleSet, q *front.Evaluation, r *http.Request, failed bool) *handler {
+	if s.tallies != nil {
+		countShadows(s, q, failed)
+	}
+	if !s.asked.Respects || q.Verdict.Outcome == core.Reject {
+		return h
+	}
+	p := &respecting{next: h.next, engine: h.engine, respected: front.Respected(q.Checks), request: r}
+	own := &handler{next: p, engine: h.engine, guarded: h.guarded, of: h.of}
+	if h.guarded != nil { // which the service's answers do not pass by
+		p.next = h.guarded.next
+		behind := *h.guarded
+		behind.next = p
+		own.guarded = &behind
+		own.next = &behind
+	}
+	return own
+}
+
+// respecting passes a request on whose keys the service can have paused.
+type respecting struct {
+	next      http.Handler
+	engine    *engine
+	respected []core.Check // none: the answer has begun
+	request   *http.Request
+}
+
+// ServeHTTP implements http.Handler.
+func (p *respecting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if wait := front.PausedFor(p.engine.limiter, p.respected); wait > 0 {
+		front.Unavailable(w, r, wait, front.ServiceAsks)
+		return
+	}
+	var none []core.Reservation
+	p.next.ServeHTTP(&measured{inner: w, meter: meter.Of(none, r.Method), headOnly: r.Method == http.MethodHead, respects: p}, r)
+}
+
+// pause has the keys of a request wait if the header of its answer says so.
+func pause(p *respecting, status int, h http.Header) {
+	e := p.engine
+	front.Pause(e.limiter, p.respected, status, h, time.Now(), func(c *core.Check, wait time.Duration, said string, err error) {
+		if err != nil {
+			e.reportFailure(err)
+		}
+		if e.rejections != nil {
+			tellPaused(e.rejections, c, wait, said, p.request)
+		}
+	})
+	var none []core.Check
+	p.respected = none
 }

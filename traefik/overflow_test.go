@@ -359,3 +359,95 @@ func TestAStoreInRedisIsClosedWhenNobodyUsesIt(t *testing.T) {
 		t.Error("it is not closed")
 	}
 }
+
+// asking is a service that answers with a status and a Retry-After.
+type asking struct {
+	status int
+	after  string
+	asked  int
+	during func() // while it works on a request; nil: nothing
+}
+
+func (a *asking) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.asked++
+	if a.during != nil {
+		a.during()
+	}
+	if a.after != "" {
+		w.Header().Set("Retry-After", a.after)
+	}
+	w.WriteHeader(a.status)
+	_, _ = w.Write([]byte("the service's"))
+}
+
+// A key waits for as long as the service asks for with its answer to that key's request, up to respectUpstream. All other answers change nothing.
+func TestAServiceThatAsksToWaitPausesAKey(t *testing.T) {
+	file := writeFile(t, t.TempDir()+"/rules.json", `{"rules": [{"name": "api", "limit": "100/1m", "respect_upstream": "1m", "cost_response": "header X-Cost"}]}`)
+	for name, c := range map[string]*Config{
+		"alone":  {LogLevel: "error", Rule: Rule{Limit: "100/1m", RespectUpstream: "1m"}},
+		"with":   {LogLevel: "error", Guard: object{"max": 9}, Rules: []Rule{{Name: "other", Limit: "100/1m"}, {Name: "api", Limit: "100/1m", Count: []string{"200", "429"}, RespectUpstream: "1m"}}},
+		"a file": {LogLevel: "error", RulesFile: []string{file}},
+	} {
+		s := newStage(t)
+		service := &asking{status: 200}
+		h := s.over(service, c)
+		for i, answer := range []struct {
+			status int
+			after  string
+			pause  time.Duration // 0: none
+		}{
+			{429, "30", 30 * time.Second}, {404, "30", 0}, {503, " 7 ", 7 * time.Second}, {429, "", 0}, {200, "30", 0}, {429, "0", 0}, {503, "-5", 0}, {429, "1.5", 0},
+			{429, "soon", 0}, {503, "Wed, 21 Oct 2015 07:28:00 GMT", 0}, {429, "99999999999999999999", time.Minute}, {503, "Wed, 21 Oct 2115 07:28:00 GMT", time.Minute},
+		} {
+			if i > 1 && name != "alone" {
+				break
+			}
+			service.status, service.after = answer.status, answer.after
+			must.Equal(t, get(h, "192.0.2.1", nil).StatusCode, answer.status, "%s: the service's own answer", name)
+			service.status, service.after = 200, ""
+			must.Equal(t, get(h, "192.0.2.2", nil).StatusCode, 200, "%s: another key", name)
+			if answer.pause > 0 {
+				r := get(h, "192.0.2.1", nil)
+				must.Equal(t, fmt.Sprint(r.StatusCode, " ", r.Header.Get("Retry-After")), fmt.Sprintf("429 %d", answer.pause/time.Second), "%s: after %+v", name, answer)
+				s.step(answer.pause)
+			}
+			must.Equal(t, get(h, "192.0.2.1", nil).StatusCode, 200, "%s: at the end, after %+v", name, answer)
+		}
+		if s.log.count("the service asks to wait") == 0 {
+			t.Errorf("%s: the log has %s", name, s.log)
+		}
+	}
+}
+
+// What the guard answers is not the service's.
+func TestAGuardPausesNoKey(t *testing.T) {
+	s := newStage(t)
+	service := &asking{status: 200}
+	h := s.over(service, &Config{Guard: object{"max": 1}, Rule: Rule{Limit: "100/1m", RespectUpstream: "1m"}})
+	beside := 0
+	service.during = func() {
+		service.during = nil
+		beside = get(h, "192.0.2.1", nil).StatusCode
+	}
+	must.Equal(t, get(h, "192.0.2.1", nil).StatusCode, 200)
+	must.Equal(t, beside, 503, "beside one of one")
+	must.Equal(t, get(h, "192.0.2.1", nil).StatusCode, 200, "afterwards")
+}
+
+// What waits in the queue when the service asks to be left alone is told so at its turn.
+func TestWhatWaitsWhileItsKeyIsPausedIsTurnedAway(t *testing.T) {
+	s := newStage(t)
+	service := &asking{status: 200}
+	h := s.over(service, &Config{Rule: Rule{Limit: "1/10s", Algorithm: "leaky_bucket", Burst: "3", MaxDelay: "1m", RespectUpstream: "1h"}})
+	answers := make(chan int, 1)
+	service.status, service.after = 429, "600"
+	service.during = func() {
+		go ask(context.Background(), h, answers)
+		s.untilWaiting(1)
+	}
+	must.Equal(t, get(h, "192.0.2.1", nil).StatusCode, 429)
+	s.step(10 * time.Second)
+	must.Equal(t, <-answers, 503, "who has waited")
+	must.Equal(t, service.asked, 1, "requests that the service got")
+	must.Equal(t, get(h, "192.0.2.1", nil).Header.Get("Retry-After"), "590")
+}

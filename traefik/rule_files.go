@@ -36,7 +36,7 @@ func (e *engine) takeFiles(contents *ruleset.Contents, known *ruleset.Set) rules
 // newSet compiles the rules of files together with the engine's own. known is as in takeFiles.
 func (e *engine) newSet(contents *ruleset.Contents, known *ruleset.Set) (*ruleSet, ruleset.Problems) {
 	set := quickSet(contents, e.namespace, known)
-	if set == nil || e.hasNameOf(set) || e.needsRedis(set) || len(set.Respecting()) > 0 || len(set.ReadAnswers()) > 0 {
+	if set == nil || e.hasNameOf(set) || e.needsRedis(set) || len(set.ReadAnswers()) > 0 {
 		careful, wrong := e.parseSet(contents)
 		if len(wrong) > 0 {
 			return nil, wrong
@@ -116,9 +116,6 @@ func (e *engine) parseSet(contents *ruleset.Contents) (*ruleset.Set, ruleset.Pro
 	}
 	if e.needsRedis(set) {
 		return nil, set.FitsMemory()
-	}
-	if wrong := set.Respecting(); len(wrong) > 0 {
-		return nil, wrong
 	}
 	if wrong := set.ReadAnswers(); len(wrong) > 0 {
 		return nil, wrong

@@ -86,15 +86,6 @@ func TestARuleOfAFileThatNeedsRedisIsRefusedWithItsPlace(t *testing.T) {
 	}
 }
 
-func TestARuleOfAFileThatRespectsTheUpstreamIsRefusedWithItsPlace(t *testing.T) {
-	s := newStage(t)
-	path := writeFile(t, t.TempDir()+"/rules.json", "{\"rules\": [\n  {\"name\": \"a\", \"limit\": \"1/1h\", \"respect_upstream\": \"1h\"}]}")
-	got := s.refused(&Config{RulesFile: []string{path}}, "m@file")
-	if want := "rulesFile: " + path + `:2:3: rule "a": respect_upstream: is not in this version for Traefik; write the rule in Caddy, or remove it`; !strings.Contains(got, want) {
-		t.Errorf("%s\nwant\n%s", got, want)
-	}
-}
-
 func TestSeveralFilesAndGlobs(t *testing.T) {
 	folder := t.TempDir()
 	writeFile(t, folder+"/a.json", oneRule("a", "1/1h"))

@@ -28,9 +28,9 @@ type ruleSet struct {
 	needsAddress   bool // any rule needs the client's address
 	watchForwarded bool // and takes the connection's, since ipStrategy is not set
 
-	ofFiles    []*core.Rule              // what the store has opened for the files
-	tallies    map[string]*metrics.Meter // by shadow, and by rule with a candidate: of the requests since the last report; nil: there is none
-	hasTallies bool                      // there are any
+	ofFiles []*core.Rule              // what the store has opened for the files
+	tallies map[string]*metrics.Meter // by shadow, and by rule with a candidate: of the requests since the last report; nil: there is none
+	besides bool                      // there are any, or a rule has respect_upstream
 
 	tracked map[string]*guard.Rule // what the guard knows of the rules, by name; nil: there is no guard
 
@@ -80,7 +80,7 @@ func (s *ruleSet) addTally(name string) {
 		s.tallies = make(map[string]*metrics.Meter)
 	}
 	s.tallies[name] = metrics.NewMeter(name)
-	s.hasTallies = true
+	s.besides = true
 }
 
 // keepTallies takes over the counts of the set that was in force before.

@@ -96,8 +96,8 @@ func carryOut(h *handler, w http.ResponseWriter, r *http.Request, q *front.Evalu
 		front.Free(q)
 		return
 	}
-	if s.hasTallies {
-		countShadows(s, q, err != nil)
+	if s.besides {
+		h = besides(h, s, q, r, err != nil)
 	}
 	if v.Outcome == core.Reject || q.Set != nil && q.Set.JittersReset { // nil: of a fast path, which such rules have none of
 		front.SetLater(q, r, e.jitter)

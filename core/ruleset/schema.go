@@ -111,7 +111,7 @@ var Schema = map[string][]Field{
 		{Name: "cost_max", Kind: OneNumber, Least: 1, Most: rate.MaxRequests, Needs: withLimit,
 			Doc: "The most that a request is charged by its response. The default is 1000000000."},
 		{Name: "respect_upstream", Kind: OneDuration, Least: int64(time.Second), Most: int64(24 * time.Hour), Needs: withLimit,
-			Doc: "Pauses a key when the service answers its request with 429 or 503 and Retry-After: all its requests are rejected for as long, but at most for this duration, 1s to 24h. Only in Caddy, with limits whose period is at most 1h."},
+			Doc: "Pauses a key when the service answers its request with 429 or 503 and Retry-After: all its requests are rejected for as long, but at most for this duration, 1s to 24h. Only with limits whose period is at most 1h."},
 		{Name: "penalty", Kind: ManyTexts, Needs: withLimit,
 			Doc: "How long a key that exceeds the limit is blocked: the first time, the second and so on. The last duration is for all further times. The durations start over when the key has not exceeded the limit for as long as the longest of them, since it was last unblocked. Up to 16 durations from 1ms to 366d. The default is none."},
 		{Name: "concurrency", Kind: OneNumber, Least: 1, Most: rate.MaxRequests,

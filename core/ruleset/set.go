@@ -151,24 +151,6 @@ func (s *Set) FitsMemory() Problems {
 	return problems
 }
 
-// Respecting returns a problem for each rule that has respect_upstream, for proxies that do not see what services answer.
-func (s *Set) Respecting() Problems {
-	var problems Problems
-	at := 0
-	for _, f := range s.Files {
-		for i := range f.Rules {
-			if s.Rules[at].Respects {
-				problems = append(problems, Problem{File: f.Name, Line: f.Rules[i].Line, Column: f.Rules[i].Column, Text: fmt.Sprintf("rule %q: %s", s.Rules[at].Name, ErrRespects.Error())})
-			}
-			at++
-		}
-	}
-	return problems
-}
-
-// ErrRespects says why a rule with respect_upstream is refused.
-var ErrRespects = words.Wrong("respect_upstream", "", "is not in this version for Traefik; write the rule in Caddy, or remove it")
-
 // ReadAnswers is ReadAnswer for all rules of the set. It returns a problem for each whose file it cannot read.
 func (s *Set) ReadAnswers() Problems {
 	var problems Problems

@@ -188,13 +188,13 @@ type Rule struct {
 	// bucket.
 	CountMatch interface{} `json:"countMatch,omitempty" yaml:"countMatch,omitempty"`
 
-	// Where a response says what its request has cost. It is not available in Traefik, where a plugin does not see a response.
+	// Where a response says what its request has cost. Such as ["json", "usage.total_tokens"].
 	CostResponse []string `json:"costResponse,omitempty" yaml:"costResponse,omitempty"`
 
-	// The most that a request is charged by its response. It is not available in Traefik, either.
+	// The most that a request is charged by its response.
 	CostMax string `json:"costMax,omitempty" yaml:"costMax,omitempty"`
 
-	// Pauses keys for as long as the service asks. It is not available in Traefik, and is refused.
+	// The longest that a key is paused when the service asks for it, by answering with 429 or 503 and Retry-After: 1s to 24h.
 	RespectUpstream string `json:"respectUpstream,omitempty" yaml:"respectUpstream,omitempty"`
 
 	// How long a key is blocked that exceeds the limit: for the first time, the second and so on, the last for all further ones.

@@ -79,9 +79,6 @@ func compile(r *Rule, in ruleset.Context) (*ruleset.Rule, error) {
 		return nil, fmt.Errorf("rule %q: %w", in.Name, err)
 	}
 	compiled, wrong := ruleset.Compile(text, in)
-	if len(wrong) == 0 && compiled.Respects {
-		return nil, InWords(ruleset.ErrRespects.Within("rule", strconv.Quote(in.Name)))
-	}
 	if len(wrong) == 0 {
 		if err = ruleset.ReadAnswer(compiled); err != nil {
 			return nil, InWords(words.Of(err).Within("rule", strconv.Quote(in.Name)))
