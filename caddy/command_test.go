@@ -164,7 +164,7 @@ descriptors:
 			`{name: open, limit: unlimited}`,
 			`{name: past, limit: 100/1m, enforcement: soft 20% 30s, penalty: [1m, 1h], concurrency: 5, candidate: {limit: 50/1m, algorithm: token_bucket, burst: 9}}`,
 			`{name: queue, limit: 10/1s, algorithm: token_bucket, on_limit: delay, overrides: [{key: 192.0.2.1, limit: unlimited}]}`,
-			`{name: failures, limit: 5/10m, count: "401, 4xx"}`,
+			`{name: failures, limit: 5/10m, count: "401, 4xx", respect_upstream: 1m}`,
 			`{name: few, concurrency: 5, enforcement: shadow}`),
 		"Caddyfile", `{
 	rate_limit {
@@ -234,7 +234,7 @@ c.test {
 		`c.test | past | all | client_ip | 100/1m | sliding_window_counter | soft 20% 30s, penalty 1m 1h, candidate 50/1m token_bucket burst 9, concurrency 5 | r.yaml:5`,
 		`c.test | queue | all | client_ip | 10/1s | token_bucket | delays up to 10s | r.yaml:6`,
 		`c.test | queue | all | client_ip | unlimited | - | key 192.0.2.1 | r.yaml:6`,
-		`c.test | failures | all | client_ip | 5/10m | sliding_window_counter | counts 401 4xx | r.yaml:7`,
+		`c.test | failures | all | client_ip | 5/10m | sliding_window_counter | respect_upstream 1m, counts 401 4xx | r.yaml:7`,
 		`c.test | few | all | client_ip | 5 | concurrency | shadow | r.yaml:8`,
 	}
 	for i := range max(len(got), len(want)) {

@@ -299,6 +299,9 @@ func (p *replay) warnings(s *side) []string {
 		if r := s.rules.set.Rules[i]; r.Limits != nil && slices.ContainsFunc(r.Limits.Rules(), countsByField) {
 			list = append(list, fmt.Sprintf("rule %q: the logs do not have the fields of responses that count names: requests count by status alone", r.Name))
 		}
+		if r := s.rules.set.Rules[i]; r.Respects {
+			list = append(list, fmt.Sprintf("rule %q: the logs do not say for how long services asked to wait (respect_upstream): no key is paused", r.Name))
+		}
 		for _, at := range s.rules.asks[i].rest {
 			f := &p.fields.list[at]
 			if f.header != "" && !p.seen[at] && t.requests > 0 {

@@ -133,6 +133,7 @@ func TestEveryOverflowPolicyIsReplayed(t *testing.T) {
 			[]hit{{2, 0, "x", "", 0, ""}, {5, 5, "x", "", 0, ""}, {5.1, 4.1, "x", "", 0, ""}, {6, 0, "x", "", 0, ""}}, "AARA", "1 for concurrency"},
 		{"and beside a limit", "{name: a, limit: 3/1m, algorithm: sliding_window_log, concurrency: 2}",
 			[]hit{{2, 0, "x", "", 0, ""}, {5, 5, "x", "", 0, ""}, {5.1, 4.1, "x", "", 0, ""}, {6, 0, "x", "", 0, ""}, {7, 0, "x", "", 0, ""}}, "AARAR", "1 for concurrency"},
+		{"pauses, which no log tells of", "{name: a, limit: 1/1m, respect_upstream: 1m}", each("x", 0, 1), "AR", "for how long services asked to wait (respect_upstream)"},
 		{"two clients", "{name: a, limit: 1/1m}", append(each("x", 0, 1), each("y", 2, 3)...), "ARAR", ""},
 		{"networks", "{name: a, limit: 1/1m, ipv4_prefix: 24}", append(each("192.0.2.1", 0), each("192.0.2.200", 2)...), "AR", ""},
 		{"costs", "{name: a, limit: 3/1m, cost: 'query:c'}", []hit{{0, 0, "x", "/?c=2", 0, ""}, {1, 0, "x", "/?c=2", 0, ""}, {2, 0, "x", "/", 0, ""}}, "ARA", ""},

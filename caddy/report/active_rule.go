@@ -338,8 +338,10 @@ func OverflowNotes(text *ruleset.RuleText) []string {
 		}
 		notes = append(notes, note)
 	}
-	if word := text.Texts["consistency"]; word != "" {
-		notes = append(notes, "consistency "+word)
+	for _, field := range []string{"consistency", "respect_upstream"} {
+		if word := text.Texts[field]; word != "" {
+			notes = append(notes, field+" "+word)
+		}
 	}
 	for _, list := range []struct{ field, says string }{{"count", "counts "}, {"cost_response", "charges "}, {"penalty", "penalty "}} {
 		if words := text.Lists[list.field]; len(words) > 0 {
