@@ -20,7 +20,7 @@ import (
 
 // startAdvisor starts the advisor in Go, or the one on Prophet, which reads from a Prometheus. Weir's proxies are told a threshold, too, if few keys
 // ask for too much. season is the length of a day.
-func startAdvisor(folder, which, prometheus string, p *plan, season time.Duration) (*program, error) {
+func startAdvisor(folder, which, address, prometheus string, p *plan, season time.Duration) (*program, error) {
 	// A step must divide the season, and a value of it needs a few scrapes.
 	step := season / 30
 	config := fmt.Sprintf(`listen: %s
@@ -33,7 +33,7 @@ horizon: %s
 interval: 5s
 expires: 1m
 rules:
-`, p.adviser, prometheus, season*daysOfHistory, step.Truncate(time.Second), step.Truncate(time.Second)*30, 2*step.Truncate(time.Second))
+`, address, prometheus, season*daysOfHistory, step.Truncate(time.Second), step.Truncate(time.Second)*30, 2*step.Truncate(time.Second))
 	for _, z := range p.zones() {
 		config += fmt.Sprintf("  - {rule: shop/%s, limit: %d/%s, algorithm: %s, floor: %d/%s, ceiling: %d/%s, demand: key, quantile: 0.999, headroom: 1.25, abuse: true",
 			z.name, z.requests, z.period, p.algorithm, z.floor(), z.period, z.ceiling(), z.period)

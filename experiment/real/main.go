@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -51,19 +52,21 @@ func listen() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
 
 func command(ctx context.Context) error {
 	var (
-		matrix  = flag.String("matrix", "full", "full, small, or guard: the guard alone and others before a single Caddy")
+		matrix  = flag.String("matrix", "full", "full: the pilot, and then what the protocol has open; small; or guard: the guard alone and others before a single Caddy")
 		only    = flag.String("only", "", "play only cells whose descriptions have this text, such as \"bursts, token_bucket, guard,\"")
 		pairs   = flag.Int("pairs", 3, "how many pairs, which are the runs of each cell")
 		atATime = flag.Int("at-a-time", 2, "how many cells at a time")
 		tries   = flag.Int("tries", 5, "how often a cell is played that is thrown away, or fails")
-		within  = flag.Duration("for", 0, "begin no cell after this time; 0: play all")
+		within  = flag.Duration("for", 0, "begin no cell that would end after this time; 0: play all")
 		out     = flag.String("out", "data/real", "the folder of the data")
 		again   = flag.String("simulate", "", "play no cell, but those that are there in the simulation, and write what they come to into this file")
 		list    = flag.Bool("list", false, "list the cells that are missing, and play none")
+		left    = flag.Bool("left", false, "tell what is left of the pilot and the protocol, and play nothing")
 		o       settings
 	)
 	flag.Float64Var(&o.calm, "calm", 15, "seconds of calm before each event, which do not count")
 	flag.Float64Var(&o.length, "seconds", 0, "seconds of each event at most; 0: all")
+	flag.IntVar(&o.windows, "windows", 0, "windows of a run of windows at most; 0: all")
 	flag.Parse()
 	if *again != "" {
 		return simulate(*out, *again)
@@ -72,14 +75,27 @@ func command(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var missing []cell
-	for _, c := range cells {
-		if _, err := os.Stat(c.file(*out)); err != nil && strings.Contains(c.String(), *only) {
-			missing = append(missing, c)
+	cells = missing(cells, *out)
+	var protocol []open
+	if *matrix == "full" {
+		if protocol, err = openOf(checkout()); err != nil {
+			return err
 		}
 	}
+	if *left {
+		tellLeft(os.Stdout, cells, protocol, *out, o, *atATime)
+		return nil
+	}
+	for _, of := range byTime(protocol, *out, o, *atATime) {
+		for _, c := range of.left(*out) {
+			if !slices.Contains(cells, c) {
+				cells = append(cells, c)
+			}
+		}
+	}
+	cells = slices.DeleteFunc(cells, func(c cell) bool { return !strings.Contains(c.String(), *only) })
 	if *list {
-		for _, c := range missing {
+		for _, c := range cells {
 			fmt.Println(c)
 		}
 		return nil
@@ -90,11 +106,11 @@ func command(ctx context.Context) error {
 	if err := comeFirst(); err != nil {
 		fmt.Fprintln(os.Stderr, "real: clients and service do not come before other programs, so requests may be late: the scheduler:", err)
 	}
-	r := runner{settings: o, out: *out, tries: *tries, bar: progress.New(os.Stderr, len(missing))}
+	r := runner{settings: o, out: *out, tries: *tries, bar: progress.New(os.Stderr, len(cells))}
 	if *within > 0 {
 		r.until = time.Now().Add(*within)
 	}
-	return r.playAll(ctx, missing, *atATime)
+	return r.playAll(ctx, cells, *atATime)
 }
 
 // runner plays cells, and says what becomes of them.
@@ -102,7 +118,7 @@ type runner struct {
 	settings settings
 	out      string
 	tries    int
-	until    time.Time // no cell begins after it, unless it is zero
+	until    time.Time // no cell begins that would end after it, unless it is zero
 	bar      *progress.Bar
 }
 
@@ -121,13 +137,13 @@ func (r *runner) playAll(ctx context.Context, cells []cell, atATime int) error {
 	}
 	failures := 0
 	for len(queue) > 0 && ctx.Err() == nil {
-		if !r.until.IsZero() && time.Now().After(r.until) {
+		group, rest := r.next(queue, atATime)
+		if len(group) == 0 {
 			r.bar.Say("the time is up: %d cells are left, which the next run plays", len(queue))
 			break
 		}
+		queue = rest
 		runtime.GC()
-		group := queue[:min(atATime, len(queue))]
-		queue = queue[len(group):]
 		for i, counts := range r.playGroup(ctx, group) {
 			c := group[i]
 			c.times++
@@ -146,6 +162,19 @@ func (r *runner) playAll(ctx context.Context, cells []cell, atATime int) error {
 		return fmt.Errorf("%d cells have no result that counts: run this again to repeat them", failures)
 	}
 	return ctx.Err()
+}
+
+// next returns the cells that are played next at the same time, and the others. They are the first that end in time; none, if none does.
+func (r *runner) next(queue []attempted, atATime int) (group, rest []attempted) {
+	for _, c := range queue {
+		fits := r.until.IsZero() || time.Now().Add(r.settings.takes(c.cell)).Before(r.until)
+		if fits && (len(group) == 0 || len(group) < atATime && !c.alone() && !group[0].alone()) {
+			group = append(group, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	return group, rest
 }
 
 // playGroup plays cells at the same time, and returns which of them count.

@@ -12,6 +12,14 @@ import (
 // endWithParent makes a process end with this one.
 func endWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
+// pause stops a process where it is, or lets it go on.
+func pause(p *os.Process, off bool) error {
+	if off {
+		return p.Signal(unix.SIGSTOP)
+	}
+	return p.Signal(unix.SIGCONT)
+}
+
 // usual is how this process was scheduled when it began; nil: it still is.
 var usual *unix.SchedAttr
 

@@ -24,17 +24,24 @@ type record struct {
 	Over   float64       `json:"over,omitempty"` // the second of the event from which on all is as usual again; 0: it always is, or never
 	Limits *limits       `json:"limits,omitempty"`
 
+	summary
+	ServiceLag float64        `json:"service_lag"` // by how much the service was late with an answer at most, in milliseconds
+	Failed     map[string]int `json:"failed,omitempty"`
+	Advice     map[string]int `json:"advice,omitempty"` // documents that the proxies took, and those that were refused
+
+	windows []window // lines of the file, of a run that has them
+}
+
+// summary is what has become of requests. Counts are of those in the event, or in a window after its washout.
+type summary struct {
 	Legitimate int            `json:"legitimate"` // requests of legitimate clients, without second tries
 	Good       int            `json:"good"`       // those of them that were answered within a second of the first try, or of the second
 	Own        map[string]int `json:"own"`        // attempts of legitimate clients, by outcome
 	Others     map[string]int `json:"others"`     // those of the others
 
-	Lateness   float64        `json:"lateness"`    // the 99.9th percentile of how late attempts were written, in milliseconds; all of the run
-	Latest     float64        `json:"latest"`      // the greatest
-	ServiceLag float64        `json:"service_lag"` // by how much the service was late with an answer at most, in milliseconds
-	Thrown     bool           `json:"thrown"`      // it does not count
-	Failed     map[string]int `json:"failed,omitempty"`
-	Advice     map[string]int `json:"advice,omitempty"` // documents that the proxies took, and those that were refused
+	Lateness float64 `json:"lateness"` // the 99.9th percentile of how late attempts were written, in milliseconds; all of the run, or of the window
+	Latest   float64 `json:"latest"`   // the greatest
+	Thrown   bool    `json:"thrown"`   // it does not count
 
 	TimesOfOwn histograms `json:"times_of_own"` // of attempts of legitimate clients, by outcome
 }
@@ -87,7 +94,7 @@ func (h histograms) add(name string, t time.Duration) {
 const mostLateness = 5 * time.Millisecond
 
 // summarize counts what has become of the requests.
-func (r *record) summarize(attempts []attempt) {
+func (r *summary) summarize(attempts []attempt) {
 	r.Own, r.Others, r.TimesOfOwn = map[string]int{}, map[string]int{}, histograms{}
 	var late []time.Duration
 	for _, a := range attempts {
@@ -161,6 +168,11 @@ func write(name string, r *record, of []second) error {
 	}
 	for _, s := range of {
 		if err := lines.Encode(s); err != nil {
+			return err
+		}
+	}
+	for _, w := range r.windows {
+		if err := lines.Encode(w); err != nil {
 			return err
 		}
 	}

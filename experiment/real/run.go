@@ -22,6 +22,7 @@ import (
 // settings are those of all cells.
 type settings struct {
 	calm, length float64 // seconds
+	windows      int     // of a run of windows at most; 0: all
 	origin       origin.Origin
 }
 
@@ -49,6 +50,8 @@ type site struct {
 	line      *slowLine
 	played    *played
 	adviserAt string       // of the advisor that is a program
+	adviser   *program     // that, too
+	polls     *polls       // the way to it, if it is on and off by turns
 	metricsOf *http.Server // of the generator
 	folder    string
 }
@@ -64,6 +67,9 @@ func (s *site) stop() error {
 	}
 	if s.played != nil {
 		s.played.stop()
+	}
+	if s.polls != nil {
+		s.polls.stop()
 	}
 	if s.metricsOf != nil {
 		_ = s.metricsOf.Close()
@@ -107,6 +113,13 @@ func play(ctx context.Context, c cell, o settings, t *together) (*record, []seco
 		nodes = 1
 	}
 	trace := requestsOf(s, c.Pair, nodes)
+	var w *turns
+	if p.windows > 0 {
+		if w, err = p.turnsOf(c.Pair, o, nodes); err != nil {
+			return nil, nil, err
+		}
+		s, trace = w.first, w.trace
+	}
 	r := &record{cell: c, Origin: o.origin, Calm: s.Begin, Event: s.Length - s.Begin, Over: p.over}
 	folder, err := os.MkdirTemp("", "experiment")
 	if err != nil {
@@ -145,23 +158,34 @@ func play(ctx context.Context, c cell, o settings, t *together) (*record, []seco
 	var others sync.WaitGroup
 	others.Go(func() { of.advise(besides, begin, with, c, s, prometheus) })
 	seen := map[int]map[string]any{}
-	others.Go(func() { of.watch(besides, begin.Add(seconds(s.Begin)), int(s.Begin), seen) })
 	var fault error
-	others.Go(func() { fault = of.faults(besides, begin.Add(seconds(s.Begin)), p) })
+	if w != nil {
+		others.Go(func() { fault = of.take(besides, begin, w) })
+	} else {
+		others.Go(func() { of.watch(besides, begin.Add(seconds(s.Begin)), int(s.Begin), seen) })
+		others.Go(func() { fault = of.faults(besides, begin.Add(seconds(s.Begin)), p) })
+	}
 	attempts := l.play(ctx, begin, trace)
 	r.Advice = of.advice(ctx)
 	stop()
 	others.Wait()
 	ended()
 	t.playing.Wait()
+	if w != nil {
+		fault = errors.Join(fault, of.switchAdvisor(true)) // so that it can end
+	}
 	if err := errors.Join(fault, of.stop(), ctx.Err()); err != nil {
 		return nil, nil, err
 	}
-	r.summarize(attempts)
 	r.ServiceLag = milliseconds(time.Duration(of.service.latest.Load()))
 	if len(l.errors) > 0 {
 		r.Failed = l.errors
 	}
+	if w != nil {
+		r.summarizeWindows(w, attempts)
+		return r, nil, nil
+	}
+	r.summarize(attempts)
 	return r, secondsOf(attempts, s.Begin, seen), nil
 }
 
@@ -201,8 +225,15 @@ func (of *site) start(ctx context.Context, with *plan, p scenario, s *simulation
 	switch with.arm.adviser {
 	case "":
 	case "go", "prophet":
-		if with.adviser, err = freeAddress(); err != nil {
+		if of.adviserAt, err = freeAddress(); err != nil {
 			return "", err
+		}
+		with.adviser = of.adviserAt
+		if p.windows > 0 {
+			if of.polls, err = newPolls(of.adviserAt); err != nil {
+				return "", err
+			}
+			with.adviser = of.polls.address()
 		}
 		days, err := historyOf(p)
 		if err != nil {
@@ -254,12 +285,11 @@ func (of *site) start(ctx context.Context, with *plan, p scenario, s *simulation
 		}
 	}
 	if season > 0 {
-		started, err := startAdvisor(of.folder, with.arm.adviser, prometheus, with, season)
-		if err != nil {
+		if of.adviser, err = startAdvisor(of.folder, with.arm.adviser, of.adviserAt, prometheus, with, season); err != nil {
 			return "", err
 		}
-		of.programs, of.adviserAt = append(of.programs, started), with.adviser
-		return prometheus, started.ready(ctx, "http://"+with.adviser+"/healthz")
+		of.programs = append(of.programs, of.adviser)
+		return prometheus, of.adviser.ready(ctx, "http://"+of.adviserAt+"/healthz")
 	}
 	return prometheus, nil
 }

@@ -31,6 +31,9 @@ type scenario struct {
 	// From which second of the event on all is as usual again; 0: it always is, or never.
 	over float64
 
+	// How many windows it has, in which the advisor is on and off by turns; each is the part above. 0: it is no run of windows.
+	windows int
+
 	// The requests are those of an evening of the World Cup, or the bursts come every day.
 	worldCup, daily bool
 }
@@ -45,6 +48,7 @@ var scenarios = []scenario{
 	{name: "redis off", over: 45, situation: "abuse at the peak", calmEnds: 300, from: 855, to: 915, redis: "off", faultAt: 10, backAt: 35},
 	{name: "redis slow", over: 50, situation: "steady", calmEnds: 780, from: 780, to: 840, redis: "slow", faultAt: 10, backAt: 50},
 	{name: "world cup", situation: "steady", calmEnds: worldCupCalm, from: worldCupCalm, to: worldCupCalm + 60, worldCup: true},
+	{name: "windows", situation: "steady", calmEnds: 780, from: 780, to: 810, windows: windowsOfRun},
 }
 
 func scenarioOf(name string) (scenario, error) {

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/experiment/protocol"
+)
+
+// open is a combination that the protocol has open.
+type open struct {
+	name  string
+	cells [][]cell // by pair, or by run of windows
+}
+
+// openOf returns what the protocol has open with real parts. Within a pair, the seed draws the order of the arms.
+func openOf(checkout string) ([]open, error) {
+	cells, err := protocol.Read(checkout, "real")
+	if err != nil {
+		return nil, err
+	}
+	runs, err := protocol.Read(checkout, "windows")
+	if err != nil {
+		return nil, err
+	}
+	var list []open
+	add := func(situation string, algorithms, arms []string, first uint64, pairs int) {
+		o := open{name: fmt.Sprintf("%s, %s, %s", situation, strings.Join(algorithms, " and "), strings.Join(arms, " and "))}
+		for n := range uint64(pairs) {
+			var of []cell
+			for _, algorithm := range algorithms {
+				for _, arm := range arms {
+					of = append(of, cell{Scenario: situation, Algorithm: algorithm, Arm: arm, Pair: first + n})
+				}
+			}
+			rand.New(rand.NewPCG(first+n, 0x0e)).Shuffle(len(of), func(a, b int) { of[a], of[b] = of[b], of[a] })
+			o.cells = append(o.cells, of)
+		}
+		list = append(list, o)
+	}
+	for _, e := range cells {
+		if len(e.Policies) == 1 { // the algorithms are compared
+			add(e.Situation, e.Algorithms, e.Policies, e.First, e.Pairs)
+			continue
+		}
+		for _, algorithm := range e.Algorithms {
+			add(e.Situation, []string{algorithm}, e.Policies, e.First, e.Pairs)
+		}
+	}
+	for _, e := range runs { // each has both: the advisor, and without it
+		add(e.Situation, e.Algorithms, e.Policies[:1], e.First, e.Pairs/(windowsOfRun/2))
+	}
+	return list, nil
+}
+
+// missing returns the cells that have no file in a folder.
+func missing(cells []cell, folder string) []cell {
+	return slices.DeleteFunc(slices.Clone(cells), func(c cell) bool {
+		_, err := os.Stat(c.file(folder))
+		return err == nil
+	})
+}
+
+// left returns the missing cells of a combination.
+func (o open) left(folder string) []cell { return missing(slices.Concat(o.cells...), folder) }
+
+// byTime returns combinations in the order of the time that they still need: the shortest first, so that it is decided if the time ends.
+func byTime(list []open, folder string, s settings, atATime int) []open {
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b open) int {
+		return int(s.takeAll(a.left(folder), atATime) - s.takeAll(b.left(folder), atATime))
+	})
+	return list
+}
+
+// about is what starting and stopping a cell's servers takes.
+const about = 25 * time.Second
+
+// takes returns how long a cell takes, nearly.
+func (s settings) takes(c cell) time.Duration {
+	p, err := scenarioOf(c.Scenario)
+	if err != nil {
+		return 0
+	}
+	length := p.to - p.from
+	if s.length > 0 {
+		length = min(length, s.length)
+	}
+	if p.windows > 0 {
+		return about + time.Duration(s.windowsOf(p))*seconds(min(s.calm, washout)+length)
+	}
+	return about + seconds(s.calm+length)
+}
+
+// takeAll returns how long cells take, so many at a time. Runs of windows are alone.
+func (s settings) takeAll(cells []cell, atATime int) (all time.Duration) {
+	for _, c := range cells {
+		if c.alone() {
+			all += s.takes(c)
+		} else {
+			all += s.takes(c) / time.Duration(atATime)
+		}
+	}
+	return all
+}
+
+// alone reports whether a cell is played with no other at the same time: another one would be on and off, too.
+func (c cell) alone() bool { return c.Scenario == "windows" }
+
+// tellLeft writes what is left to do.
+func tellLeft(to io.Writer, pilot []cell, list []open, folder string, s settings, atATime int) {
+	total := s.takeAll(pilot, atATime)
+	if len(pilot) > 0 {
+		fmt.Fprintf(to, "of the pilot: %d cells, %s\n", len(pilot), minutes(total))
+	}
+	for _, o := range byTime(list, folder, s, atATime) {
+		cells := o.left(folder)
+		whole := 0
+		for _, of := range o.cells {
+			if len(missing(of, folder)) == 0 {
+				whole++
+			}
+		}
+		what, needs := "pairs", s.takeAll(cells, atATime)
+		if o.cells[0][0].alone() {
+			what = "runs of windows"
+		}
+		total += needs
+		fmt.Fprintf(to, "%s: %d of %d %s are there, %s\n", o.name, whole, len(o.cells), what, minutes(needs))
+	}
+	if total == 0 {
+		fmt.Fprintln(to, "nothing is left: the protocol is complete")
+		return
+	}
+	fmt.Fprintf(to, "in all %s of a quiet machine, with %d cells at a time\n", minutes(total), atATime)
+}
+
+func minutes(d time.Duration) string {
+	if d == 0 {
+		return "complete"
+	}
+	return fmt.Sprintf("%.0f minutes left", d.Minutes())
+}
