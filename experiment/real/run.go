@@ -146,6 +146,11 @@ func play(ctx context.Context, c cell, o settings, t *together) (*record, []seco
 	for _, front := range of.proxies {
 		l.targets = append(l.targets, front.address)
 	}
+	if w != nil {
+		if err := of.advised(ctx); err != nil {
+			return nil, nil, errors.Join(err, of.stop())
+		}
+	}
 	started()
 	t.starting.Wait()
 	if err := of.warmUp(ctx); err != nil {

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -78,6 +80,26 @@ func orderOf(run uint64, blocks int) (on []bool) {
 	return on
 }
 
+// advised waits until a poll has brought advice: while an advisor starts, polls fail, and become rare.
+func (of *site) advised(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	for begin, n := time.Now(), 1; sleepUntil(ctx, begin.Add(time.Duration(n)*time.Second)); n++ {
+		ended, failed := 0, 0
+		for name, n := range of.advice(ctx) {
+			if strings.HasPrefix(name, "polls_total") {
+				ended += n
+			} else if strings.HasPrefix(name, "refused_total") {
+				failed += n
+			}
+		}
+		if ended > failed {
+			return nil
+		}
+	}
+	return fmt.Errorf("the proxies get no advice: %w", ctx.Err())
+}
+
 // take switches the advisor when a window begins. Garbage is collected then, too, so that it delays no request that counts.
 func (of *site) take(ctx context.Context, begin time.Time, w *turns) error {
 	for n, on := range w.on {
@@ -111,7 +133,9 @@ func newPolls(target string) (*polls, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &polls{listener: listener, on: httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: target})}
+	on := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: target})
+	on.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) } // without a word: it has not begun yet
+	p := &polls{listener: listener, on: on}
 	p.server = &http.Server{Handler: p}
 	go func() { _ = p.server.Serve(listener) }()
 	return p, nil

@@ -155,7 +155,11 @@ def opened(plan: Sequence[dict], tier: str, situation: str, policies: set[str], 
 
 def decide(hypothesis: dict, tiers: dict[str, pd.DataFrame], plan: Sequence[dict] = ()) -> list[Finding]:
     """The findings of a hypothesis in all its combinations that were run. One that the protocol has open is undecided until it is complete."""
-    of = comparisons(hypothesis, tiers, plan)
+    return conclude(hypothesis, comparisons(hypothesis, tiers, plan))
+
+
+def conclude(hypothesis: dict, of: list[Comparison]) -> list[Finding]:
+    """What comparisons come to under the hypothesis's test."""
     margin, trim = hypothesis.get("margin", 0), hypothesis.get("trim", 0)
     found = []
     for c in of:

@@ -8,11 +8,12 @@ import re
 import tomllib
 from pathlib import Path
 
+import checks
 import figures
 import power
 import tables
 from data import Data, read
-from inference import decide, estimate, paired
+from inference import comparisons, conclude, estimate, paired
 
 HERE = Path(__file__).parent
 
@@ -24,7 +25,9 @@ class Chapter:
         """protocol is what hypotheses.toml has."""
         self.data = data
         self.protocol = protocol
-        self.found = [(h, decide(h, data.tiers, protocol["open"])) for h in protocol["hypothesis"]]
+        compared = [(h, comparisons(h, data.tiers, protocol["open"])) for h in protocol["hypothesis"]]
+        self.found = [(h, conclude(h, of)) for h, of in compared]
+        self.checked = [(h, checks.checked(h, of)) for h, of in compared]
         self.drawn = figures.all_figures(data)
 
     def names(self) -> dict:
@@ -48,6 +51,8 @@ class Chapter:
             "virtual_gain": tables.virtual_gain(data),
             "virtual_measures": tables.virtual_measures(data),
             "virtual_best": tables.virtual_best(data),
+            "bootstrap": tables.bootstrap(self.checked),
+            "windows": tables.windows(data),
             "real_scenario": lambda scenario: tables.real_scenario(data, scenario),
             "real_differences": tables.real_differences(data),
             "advisers": tables.advisers(data),

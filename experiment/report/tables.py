@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pandas as pd
+from checks import agrees, standstills
 from data import REAL_MEASURES, Data
 from inference import Estimate, Finding, estimate, paired, verdict
 
@@ -239,5 +240,34 @@ def power(rows: "list[Row]") -> str:
         at = [number(100 * p, 0) if not math.isnan(p) else "–" for p in (r.power, r.power_for_margin)]
         found.append([r.hypothesis, c.tier, c.what, c.situation, c.algorithm or "–", f"{r.sd:.2f}", f"{r.upper:.2f}", f"{r.shift:.2f}", pairs(r.needed),
                       f"{r.margin:g}" if r.needed_for_margin else "–", pairs(r.needed_for_margin), pairs(r.pairs), *at])  # fmt: skip
-    head = ["", "tier", "difference", "situation", "algorithm", "spread", "its upper end", "to find", "pairs", "widest margin", "pairs", "of the protocol", "power, %", "for the margin, %"]
+    head = ["", "tier", "difference", "situation", "algorithm", "spread", "its upper end", "to find", "pairs needed", "widest margin", "pairs for it", "pairs of the protocol", "power, %", "power for the margin, %"]
     return table(head, found, left=5)
+
+
+def bootstrap(of: list[tuple[dict, list]]) -> str:
+    """Where the bootstrap's interval is another one than that by t."""
+    names: dict[tuple, list[str]] = {}  # of the hypotheses, by the rest of the row
+    everything = [(hypothesis["name"], *one) for hypothesis, found in of for one in found]
+    for name, c, by_t, other, same in everything:
+        if not (agrees(by_t, other) and same):
+            ends = [f"{number(e.low, 2, sign=True)} to {number(e.high, 2, sign=True)}" for e in (by_t, other)]
+            names.setdefault((c.tier, c.what, c.situation, c.algorithm or "–", str(by_t.n), *ends, "the same" if same else "another"), []).append(name)
+    if not everything:
+        return NOT_RUN
+    differ = sum(len(n) for n in names.values())
+    text = f"{len(everything) - differ} of {len(everything)} intervals agree, and come to the same."
+    rows = [[", ".join(n), *row] for row, n in names.items()]
+    return text + ("\n\n" + table(["", "tier", "difference", "situation", "algorithm", "pairs", "by t", "by the bootstrap", "outcome"], rows, left=5) if rows else "")
+
+
+def windows(data: Data) -> str:
+    """What the windows with the forecast on and off come to, by advisor: means in ms, and standstills."""
+    rows = []
+    for arm in [a for a in ordered(data.windows["policy"]) if not a.endswith(" off")]:
+        on, off = (runs_of(data.windows, policy=p).set_index("seed")["mean_ms"] for p in (arm, arm + " off"))
+        both = pd.concat([on, off], axis=1, keys=["on", "off"]).dropna()
+        d = both["on"] - both["off"]
+        slower, faster, chance = standstills(both["on"].to_numpy(float), both["off"].to_numpy(float))
+        means = [with_interval(estimate(v, trim=trim), 2, sign=sign) for v, trim, sign in ((both["on"], 0, False), (both["off"], 0, False), (d, 0, True), (d, 0.2, True))]
+        rows.append([arm, str(len(both)), str(len(on) - len(both)), *means, str(slower), str(faster), "–" if math.isnan(chance) else f"{chance:.2f}"])
+    return table(["arm", "blocks", "thrown away", "on, ms", "off, ms", "on − off", "trimmed", "10 ms slower on", "10 ms slower off", "p"], rows)

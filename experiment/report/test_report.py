@@ -6,6 +6,7 @@ import tomllib
 import unittest
 from pathlib import Path
 
+import checks
 import data
 import figures
 import inference
@@ -148,6 +149,109 @@ class Power(unittest.TestCase):
         self.assertAlmostEqual(float((low > 0).mean()), power.power_to_find(n, 0.5, 1), delta=3 * math.sqrt(0.09 / 2000))
         ends = np.abs(draws.mean(axis=1) - 0.5) + stats.t.ppf(0.975, n - 1) * draws.std(axis=1, ddof=1) / math.sqrt(n)
         self.assertAlmostEqual(float((ends < 0.6).mean()), power.power_for_equivalence(n, 0.6, 1), delta=3 * math.sqrt(0.09 / 2000))
+
+
+RUNS = 200  # simulated, of each kind
+# A test that errs once in forty on its side, as they all do, errs more than ten times of 200 in one of seventy seeds. Ten are 5 %.
+MOST_FALSE = int(0.05 * RUNS)
+# A test with a power of 90 % finds less than this of 200 in one of a hundred seeds.
+FEWEST_FOUND = int(stats.binom.ppf(0.01, RUNS, 0.9))
+
+
+class ChecksByOtherMeans(unittest.TestCase):
+    """The intervals and tests against the bootstrap, and against runs of which the truth is known."""
+
+    def outcomes(self, draws: np.ndarray, **hypothesis) -> list[str]:
+        """What RUNS hypotheses come to. draws has the differences, of shape (RUNS, combinations, pairs)."""
+        found = []
+        for one in draws:
+            of = [inference.Comparison("real", "", "", "", pd.Series(values), True, 0.95, None) for values in one]
+            found.append(inference.verdict(hypothesis["test"], inference.conclude(hypothesis, of)))
+        return found
+
+    def test_a_planted_difference_is_found(self):
+        draw = np.random.default_rng(1)
+        for test, n, shift, sd in [("superior", 36, 0.25, 0.445), ("not_inferior", 36, 0, 0.445), ("superior", 1600, 0.25, 3.06), ("inferior", 36, -0.25, 0.445)]:
+            says = self.outcomes(draw.normal(shift, sd, (RUNS, 1, n)), test=test, margin=0.25)
+            self.assertGreaterEqual(says.count("confirmed"), FEWEST_FOUND, (test, n))
+        says = self.outcomes(draw.normal(1, 0.445, (RUNS, 13, 36)), test="not_inferior", margin=0.25)
+        self.assertGreaterEqual(says.count("confirmed"), FEWEST_FOUND)
+
+    def test_where_there_is_none_none_is_found(self):
+        draw = np.random.default_rng(2)
+        rare = np.where(draw.random((RUNS, 1, 36)) < 0.1, draw.exponential(10, (RUNS, 1, 36)), 0) - 1  # a mean of 0, and as skewed as the pilot's
+        for name, draws, test, false in [
+            ("superior", draw.normal(0, 1, (RUNS, 1, 36)), "superior", "confirmed"),
+            ("superior, in none of 13", draw.normal(0, 1, (RUNS, 13, 36)), "superior", "refuted"),
+            ("superior, rarely much", rare, "superior", "confirmed"),
+            ("not inferior, and is", draw.normal(-0.25, 1, (RUNS, 1, 36)), "not_inferior", "confirmed"),
+            ("inferior", draw.normal(0, 1, (RUNS, 1, 36)), "inferior", "confirmed"),
+            ("equivalent, and is not", draw.normal(0.25, 0.2, (RUNS, 1, 36)), "equivalent", "confirmed"),
+        ]:
+            says = self.outcomes(draws, test=test, margin=0.25)
+            self.assertLessEqual(says.count(false), MOST_FALSE, name)
+
+    def test_forecasts_that_slow_answers_are_found_and_others_are_not(self):
+        draw = np.random.default_rng(3)
+        of = {"test": "equivalent", "margin": 1.0, "trim": 0.2, "equivalent": [2, 5]}
+
+        def blocks(shift: float) -> np.ndarray:
+            """Differences of 60 blocks, of which one in ten has a standstill in one of its windows."""
+            still = np.where(draw.random((RUNS, 1, 60)) < 0.1, draw.choice([-25, 25], (RUNS, 1, 60)), 0)
+            return draw.normal(shift, 1.5, (RUNS, 1, 60)) + still
+
+        self.assertGreaterEqual(self.outcomes(blocks(0), **of).count("confirmed"), FEWEST_FOUND)
+        self.assertGreaterEqual(self.outcomes(blocks(3), **of).count("refuted"), FEWEST_FOUND)
+        self.assertLessEqual(self.outcomes(blocks(1), **of).count("confirmed"), MOST_FALSE)
+        self.assertLessEqual(self.outcomes(blocks(1), **of).count("refuted"), MOST_FALSE)
+        self.assertLessEqual(self.outcomes(blocks(2), **of).count("equivalent"), MOST_FALSE)
+
+    def test_differences_of_the_data_with_signs_by_chance_show_nothing(self):
+        of = data.read_virtual(HERE.parent / "data" / "virtual.csv.gz")[0]
+        for situation in ("abuse at night", "bursts"):
+            sides = [{"situation": situation, "policy": p, "algorithm": "token_bucket"} for p in ("guard", "tuned")]
+            d = inference.differences(of, "good", *sides).to_numpy(float)
+            draws = d * np.random.default_rng(4).choice([-1, 1], (RUNS, 1, len(d)))
+            says = self.outcomes(draws, test="superior")
+            self.assertLessEqual(says.count("confirmed"), MOST_FALSE)
+            self.assertLessEqual(says.count("refuted"), MOST_FALSE)
+
+    def test_the_bootstrap_agrees_with_t_and_does_not_where_rare_values_decide(self):
+        draw = np.random.default_rng(5)
+        agree = 0
+        for values in draw.normal(0.3, 1, (40, 36)):
+            agree += checks.agrees(inference.estimate(pd.Series(values)), checks.bootstrap(values))
+        self.assertGreaterEqual(agree, 36)
+        rare = np.array([0.0] * 18 + [10, 11])
+        self.assertFalse(checks.agrees(inference.estimate(pd.Series(rare)), checks.bootstrap(rare)))
+        trimmed = draw.normal(0.3, 1, 60)
+        self.assertTrue(checks.agrees(inference.estimate(pd.Series(trimmed), trim=0.2), checks.bootstrap(trimmed, trim=0.2)))
+
+    def test_standstills_are_counted_on_both_sides(self):
+        on, off = np.array([100.0, 130, 131, 100, 140, 150, 128]), np.array([100.0, 100, 100, 125, 100, 100, 100])
+        slower, faster, chance = checks.standstills(on, off)
+        self.assertEqual((slower, faster), (5, 1))
+        self.assertAlmostEqual(chance, 14 / 64)
+
+
+class Windows(unittest.TestCase):
+    def test_windows_of_a_block_are_compared(self):
+        def line(block, on, ms, thrown=False):
+            return {"block": block, "on": on, "thrown": thrown, "lateness": 1, "times_of_own": {"answered": {"sum": ms / 10, "counts": {"100": 100}}}}
+
+        read = []
+        for run in (1, 2):
+            read += data.rows_of_windows({"algorithm": "token_bucket", "arm": "guard+go", "pair": run}, [line(0, False, 100), line(0, True, 100 + run), line(1, True, 90), line(1, False, 90, thrown=run == 2)])
+        found = pd.DataFrame(read)
+        hypothesis = next(h for h in protocol()["hypothesis"] if h["name"] == "H5") | {"trim": 0}
+        entry = {"tier": "windows", "situation": "windows", "policies": ["guard+go", "guard+go off"], "algorithms": ["token_bucket"], "first": 1, "pairs": 4}
+        [first] = inference.decide(hypothesis, {"windows": found}, [entry])
+        self.assertEqual(first.difference.n, 3)
+        self.assertAlmostEqual(first.difference.mean, 1)
+        self.assertEqual(inference.comparisons(hypothesis, {"windows": found}, [entry])[0].complete, True)
+        self.assertEqual(inference.comparisons(hypothesis, {"windows": found}, [entry | {"pairs": 6}])[0].complete, False)
+        table = tables.windows(data.Data(found, {}, found, {}, 0, [], found, found))
+        self.assertIn("| guard+go | 3 | 1 |", table)
 
 
 class Measures(unittest.TestCase):
