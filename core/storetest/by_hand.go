@@ -35,7 +35,7 @@ func aBlockIsToldFromALimitThatIsUsedUp(s *scene, v variant) {
 			}
 			s.clock.Set(start())
 			blocked("a new key", 0)
-			for range units + 2 {
+			for i := int64(0); i < units+2; i++ {
 				s.take(r, "alice", 1)
 				blocked("a key that has used some", 0)
 			}
