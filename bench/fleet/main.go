@@ -3,7 +3,8 @@
 //
 //	go run ./fleet                      all tables, some minutes
 //	go run ./fleet -nodes 3,30 -only    the first one, with other fleets
-//	go run ./fleet -regions             that of docs/regions.md
+//	go run ./fleet -regions eventual    those of docs/regions.md, one for each promise
+//	go run ./fleet -regions lease
 package main
 
 import (
@@ -21,10 +22,10 @@ import (
 func main() {
 	nodes := flag.String("nodes", "3,30,1000,10000", "the sizes of the fleets of the first table; empty: leave it out")
 	only := flag.Bool("only", false, "print the first table only")
-	regions := flag.Bool("regions", false, "print the table of docs/regions.md only")
+	regions := flag.String("regions", "", "print a table of docs/regions.md only: eventual or lease")
 	flag.Parse()
-	if *regions {
-		if err := byRegions(os.Stdout); err != nil {
+	if *regions != "" {
+		if err := byRegions(os.Stdout, *regions); err != nil {
 			fmt.Fprintln(os.Stderr, "fleet:", err)
 			os.Exit(1)
 		}

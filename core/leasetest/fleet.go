@@ -53,6 +53,9 @@ type Config struct {
 	// Strict lets the store decide on every request.
 	Strict bool
 
+	// Far is for Take: nodes lease on the terms of another region's store.
+	Far bool
+
 	// Judge judges what Serve admits. Store is Measuring then.
 	Judge Judge
 }
@@ -101,7 +104,11 @@ func NewFleet(c Config) (*Fleet, error) {
 		f.c.Timeout = 500_000
 	}
 	var err error
-	if f.terms, err = rate.LeaseTermsOf(c.Limit); err != nil {
+	f.terms, err = rate.LeaseTermsOf(c.Limit)
+	if c.Far {
+		f.terms, err = rate.RegionLeaseTermsOf(c.Limit)
+	}
+	if err != nil {
 		return nil, err
 	}
 	f.judge = memory.New(memory.Config{Clock: f.atStore})
@@ -202,6 +209,19 @@ func (f *Fleet) Request(i int, cost int64) {
 	case rate.Missing:
 		f.decide(n, cost, n.life)
 	}
+}
+
+// Take plays a request that waits for no call, and is admitted if the node holds what it costs: it reports whether that is so. The caller judges it.
+func (f *Fleet) Take(i int, cost int64) bool {
+	n := &f.nodes[i]
+	var a rate.LeaseAsk
+	mono, wall := f.clocks(n)
+	step := rate.UseLease(&n.lease, &f.terms, cost, mono, wall, &a)
+	if step == rate.HeldAndAsk || step == rate.Asking {
+		f.Aside++
+		f.call(n, 0, a)
+	}
+	return step == rate.Held || step == rate.HeldAndAsk
 }
 
 // call makes a call about a lease.
