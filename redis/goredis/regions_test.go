@@ -166,7 +166,7 @@ func newWorld(t *testing.T, servers []*redistest.Server, prefix string, config r
 				}
 			}
 			n.courier = regions.New(config)
-			n.rule, err = core.NewRule(core.RuleConfig{Name: "r", Limit: l, Consistency: core.Eventual, SyncEvery: noTimer, RegionsEvery: between})
+			n.rule, err = core.NewRule(w.config())
 			if err == nil {
 				err = n.store.Open(n.rule)
 			}
@@ -186,6 +186,17 @@ func newWorld(t *testing.T, servers []*redistest.Server, prefix string, config r
 		}
 	}
 	return w
+}
+
+// config returns that of the world's rule.
+func (w *world) config() core.RuleConfig {
+	c := core.RuleConfig{Name: "r", Limit: w.limit, Consistency: core.Eventual, SyncEvery: noTimer, RegionsEvery: w.between}
+	if w.limit.Owes {
+		var err error
+		c.OverflowPolicy.Response, err = core.ParseResponseCost([]string{"bytes"})
+		must.Succeed(w.t, err)
+	}
+	return c
 }
 
 // repeat has something happen at intervals, from some moment on.
@@ -330,7 +341,7 @@ func (w *world) newcomer(place int) int64 {
 	s, err := redis.NewStore(redis.Config{Client: w.client(place, place), Prefix: w.prefix, Region: "new", Clock: clock, WallClock: clock})
 	must.Succeed(w.t, err)
 	defer s.CloseNow()
-	r, err := core.NewRule(core.RuleConfig{Name: "r", Limit: w.limit, Consistency: core.Eventual, SyncEvery: noTimer, RegionsEvery: w.between})
+	r, err := core.NewRule(w.config())
 	must.Succeed(w.t, err)
 	must.Succeed(w.t, s.Open(r))
 	checks := []core.Check{{Rule: r, Key: "k", Cost: 1}}
@@ -688,4 +699,46 @@ func TestWhatIsKnownOfAShareIsToldAsAPartOfTheLimit(t *testing.T) {
 	}
 	must.Equal(t, checks[0].Decision.Limit, 100, "the limit")
 	must.Equal(t, checks[0].Decision.Remaining, 60, "what is left")
+}
+
+// What responses have cost reaches other regions, also what exceeds the limit, and also from a region that was cut off meanwhile.
+func TestWhatResponsesHaveCostReachesOtherRegions(t *testing.T) {
+	underrace.OneGoroutine(t)
+	config := thousandAMinute
+	config.Owes = true
+	w := newWorld(t, startRegions(t), "cost:", config, []int{1, 2, 1}, time.Second, time.Second, rand.New(rand.NewPCG(1, 43)))
+	second := int64(1_000_000)
+	ask := func(place int) []core.Reservation {
+		t.Helper()
+		n := w.regions[place].nodes[0]
+		checks := []core.Check{{Rule: n.rule, Key: "k"}}
+		must.Succeed(t, n.store.Decide(checks, false))
+		return core.AppendReservations(nil, checks)
+	}
+	finish := func(place int, list []core.Reservation, units int64) {
+		t.Helper()
+		list[0].Measure(units)
+		must.Succeed(t, core.NewLimiter(w.regions[place].nodes[0].store).Finish(list, 200))
+	}
+	w.Until(w.Now + 4*second)
+	far, near := ask(0), ask(1)
+	finish(1, near, 300)
+	w.Until(w.Now + w.lag() + second)
+	must.Equal(t, w.newcomer(0), 700, "left in another region")
+	w.cutOff(0, true, true)
+	finish(0, far, 900) // 200 more than there is
+	w.Until(w.Now + 2*second)
+	w.cutOff(0, false, false)
+	w.Until(w.Now + w.lag() + 2*second)
+	for place := range w.regions {
+		if list := ask(place); len(list) > 0 {
+			t.Errorf("region %d allows a request, though 1200 of 1000 were used", place)
+		}
+	}
+	w.Until(fleetclock.Start + config.Period.Microseconds() + second)
+	for place := range w.regions {
+		if list := ask(place); len(list) == 0 {
+			t.Errorf("region %d rejects in the next window", place)
+		}
+	}
 }
