@@ -92,6 +92,56 @@ func TestRegionsKeepToLimitsTogether(t *testing.T) {
 			eventually(t, c.name+" hears "+peer+" again", func() bool { return c.says(fmt.Sprintf("weir_region_cut{region=%q} 0", peer)) })
 		}
 	}
+	s.killHome(t, all)
+}
+
+// killHome kills home's Redis while requests come: regions go on with what they have leased, and then with their shares, and never exceed the limit.
+func (s regionsTrial) killHome(t *testing.T, all []*continent) {
+	time.Sleep(time.Until(time.Now().Add(s.period / 2))) // so that there is something to lend
+	apart := time.Duration(float64(s.period) / (s.load * float64(s.requests)))
+	var mu sync.Mutex
+	var admitted []time.Time
+	slowest := time.Duration(0)
+	var asking sync.WaitGroup
+	begun := time.Now()
+	dead, end := s.period/4, 3*s.period/2
+	for n := 0; time.Duration(n)*apart < end; n++ {
+		if at := time.Duration(n) * apart; at >= dead && at < dead+apart {
+			all[2].redis.Kill()
+		}
+		time.Sleep(time.Until(begun.Add(time.Duration(n) * apart)))
+		c := all[n%len(all)]
+		asking.Go(func() {
+			asked := time.Now()
+			r, err := c.proxies[n/len(all)%len(c.proxies)]("/paid")
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil && r.status == 200 {
+				admitted = append(admitted, asked)
+				slowest = max(slowest, time.Since(asked))
+			}
+		})
+	}
+	asking.Wait()
+	config := regional["/paid"]
+	config.Requests, config.Period = s.requests, s.period
+	l, err := rate.NewLimit(config)
+	must.Succeed(t, err)
+	judge := fleetclock.NewJudge(l)
+	slices.SortFunc(admitted, time.Time.Compare)
+	excess, late := int64(0), 0
+	for _, at := range admitted {
+		judge.Charge(at.UnixMicro(), 1)
+		excess = max(excess, judge.Over(at.UnixMicro()))
+		if at.Sub(begun) > end-s.period/2 {
+			late++
+		}
+	}
+	bound := int64(float64(s.requests)*slowest.Seconds()/s.period.Seconds()) + 1 // a request is decided a moment after it was asked
+	t.Logf("home's Redis is killed: %d admitted, %d beyond the limit; in the last half of a period %d, of %d of two regions' shares", len(admitted), excess, late, s.requests/10)
+	if excess > bound || int64(late) < s.requests/40 || int64(late) > s.requests/5 {
+		t.Errorf("home's Redis is killed: %d admitted, %d beyond the limit, with a bound of %d; in the last half of a period %d", len(admitted), excess, bound, late)
+	}
 }
 
 // says reports whether a Caddy of the region has a line in its metrics, or, without a Caddy that is the courier, true.
