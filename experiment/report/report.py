@@ -67,9 +67,10 @@ class Chapter:
         return f"{estimate(of['good']).mean:.1f}"
 
     def gain(self, situation: str, left: str, right: str, algorithm: str = "token_bucket") -> str:
-        """A paired difference of tier 2."""
+        """A paired difference of tier 2; of what the protocol has open, that of its runs."""
         sides = [{"situation": situation, "policy": p, "algorithm": algorithm} for p in (left, right)]
-        return tables.with_interval(paired(self.data.virtual, "good", *sides), sign=True)
+        found = paired(self.data.more, "good", *sides)
+        return tables.with_interval(found if found.n else paired(self.data.virtual, "good", *sides), sign=True)
 
     def real_gain(self, situation: str, left: str, right: str, algorithm: str = "token_bucket") -> str:
         sides = [{"situation": situation, "policy": p, "algorithm": algorithm} for p in (left, right)]

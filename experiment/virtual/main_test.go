@@ -14,13 +14,42 @@ import (
 	"github.com/proxyweir/weir/tools/must"
 )
 
-// committed is the data of the full run.
-const committed = "../data/virtual.csv.gz"
-
 // TestTheCommittedDataAreWhatTheSimulationFinds: some cells of them. If a change of the simulation, the guard or the algorithms fails it, the data must
-// be made anew: remove the file, and run make experiment FULL=1.
+// be made anew: remove the files, and run make experiment FULL=1.
 func TestTheCommittedDataAreWhatTheSimulationFinds(t *testing.T) {
-	file, err := os.Open(committed)
+	list, err := protocol.Read("../..", "virtual")
+	must.Succeed(t, err)
+	for _, c := range []struct {
+		file  string
+		batch batch
+		cells cellsOfBatch
+		want  int
+	}{
+		{"virtual.csv.gz", batch{"crowd over", 1}, simulation.Cells, len(simulation.Policies)},
+		{"virtual-open.csv.gz", batchesOf(list)[0], cellsOf(list), 2},
+	} {
+		known := linesOf(t, c.file)
+		s := simulation.New(c.batch.situation, c.batch.seed, simulation.Options{})
+		played := 0
+		for _, cell := range c.cells(c.batch.situation, c.batch.seed) {
+			if cell.Algorithm != "token_bucket" && cell.Policy != "none" || strings.HasPrefix(cell.Policy, "grid") {
+				continue
+			}
+			o, err := cell.Play(s)
+			must.Succeed(t, err)
+			if line := lineOf(cell, o); !known[line] {
+				t.Errorf("not in %s: %s", c.file, line)
+			}
+			played++
+		}
+		must.Equal(t, played, c.want, "%d cells were played", played)
+	}
+}
+
+// linesOf returns the lines of committed data.
+func linesOf(t *testing.T, name string) map[string]bool {
+	t.Helper()
+	file, err := os.Open(filepath.Join("../data", name))
 	must.Succeed(t, err)
 	defer file.Close()
 	text, err := gzip.NewReader(file)
@@ -30,21 +59,7 @@ func TestTheCommittedDataAreWhatTheSimulationFinds(t *testing.T) {
 	for lines.Scan() {
 		known[lines.Text()] = true
 	}
-	b := batch{"crowd over", 1}
-	s := simulation.New(b.situation, b.seed, simulation.Options{})
-	played := 0
-	for _, c := range simulation.Cells(b.situation, b.seed) {
-		if c.Algorithm != "token_bucket" && c.Policy != "none" || strings.HasPrefix(c.Policy, "grid") {
-			continue
-		}
-		o, err := c.Play(s)
-		must.Succeed(t, err)
-		if line := lineOf(c, o); !known[line] {
-			t.Errorf("not in the data: %s", line)
-		}
-		played++
-	}
-	must.Equal(t, played, len(simulation.Policies), "%d cells were played", played)
+	return known
 }
 
 // TestWhatWasPlayedIsKept, without what an interruption has cut.
