@@ -64,6 +64,7 @@ func (f *exceptional) startCaddy(i int) {
 	for _, r := range fleetRules {
 		fmt.Fprintf(&handlers, "route /%s {\nrate_limit {\nzone %s {\nkey {header.X-Key}\n%s\n}\nnamespace fleet\n}\nrespond ok\n}\n", r.name, r.name, r.inCaddy)
 	}
+	handlers.WriteString("route /address {\nrate_limit {\nzone address {\nlimit 1/366d\npenalty 1h\n}\nnamespace fleet\n}\nrespond ok\n}\n")
 	f.admins[i] = freeAddr()
 	global := "rate_limit {\nstore redis " + f.redis.Addr() + " {\ntimeout 20s\nread_timeout 20s\ndial_timeout 20s\nnodes 1\n}\n}"
 	f.caddys[i] = startCaddyWithGlobal(f.t, f.admins[i], global, "respond /up ok\n"+handlers.String())
@@ -117,10 +118,31 @@ func (f *exceptional) obeyed(what, rule, key string, status int, limit string) {
 	})
 }
 
+// tellsOfPenalties checks that each Caddy lists the address that is under a penalty when its requests come, wherever that has begun, until it is ended anywhere.
+func (f *exceptional) tellsOfPenalties() {
+	f.t.Helper()
+	blocked := func(i int) string { return f.api(i, "blocked?format=text", "") }
+	for i := range f.caddys {
+		must.Equal(f.t, blocked(i), "", "at first")
+	}
+	for _, i := range []int{0, 0, 1} {
+		_, err := f.caddys[i].try("/address")
+		must.Succeed(f.t, err)
+	}
+	for i := range f.caddys {
+		must.Contain(f.t, blocked(i), "127.0.0.1 peer 20", "Caddy %d", i)
+		must.Contain(f.t, blocked(i), " penalty fleet/address", "Caddy %d", i)
+	}
+	f.api(0, "unblock", `{"rule":"fleet/address","key":["127.0.0.1"]}`)
+	must.Equal(f.t, blocked(0), "", "where it was ended")
+	eventually(f.t, "the other Caddy learns that it was ended", func() bool { return blocked(1) == "" })
+}
+
 // A fleet obeys what one of its Caddys was told about single keys, while nodes and Redis come and go. Other keys keep their limit.
 func TestAFleetObeysExceptions(t *testing.T) {
 	t.Parallel()
 	f := startExceptional(t)
+	f.tellsOfPenalties()
 	named := func(rule, more string) string { return `{"rule":"fleet/` + rule + `","key":["acme"]` + more + `}` }
 	for _, r := range fleetRules {
 		for i := 0; i < 4; i++ { // all know the key, and that it is over its limit

@@ -23,6 +23,7 @@ type blockedAnswer struct {
 	Version   string           `json:"version"` // its ETag; what is in front of the first "-" is the process
 	Since     time.Time        `json:"since"`   // when this process has begun to remember addresses
 	Full      bool             `json:"full,omitempty"`
+	Rules     []string         `json:"rules"` // that can be in the list
 	Addresses []blockedAddress `json:"addresses"`
 }
 
@@ -115,11 +116,14 @@ func wantsText(r *http.Request) (bool, error) {
 
 // blockedOf returns the list, by address and rule. list is what people have decided.
 func blockedOf(a *View, list []exception.Exception) *blockedAnswer {
-	answer := &blockedAnswer{Addresses: []blockedAddress{}}
+	answer := &blockedAnswer{Rules: []string{}, Addresses: []blockedAddress{}}
 	spared := sparing(a)
 	rules := make(map[string]*report.ActiveRule)
 	for _, s := range a.Rules() {
-		rules[s.Label] = s
+		if s.Rule != nil && report.AddressOf(s.Rule) != nil && !s.Shadow {
+			rules[s.Label] = s
+			answer.Rules = append(answer.Rules, s.Label)
+		}
 	}
 	add := func(s *report.ActiveRule, network netip.Prefix, until int64, reason string, peer bool) {
 		one := blockedAddress{Address: network.String(), Rule: s.Label, Reason: reason, Until: time.UnixMicro(until).UTC(), Peer: peer, Spare: spared(network)}
@@ -129,23 +133,24 @@ func blockedOf(a *View, list []exception.Exception) *blockedAnswer {
 		answer.Addresses = append(answer.Addresses, one)
 	}
 	seen := make(map[[2]string]bool) // the rules and keys of blocks
-	answer.Since, answer.Full = a.Blocked.List(func(label string, address netip.Addr, one report.Seen) {
-		s := rules[label]
-		if s == nil || s.Rule == nil || report.AddressOf(s.Rule) == nil || s.Shadow || !one.Block && !s.HasPenalty() {
-			return // of a configuration before
+	known, since, full := a.Blocked.List()
+	answer.Since, answer.Full = since.UTC(), full
+	for _, one := range known {
+		s := rules[one.Rule]
+		if s == nil || !one.Block && !s.HasPenalty() {
+			continue // of a configuration before
 		}
 		reason := "penalty"
 		if one.Block {
 			reason = exception.Block
-			seen[[2]string{label, one.Key}] = true
+			seen[[2]string{one.Rule, one.Key}] = true
 		}
-		add(s, netip.PrefixFrom(address, address.BitLen()), one.Until, reason, one.Peer)
-	})
-	answer.Since = answer.Since.UTC()
+		add(s, netip.PrefixFrom(one.Address, one.Address.BitLen()), one.Until, reason, one.Peer)
+	}
 	for i := range list {
 		e := &list[i]
 		s := rules[e.Rule]
-		if e.Kind != exception.Block || seen[[2]string{e.Rule, string(e.Key)}] || s == nil || s.Rule == nil || report.AddressOf(s.Rule) == nil || s.Shadow {
+		if e.Kind != exception.Block || seen[[2]string{e.Rule, string(e.Key)}] || s == nil {
 			continue
 		}
 		if network, err := match.ParseNetwork(string(e.Key)); err == nil {

@@ -35,6 +35,7 @@ type BlockedAddresses struct {
 	since   time.Time // the first question
 	asked   time.Time // the last one
 	seen    map[blockedKey]*Seen
+	others  int                 // of seen, that are no peers
 	ends    int64               // when the first of them ends, or before
 	blocks  map[[2]string]int64 // until when people have blocked which keys of which rules
 	forgets map[[2]string]int64 // when penalties of which keys of which rules were last ended elsewhere
@@ -55,11 +56,13 @@ type blockedKey struct {
 
 // Seen is what is remembered of an address that a rule rejects. Times are in microseconds since the Unix epoch.
 type Seen struct {
-	Key   string // the rule's, which may be a network
-	Until int64
-	Block bool // by a person; else it is a penalty
-	Peer  bool // a connection came from the address
-	noted int64
+	Rule    string // its label
+	Address netip.Addr
+	Key     string // the rule's, which may be a network
+	Until   int64
+	Block   bool // by a person; else it is a penalty
+	Peer    bool // a connection came from the address
+	noted   int64
 }
 
 // Wanted reports whether somebody asks, so that Note is to be called.
@@ -110,18 +113,41 @@ func (b *BlockedAddresses) note(r *http.Request, c *core.Check, rule *Reporter, 
 	if b.seen == nil { // nobody asks any more
 		return
 	}
+	peer := one != nil && one.Peer || isPeer(r, address)
 	if one == nil && len(b.seen) >= mostBlocked {
 		b.full = true
-		return
+		if !peer || b.others == 0 {
+			return
+		}
+		for k, other := range b.seen {
+			if !other.Peer {
+				b.drop(k)
+				break
+			}
+		}
 	}
-	peer := isPeer(r, address)
 	const same = int64(time.Second / time.Microsecond)
-	if one != nil && one.Block == block && (one.Peer || !peer) && until-one.Until < same && one.Until-until < same {
+	if one != nil && one.Block == block && one.Peer == peer && until-one.Until < same && one.Until-until < same {
 		one.noted = now
 		return
 	}
-	b.seen[key] = &Seen{Key: c.Key, Until: until, Block: block, Peer: peer || one != nil && one.Peer, noted: now}
+	if one != nil {
+		b.drop(key)
+	}
+	if !peer {
+		b.others++
+	}
+	b.seen[key] = &Seen{Rule: rule.Stats.Label, Address: address, Key: c.Key, Until: until, Block: block, Peer: peer, noted: now}
 	b.ends = min(b.ends, until)
+	b.change()
+}
+
+// drop forgets an address.
+func (b *BlockedAddresses) drop(key blockedKey) {
+	if !b.seen[key].Peer {
+		b.others--
+	}
+	delete(b.seen, key)
 	b.change()
 }
 
@@ -170,8 +196,7 @@ func (b *BlockedAddresses) Forget(rule, key string) {
 func (b *BlockedAddresses) forget(rule, key string, before int64) {
 	for k, one := range b.seen {
 		if k.rule == rule && one.Key == key && one.noted <= before {
-			delete(b.seen, k)
-			b.change()
+			b.drop(k)
 		}
 	}
 }
@@ -224,8 +249,7 @@ func (b *BlockedAddresses) sweep(now int64) {
 			continue
 		}
 		if one.Until <= now {
-			delete(b.seen, k)
-			b.change()
+			b.drop(k)
 			b.full = false
 		} else {
 			b.ends = min(b.ends, one.Until)
@@ -236,18 +260,19 @@ func (b *BlockedAddresses) sweep(now int64) {
 // sweptAfter is how long nothing is swept if nothing ends, in microseconds.
 const sweptAfter = int64(time.Minute / time.Microsecond)
 
-// List calls f with each address that is remembered, in any order, and returns since when addresses are, and whether there are too many.
-func (b *BlockedAddresses) List(f func(rule string, address netip.Addr, one Seen)) (since time.Time, full bool) {
+// List returns the addresses that are remembered, in any order, since when addresses are, and whether there are too many.
+func (b *BlockedAddresses) List() (list []Seen, since time.Time, full bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	list = make([]Seen, 0, len(b.seen))
 	for k, one := range b.seen {
 		now := *one
 		if now.Block {
 			now.Until = b.blocks[[2]string{k.rule, now.Key}]
 		}
-		f(k.rule, k.address, now)
+		list = append(list, now)
 	}
-	return b.since, b.full
+	return list, b.since, b.full
 }
 
 // Sweep remembers no addresses any more if nobody has asked for long.
@@ -256,6 +281,6 @@ func (b *BlockedAddresses) Sweep() {
 	defer b.mu.Unlock()
 	if b.on.Load() && time.Since(b.asked) > askedFor {
 		b.on.Store(false)
-		b.seen, b.blocks, b.forgets, b.full = nil, nil, nil, false
+		b.seen, b.others, b.blocks, b.forgets, b.full = nil, 0, nil, nil, false
 	}
 }

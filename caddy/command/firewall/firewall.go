@@ -19,6 +19,7 @@ import (
 // List is the answer of /rate_limit/blocked.
 type List struct {
 	Version   string
+	Rules     []string // that can be in it
 	Addresses []Address
 }
 
@@ -46,6 +47,8 @@ type Options struct {
 	Lease  time.Duration
 	Dry    bool      // only says what it would do
 	Out    io.Writer // gets what is done
+
+	lacking []string // of Rules: those that a warning was written of
 }
 
 // Most is how many addresses and networks are kept out at a time.
@@ -62,6 +65,7 @@ type closing struct {
 type followed struct {
 	process string // of the last list
 	closed  map[netip.Prefix]closing
+	rules   []string // that can be in its list
 }
 
 // wall is where addresses are kept out.
@@ -101,6 +105,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		case h := <-lists:
 			now := time.Now()
 			known[h.from].learn(h.list, now, &o)
+			o.warn(known)
 			next := o.union(known, now)
 			o.tell(closed, next, now)
 			renew := failed || now.Sub(renewed) >= o.Lease/4
@@ -125,7 +130,8 @@ type heard struct {
 
 // Times of asking. The wait is so short that a list can be missed once before the lease is over.
 const (
-	least = 500 * time.Millisecond // from one question to the next
+	least = 500 * time.Millisecond // from one question to the next,
+	each  = 10 * time.Microsecond  // and for each address more, since Caddy works for them
 	pause = time.Second            // after an error
 )
 
@@ -134,12 +140,12 @@ func (o *Options) follow(ctx context.Context, i int, lists chan<- heard) {
 	last := new(List)
 	failing := false
 	for ctx.Err() == nil {
-		next := time.After(least)
+		next := time.After(least + time.Duration(len(last.Addresses))*each)
 		list, err := o.Caddys[i].Ask(last.Version, o.Lease/3)
 		if (err != nil) != failing {
 			failing = err != nil
 			if failing {
-				o.say("%s: %v; what it blocks opens within %s", o.Caddys[i].Name, err, o.Lease)
+				o.say("%s: %s; what it blocks opens within %s", o.Caddys[i].Name, strings.TrimSpace(err.Error()), o.Lease)
 			} else {
 				o.say("%s: answers again", o.Caddys[i].Name)
 			}
@@ -188,7 +194,27 @@ func (f *followed) learn(list *List, now time.Time, o *Options) {
 			next[network] = c
 		}
 	}
-	f.process, f.closed = process, next
+	f.process, f.closed, f.rules = process, next, list.Rules
+}
+
+// warn says which of the rules that are named no Caddy has, once each time it has none.
+func (o *Options) warn(known []followed) {
+	var all []string
+	for i := range known {
+		if known[i].process == "" {
+			return // which may have it
+		}
+		all = append(all, known[i].rules...)
+	}
+	for _, rule := range o.Rules {
+		has := slices.Contains(all, rule)
+		if !has && !slices.Contains(o.lacking, rule) {
+			o.say("warning: --rule %s: there is no such rule whose key is an address alone; there are: %s", rule, strings.Join(all, ", "))
+			o.lacking = append(o.lacking, rule)
+		} else if has {
+			o.lacking = slices.DeleteFunc(o.lacking, func(one string) bool { return one == rule })
+		}
+	}
 }
 
 // special are networks that are no client's, or whose networks of 64 bits are many clients'.

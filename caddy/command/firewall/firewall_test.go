@@ -113,6 +113,26 @@ func TestOfTooManyThoseThatEndLastAreKeptOut(t *testing.T) {
 	must.Equal(t, there, false, "that of the one that ends first")
 }
 
+func TestARuleThatNoCaddyHasIsWarnedOf(t *testing.T) {
+	var out said
+	o := Options{Rules: []string{"login", "logn"}, Out: &out}
+	known := make([]followed, 2)
+	with := func(rules ...string) *List { return &List{Version: "a-1", Rules: rules} }
+	known[0].learn(with("pages"), noon, &o)
+	o.warn(known)
+	must.Equal(t, out.text.String(), "", "before all have spoken")
+	known[1].learn(with("login"), noon, &o)
+	o.warn(known)
+	o.warn(known)
+	line := "warning: --rule logn: there is no such rule whose key is an address alone; there are: pages, login\n"
+	must.Equal(t, out.text.String(), line)
+	known[1].learn(with("login", "logn"), noon, &o)
+	o.warn(known)
+	known[1].learn(with("login"), noon, &o)
+	o.warn(known)
+	must.Equal(t, out.text.String(), line+line, "when it is gone again")
+}
+
 func TestADryRunSaysWhatItWouldDo(t *testing.T) {
 	var out said
 	ctx, stop := context.WithCancel(context.Background())
