@@ -320,3 +320,81 @@ func (s regionsTrial) play(t *testing.T, all []*continent) {
 		}
 	}
 }
+
+// What a rule that holds across regions adds to an answer below its limit, beside the same rule of one region: in the same Caddy, whose other regions are 80 and 150 ms away,
+// asked in turn, in many short rounds, of which the median counts. Only with WEIR_REGIONS=long: it measures, and judges nothing but that no request waits for another region.
+func TestWhatRegionsAddToAnAnswer(t *testing.T) {
+	if os.Getenv("WEIR_REGIONS") != "long" {
+		t.Skip("it takes a minute")
+	}
+	names := []string{"ap", "eu", "us"}
+	servers := make([]*redistest.Server, len(names))
+	for i := range servers {
+		servers[i] = redistest.Start(t)
+	}
+	var caddys []*caddy
+	for i, name := range names {
+		peers := ""
+		for j, other := range names {
+			if j != i {
+				relay := redistest.NewProxy(t, servers[j].Addr())
+				relay.Delay(map[bool]time.Duration{true: 75 * time.Millisecond, false: 40 * time.Millisecond}[i == 0 || j == 0])
+				peers += " " + other + " " + relay.Addr()
+			}
+		}
+		site := ""
+		for zone, how := range map[string]string{"eventual": "consistency eventual 100ms", "regions_eventual": "consistency eventual 100ms\nregions eventual 1s", "strict": "", "regions_lease": "regions lease"} {
+			site += fmt.Sprintf("handle /%s {\nrate_limit {\nnamespace world\nstore redis {\naddress %s\nregion %s\npeers%s\nhome us\nshare 0.1\n}\nzone %s {\nkey {header.X-Who}\nlimit 1000000/1m\nalgorithm token_bucket\n%s\n}\n}\nrespond ok\n}\n",
+				zone, servers[i].Addr(), name, peers, zone, how)
+		}
+		caddys = append(caddys, startCaddy(t, site+"respond /up ok\n"))
+	}
+	paths := []string{"/eventual", "/regions_eventual", "/strict", "/regions_lease", "/up"}
+	const rounds, each = 60, 400
+	quantiles := make(map[string][2][]time.Duration) // by path: the median and p99 of each round
+	for range rounds {
+		took := make(map[string][]time.Duration)
+		for n := range each {
+			for i := range paths {
+				path := paths[(i+n)%len(paths)]
+				asked := time.Now()
+				r, err := caddys[1].try(path, "X-Who", "ann")
+				must.Succeed(t, err)
+				must.Equal(t, r.status, 200, path)
+				took[path] = append(took[path], time.Since(asked))
+			}
+			if n%10 == 0 { // other regions have requests, too
+				for _, i := range []int{0, 2} {
+					_, _ = caddys[i].try(paths[1], "X-Who", "ann")
+					_, _ = caddys[i].try(paths[3], "X-Who", "ann")
+				}
+			}
+		}
+		for path, list := range took {
+			slices.Sort(list)
+			q := quantiles[path]
+			q[0], q[1] = append(q[0], list[len(list)/2]), append(q[1], list[len(list)*99/100])
+			quantiles[path] = q
+		}
+	}
+	median := func(list []time.Duration) time.Duration {
+		list = slices.Sorted(slices.Values(list))
+		return list[len(list)/2]
+	}
+	for _, path := range paths {
+		t.Logf("%s: median %v, p99 %v", path, median(quantiles[path][0]), median(quantiles[path][1]))
+	}
+	for i := 0; i < 4; i += 2 {
+		var added [2][]time.Duration
+		for q := range added {
+			for n, with := range quantiles[paths[i+1]][q] {
+				added[q] = append(added[q], with-quantiles[paths[i]][q][n])
+			}
+		}
+		slices.Sort(added[1])
+		t.Logf("%s beside %s: %v added to the median, %v to p99, in the middle half of rounds %v to %v", paths[i+1], paths[i], median(added[0]), median(added[1]), added[1][rounds/4], added[1][rounds*3/4])
+		if slowest := median(quantiles[paths[i+1]][1]); slowest > 40*time.Millisecond {
+			t.Errorf("%s: p99 is %v, as if requests waited for another region", paths[i+1], slowest)
+		}
+	}
+}

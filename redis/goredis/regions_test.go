@@ -742,3 +742,21 @@ func TestWhatResponsesHaveCostReachesOtherRegions(t *testing.T) {
 		}
 	}
 }
+
+// A rule with a shorter interval, which comes with a reload, finds no region cut off that was heard at the longer one.
+func TestAShorterIntervalFindsNoRegionCutOff(t *testing.T) {
+	underrace.OneGoroutine(t)
+	w := newWorld(t, startRegions(t), "shorter:", thousandAMinute, []int{1, 1, 1}, time.Second, 20*time.Second, rand.New(rand.NewPCG(1, 44)))
+	w.steady(1e-6, w.Now+50_000_000)
+	w.between = time.Second
+	for _, a := range w.regions {
+		config := w.config()
+		config.Name = "shorter"
+		r, err := core.NewRule(config)
+		must.Succeed(t, err)
+		must.Succeed(t, a.nodes[0].store.Open(r))
+	}
+	w.steady(1e-6, w.Now+10_000_000)
+	time.Sleep(time.Millisecond) // what is told is told aside
+	must.Equal(t, len(w.told), 0, "regions that were told to be cut off, or heard again")
+}

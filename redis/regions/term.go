@@ -25,6 +25,7 @@ type term struct {
 	failed   bool  // the last round did
 	restored bool  // what an earlier courier has passed on was read
 	told     int64 // when the region's terms were told last, as slots
+	every    int64 // the interval of the last round
 }
 
 // newTerm begins with nothing known. The generations of logs are larger than those of any courier before, unless the region's clock has stepped back.
@@ -91,9 +92,14 @@ func (t *term) run(rules map[uint64]*core.Rule) {
 	if err == nil {
 		err = t.region.Round(s.RunLogs, &usage.News{})
 	}
+	every := shortest(rules)
 	for _, p := range t.peers {
+		if every < t.every {
+			p.excuse(now)
+		}
 		p.isCut(now, rules)
 	}
+	t.every = every
 	for _, p := range t.peers {
 		p.presume(now, over, rules, news.Counts, t.k.part, len(t.peers))
 		if failure := p.pass(s); err == nil {
@@ -344,6 +350,15 @@ func (p *peer) learn(news *usage.News, rules map[uint64]*core.Rule, over int64, 
 			p.flows[id] = f
 		}
 	}
+}
+
+// excuse notes that the region was not asked as often as it is from now on: what it has not told since is no sign that it is cut off.
+func (p *peer) excuse(now int64) {
+	p.mu.Lock()
+	if !p.cut {
+		p.at = now
+	}
+	p.mu.Unlock()
 }
 
 // isCut finds out whether the region could not be read for too long.
