@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -20,8 +21,8 @@ const reserve, aim = 0.01, 0.02
 
 // follow takes over what was known before an answer, and compares what was left.
 func (p *policy) follow(before *policy) {
-	p.quota = max(p.quota, p.left, before.quota, 1)
-	p.window = max(p.window, p.reset, before.window, 1)
+	p.quota = max(cmp.Or(p.quota, before.quota), p.left, 1)
+	p.window = max(cmp.Or(p.window, before.window), p.reset, 1)
 	p.sharers = max(1, before.sharers)
 	passed := p.at.Sub(before.at).Seconds()
 	used := before.left - p.left
@@ -29,7 +30,7 @@ func (p *policy) follow(before *policy) {
 		used += p.quota / p.window * passed // have come back
 	}
 	switch {
-	case passed > p.window/2 || used < 1: // also if there was no answer before
+	case passed > p.window/2 || used < 1 || p.quota != before.quota: // also if there was no answer before
 	case before.sharers == 1:
 		p.sharers = used
 	default:
@@ -46,6 +47,9 @@ func (p *policy) pace() float64 {
 	return min((p.left-reserve*p.quota)/p.reset, steady+10*(p.left-aim*p.quota)/p.window)
 }
 
+// longestFields is how much is read of the fields, in bytes.
+const longestFields = 4 << 10
+
 var (
 	member    = regexp.MustCompile(`("(?:[^"\\]|\\.)*"|[\w*:/.-]+)((?:\s*;\s*[\w*.-]+(?:=(?:"(?:[^"\\]|\\.)*"|[^",;]*))?)*)`) // of a list of RFC 9651
 	parameter = regexp.MustCompile(`;\s*([qwrt])=(\d+)`)
@@ -54,7 +58,8 @@ var (
 // policiesOf returns what an answer tells of limits, by their names.
 func policiesOf(h http.Header, now time.Time) map[string]policy {
 	list := map[string]policy{}
-	for _, m := range member.FindAllStringSubmatch(strings.Join(append(h.Values("RateLimit-Policy"), h.Values("RateLimit")...), ","), -1) {
+	text := strings.Join(append(h.Values("RateLimit-Policy"), h.Values("RateLimit")...), ",")
+	for _, m := range member.FindAllStringSubmatch(text[:min(len(text), longestFields)], mostSeen) {
 		p := list[m[1]]
 		p.at = now
 		for _, value := range parameter.FindAllStringSubmatch(m[2], -1) {
@@ -65,7 +70,7 @@ func policiesOf(h http.Header, now time.Time) map[string]policy {
 	for _, prefix := range []string{"RateLimit-", "X-RateLimit-"} {
 		if p := (policy{quota: number(h.Get(prefix + "Limit")), left: number(h.Get(prefix + "Remaining")), reset: number(h.Get(prefix + "Reset")), at: now}); len(list) == 0 && p.quota > 0 {
 			if p.reset > 1e8 { // a time: it would be in three years
-				p.reset -= float64(now.Unix())
+				p.reset -= float64(clockOf(h, now).Unix())
 			}
 			list[prefix] = p
 		}
@@ -73,12 +78,50 @@ func policiesOf(h http.Header, now time.Time) map[string]policy {
 	return list
 }
 
-// retryAfter returns the seconds of a Retry-After, which may be a date; 0: there is none.
-func retryAfter(h http.Header, now time.Time) float64 {
+// turns returns the seconds from one request of this client to its next, and those in which none has its turn.
+func (p *policy) turns() (gap, hold float64) {
+	if p.reset <= 0 {
+		return 0, 0
+	}
+	if p.left <= reserve*p.quota {
+		hold = p.reset
+	}
+	return p.sharers / p.pace(), hold
+}
+
+// retryAfter returns the seconds of a rejection's Retry-After, which may be a date; 0: there is none.
+func retryAfter(answer *http.Response, now time.Time) float64 {
+	h := answer.Header
+	if answer.StatusCode != http.StatusTooManyRequests && answer.StatusCode != http.StatusServiceUnavailable {
+		return 0
+	}
 	if date, err := http.ParseTime(h.Get("Retry-After")); err == nil {
-		return max(1, date.Sub(now).Seconds())
+		return max(1, date.Sub(clockOf(h, now)).Seconds())
 	}
 	return number(h.Get("Retry-After"))
+}
+
+// clockOf returns what time it is by the clock of the API, which the client's may differ from; without a Date: now.
+func clockOf(h http.Header, now time.Time) time.Time {
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		return date
+	}
+	return now
+}
+
+// keep adds a value to a map that has at most so many, in place of any other.
+func keep[V any](m map[string]V, key string, value V, most int) map[string]V {
+	if m == nil {
+		m = map[string]V{}
+	}
+	if _, known := m[key]; !known && len(m) >= most {
+		for other := range m {
+			delete(m, other)
+			break
+		}
+	}
+	m[strings.Clone(key)] = value
+	return m
 }
 
 // number reads a number that is not negative; others are 0.

@@ -38,17 +38,18 @@ type pacer struct {
 	seen       map[string]policy // the latest, by name
 }
 
-const mostRetries, mostKept = 10, 1000 // of pacers, and of the policies of one
+const mostRetries, mostKept, mostSeen = 10, 1000, 100 // of pacers, and of the policies of one
 
 var idempotent = regexp.MustCompile(`^(|GET|HEAD|OPTIONS|TRACE|PUT|DELETE)$`)
 
 // RoundTrip sends a request when its turn has come, and again after a rejection, as Transport says.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	p, wait, granted := t.turn(r, 0)
+	p, wait, granted := t.turn(r, -max(0, cmp.Or(t.Retries, 0.1)))
 	for {
 		select {
 		case <-time.After(wait):
 		case <-r.Context().Done():
+			t.leave(p, granted)
 			if r.Body != nil {
 				_ = r.Body.Close() // as http.RoundTripper wants it
 			}
@@ -76,7 +77,14 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// turn returns how long a request waits for its turn, and takes that, and so many retries. If its turn would come too late, or no retry is left, it is not granted.
+// CloseIdleConnections closes those of Base: http.Client calls it.
+func (t *Transport) CloseIdleConnections() {
+	if base, can := cmp.Or(t.Base, http.DefaultTransport).(interface{ CloseIdleConnections() }); can {
+		base.CloseIdleConnections()
+	}
+}
+
+// turn returns how long a request waits for its turn, and takes that and so many retries; below 0: adds them. It is not granted if that is too late, or none is left.
 func (t *Transport) turn(r *http.Request, retries float64) (p *pacer, wait time.Duration, granted bool) {
 	key, now, longest := r.URL.Host, time.Now(), cmp.Or(t.LongestWait, time.Minute)
 	if t.Key != nil {
@@ -84,16 +92,11 @@ func (t *Transport) turn(r *http.Request, retries float64) (p *pacer, wait time.
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.pacers == nil || len(t.pacers) >= mostKept {
-		t.pacers = map[string]*pacer{}
-	}
 	if p = t.pacers[key]; p == nil {
 		p = &pacer{seen: map[string]policy{}}
-		t.pacers[key] = p
+		t.pacers = keep(t.pacers, key, p, mostKept)
 	}
-	if retries == 0 {
-		t.spent = max(0, t.spent-cmp.Or(t.Retries, 0.1))
-	}
+	t.spent = max(0, t.spent+min(0, retries))
 	at := p.last.Add(time.Duration((0.9 + 0.2*rand.Float64()) * float64(p.gap)))
 	if at.Before(p.hold) {
 		at = p.hold
@@ -105,9 +108,18 @@ func (t *Transport) turn(r *http.Request, retries float64) (p *pacer, wait time.
 	if wait > longest || retries > 0 && (t.Retries < 0 || t.spent+retries > mostRetries) {
 		return p, min(wait, longest), false
 	}
-	t.spent += retries
+	t.spent += max(0, retries)
 	p.last = now.Add(wait)
 	return p, wait, true
+}
+
+// leave gives back the turn of a request that has ended before, if it was granted.
+func (t *Transport) leave(p *pacer, granted bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if granted {
+		p.last = p.last.Add(-p.gap)
+	}
 }
 
 // held reports whether nobody has its turn now.
@@ -121,25 +133,16 @@ func (t *Transport) held(p *pacer) bool {
 func (t *Transport) learn(p *pacer, answer *http.Response, now time.Time) (again bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var gap, hold, after float64 // in seconds
-	if len(p.seen) >= mostKept {
-		clear(p.seen)
-	}
+	var gap, hold float64 // in seconds
 	for name, n := range policiesOf(answer.Header, now) {
 		before := p.seen[name]
 		n.follow(&before)
-		p.seen[name] = n
-		if n.reset > 0 {
-			gap = max(gap, n.sharers/n.pace())
-		}
-		if n.reset > 0 && n.left <= reserve*n.quota {
-			hold = max(hold, n.reset)
-		}
+		p.seen = keep(p.seen, name, n, mostSeen)
+		own, until := n.turns()
+		gap, hold = max(gap, own), max(hold, until)
 	}
 	p.gap = seconds(gap)
-	if answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable {
-		after = retryAfter(answer.Header, now)
-	}
+	after := retryAfter(answer, now)
 	if hold = max(hold, after); hold > 0 {
 		p.hold = now.Add(seconds(hold + rand.Float64()*max(gap, after/10)))
 	}

@@ -226,6 +226,147 @@ func TestARejectionHoldsWaitingRequests(t *testing.T) {
 	})
 }
 
+// fields has the quota fields of a limit.
+func fields(h http.Header, policies, states string) int {
+	h.Set("RateLimit-Policy", policies)
+	h.Set("RateLimit", states)
+	return http.StatusOK
+}
+
+// Whoever gives up while it waits leaves its turn to those who come.
+func TestACancelledRequestLeavesItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{answer: func(_ int, h http.Header) int { return fields(h, `"api";q=10;w=100`, `"api";r=5;t=100`) }}
+		transport := &Transport{Base: a}
+		for range 2 {
+			_, err := transport.RoundTrip(request(t, "GET", ""))
+			must.Succeed(t, err)
+		}
+		for range 20 { // each would come 20 s after the one before
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Millisecond, cancel)
+			_, err := transport.RoundTrip(request(t, "GET", "").WithContext(ctx))
+			must.Equal(t, errors.Is(err, context.Canceled), true, "the error is %v", err)
+		}
+		_, err := transport.RoundTrip(request(t, "GET", ""))
+		must.Succeed(t, err)
+		waited := a.came[2].Sub(a.came[1]) // each has its turn up to a tenth of the 20 s sooner or later
+		must.Equal(t, waited > 5*time.Second && waited < 35*time.Second, true, "waited for %s", waited)
+	})
+}
+
+// A limit that becomes smaller, as an adaptive one does, is shared as the small one.
+func TestASmallerLimitIsFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{answer: func(n int, h http.Header) int {
+			if n == 1 {
+				return fields(h, `"api";q=1000;w=60`, `"api";r=900;t=60`)
+			}
+			return fields(h, `"api";q=10;w=60`, `"api";r=9;t=60`)
+		}}
+		transport := &Transport{Base: a}
+		for range 3 {
+			_, err := transport.RoundTrip(request(t, "GET", ""))
+			must.Succeed(t, err)
+		}
+		waited := a.came[2].Sub(a.came[1])
+		must.Equal(t, waited < 10*time.Second, true, "waited for one of nine that remain for a minute: %s", waited)
+	})
+}
+
+// The clock of a client may be wrong by hours: times that the API says are by the API's clock.
+func TestTimesAreByTheClockOfTheAPI(t *testing.T) {
+	for _, off := range []time.Duration{-5 * time.Hour, 0, 5 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &api{answer: func(n int, h http.Header) int {
+				there := time.Now().Add(off).UTC()
+				h.Set("Date", there.Format(http.TimeFormat))
+				if n == 1 {
+					h.Set("Retry-After", there.Add(30*time.Second).Format(http.TimeFormat))
+					return http.StatusTooManyRequests
+				}
+				h.Set("X-RateLimit-Limit", "10")
+				h.Set("X-RateLimit-Remaining", "0")
+				h.Set("X-RateLimit-Reset", strconv.FormatInt(there.Unix()+20, 10))
+				return http.StatusOK
+			}}
+			transport := &Transport{Base: a}
+			for range 2 {
+				_, err := transport.RoundTrip(request(t, "GET", ""))
+				must.Succeed(t, err)
+			}
+			must.Equal(t, a.came[1].Sub(a.came[0]) >= 30*time.Second && a.came[1].Sub(a.came[0]) <= 33*time.Second, true, "%s off, after Retry-After: %s", off, a.came[1].Sub(a.came[0]))
+			must.Equal(t, a.came[2].Sub(a.came[1]) >= 20*time.Second && a.came[2].Sub(a.came[1]) <= 25*time.Second, true, "%s off, after the reset: %s", off, a.came[2].Sub(a.came[1]))
+		})
+	}
+}
+
+// However many hosts there are, and whatever they send, what is remembered is bounded; and a new one costs no more than one its memory.
+func TestWhatIsRememberedIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{answer: func(n int, h http.Header) int {
+			var policies, states strings.Builder
+			for i := range 1000 {
+				name := strconv.Itoa(1000*n + i)
+				policies.WriteString(`"` + name + `";q=10;w=60,`)
+				states.WriteString(`"` + name + `";r=10;t=60,`)
+			}
+			return fields(h, policies.String(), states.String())
+		}}
+		transport := &Transport{Base: a}
+		for range 3 {
+			_, err := transport.RoundTrip(request(t, "GET", ""))
+			must.Succeed(t, err)
+		}
+		must.Equal(t, len(transport.pacers["api.test"].seen) <= mostSeen, true, "policies that are remembered: %d", len(transport.pacers["api.test"].seen))
+		a.answer = func(_ int, h http.Header) int { h.Set("Retry-After", "30"); return http.StatusTooManyRequests }
+		transport.Retries = -1
+		for i := range mostKept + 10 {
+			r := request(t, "GET", "")
+			r.URL.Host = strconv.Itoa(i)
+			_, err := transport.RoundTrip(r)
+			must.Succeed(t, err)
+		}
+		held := 0
+		for _, p := range transport.pacers {
+			if transport.held(p) {
+				held++
+			}
+		}
+		must.Equal(t, held >= mostKept-1, true, "hosts of which it is known that they ask to wait")
+	})
+}
+
+type idle struct{ api }
+
+func (i *idle) CloseIdleConnections() { i.came = append(i.came, time.Now()) }
+
+func TestIdleConnectionsOfTheBaseAreClosed(t *testing.T) {
+	base := &idle{}
+	(&http.Client{Transport: &Transport{Base: base}}).CloseIdleConnections()
+	must.Equal(t, len(base.came), 1, "calls")
+	(&http.Client{Transport: &Transport{Base: &base.api}}).CloseIdleConnections() // which has none
+}
+
+// A request earns its share of a retry once, however often it is held.
+func TestAHeldRequestEarnsOneShareOfARetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{answer: func(_ int, h http.Header) int { return http.StatusOK }}
+		transport := &Transport{Base: a, spent: 5}
+		transport.pacers = map[string]*pacer{"api.test": {hold: time.Now().Add(time.Second), seen: map[string]policy{}}}
+		for i := range 20 {
+			time.AfterFunc(time.Duration(i)*time.Second+time.Millisecond, func() {
+				transport.mu.Lock()
+				transport.pacers["api.test"].hold = time.Now().Add(time.Second)
+				transport.mu.Unlock()
+			})
+		}
+		_, err := transport.RoundTrip(request(t, "GET", ""))
+		must.Succeed(t, err)
+		must.Equal(t, transport.spent, 4.9, "retries that are spent")
+	})
+}
+
 func TestKeysSeparateQuotas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{answer: func(_ int, h http.Header) int {
@@ -239,7 +380,7 @@ func TestKeysSeparateQuotas(t *testing.T) {
 			must.Succeed(t, err)
 		}
 		must.Equal(t, a.came[mostKept].Equal(a.came[0]), true, "keys of their own do not wait")
-		must.Equal(t, len(transport.pacers), 1, "keys that are remembered")
+		must.Equal(t, len(transport.pacers), mostKept, "keys that are remembered")
 	})
 }
 
