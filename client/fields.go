@@ -2,6 +2,7 @@ package client
 
 import (
 	"cmp"
+	"math"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -14,9 +15,14 @@ type policy struct {
 	quota, window, left, reset float64
 	at                         time.Time // of the latest answer
 	sharers                    float64   // how many clients with this one's pace would use what is used; 0: unknown
+
+	// Where the window is not told, reset is when all of the quota is there. In a fixed window that is one time. Where units come back one by one, it moves.
+	untold, slides, moves bool
+	until                 time.Time // such a time, until it has passed
 }
 
-// Shares of the quota: nobody asks for the reserve, so that clients who ask at the same time find enough. Where units come back one by one, aim should be left.
+// Shares of the quota: nobody asks for the reserve, so that clients who ask at the same time find enough. Where units come back one by one, aim should be left, or half
+// the root of a small quota, by which numbers of requests differ at random.
 const reserve, aim = 0.01, 0.02
 
 // follow takes over what was known before an answer, and compares what was left.
@@ -24,10 +30,13 @@ func (p *policy) follow(before *policy) {
 	p.quota = max(cmp.Or(p.quota, before.quota), p.left, 1)
 	p.window = max(cmp.Or(p.window, before.window), p.reset, 1)
 	p.sharers = max(1, before.sharers)
+	if p.untold {
+		p.look(before)
+	}
 	passed := p.at.Sub(before.at).Seconds()
 	used := before.left - p.left
-	if passed > before.reset {
-		used += p.quota / p.window * passed // have come back
+	if passed > before.reset || p.slides {
+		used += p.steady() * passed // have come back
 	}
 	switch {
 	case passed > p.window/2 || used < 1 || p.quota != before.quota: // also if there was no answer before
@@ -38,13 +47,39 @@ func (p *policy) follow(before *policy) {
 	}
 }
 
+// look finds out whether the time of the reset moves, by more than answers that say it in seconds are wrong.
+func (p *policy) look(before *policy) {
+	const exact = 2 * time.Second
+	p.until, p.slides, p.moves = before.until, before.slides, before.moves
+	ends := p.at.Add(seconds(p.reset))
+	if left := p.until.Sub(p.at); left <= 0 {
+		p.until, p.slides, p.moves = ends, p.moves, false
+	} else if left > exact && ends.Sub(p.until) > exact {
+		p.slides, p.moves = true, true
+	}
+}
+
+// steady returns how many units come back in a second.
+func (p *policy) steady() float64 {
+	if p.slides && p.reset > 0 {
+		return max(1, p.quota-p.left) / p.reset
+	}
+	return p.quota / p.window
+}
+
+// aim returns how many units should be left where they come back one by one.
+func (p *policy) aim() float64 { return max(aim*p.quota, math.Sqrt(p.quota)/2) }
+
 // pace returns how many requests a second all who share a quota may send.
 func (p *policy) pace() float64 {
-	steady := p.quota / p.window
+	steady := p.steady()
+	if p.slides {
+		return max(steady/2, steady+10*(p.left-p.aim())/p.window)
+	}
 	if p.left <= reserve*p.quota {
 		return steady // after the reset
 	}
-	return min((p.left-reserve*p.quota)/p.reset, steady+10*(p.left-aim*p.quota)/p.window)
+	return min((p.left-reserve*p.quota)/p.reset, steady+10*(p.left-p.aim())/p.window)
 }
 
 // longestFields is how much is read of the fields, in bytes.
@@ -68,7 +103,7 @@ func policiesOf(h http.Header, now time.Time) map[string]policy {
 		list[m[1]] = p
 	}
 	for _, prefix := range []string{"RateLimit-", "X-RateLimit-"} {
-		if p := (policy{quota: number(h.Get(prefix + "Limit")), left: number(h.Get(prefix + "Remaining")), reset: number(h.Get(prefix + "Reset")), at: now}); len(list) == 0 && p.quota > 0 {
+		if p := (policy{quota: number(h.Get(prefix + "Limit")), left: number(h.Get(prefix + "Remaining")), reset: number(h.Get(prefix + "Reset")), at: now, untold: true}); len(list) == 0 && p.quota > 0 {
 			if p.reset > 1e8 { // a time: it would be in three years
 				p.reset -= float64(clockOf(h, now).Unix())
 			}
@@ -83,7 +118,7 @@ func (p *policy) turns() (gap, hold float64) {
 	if p.reset <= 0 {
 		return 0, 0
 	}
-	if p.left <= reserve*p.quota {
+	if p.left <= reserve*p.quota && !p.slides {
 		hold = p.reset
 	}
 	return p.sharers / p.pace(), hold
