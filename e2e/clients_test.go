@@ -3,9 +3,13 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,6 +28,59 @@ func TestTheClientsOfTheExamplesKeepToTheirQuota(t *testing.T) {
 	b := open(t, site+"/items.json", phone, "404", "429")
 	got := js[string](b, `import("/client.mjs").then((client) => client.play(location.origin, 30))`)
 	must.Equal(t, said.MatchString(got), true, "in a browser", got)
+	programs := programsOfExamples(t)
+	var all sync.WaitGroup
+	for _, program := range programs {
+		all.Go(func() {
+			output, err := exec.Command(program[0], append(slices.Clone(program[1:]), site, "30")...).CombinedOutput()
+			if err != nil || !said.Match(output) {
+				t.Errorf("%v: %v\n%s", program, err, output)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A Retry-After may be a date, and what is neither that nor a number is none: no client fails by it, or runs it.
+func TestTheClientsOfTheExamplesReadWhatAnyServerSays(t *testing.T) {
+	t.Parallel()
+	mark := filepath.Join(t.TempDir(), "ran")
+	said := map[string]func() string{
+		"date":    func() string { return time.Now().Add(time.Second).UTC().Format(http.TimeFormat) },
+		"past":    func() string { return "Wed, 21 Oct 2015 07:28:00 GMT" },
+		"command": func() string { return "BASH_VERSINFO[$(touch " + mark + ")]" },
+	}
+	var rejected sync.Map
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		of, what, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+		what, page, _ := strings.Cut(what, "/")
+		if _, was := rejected.LoadOrStore(of+what, true); !was {
+			w.Header().Set("Retry-After", said[what]())
+			w.WriteHeader(http.StatusServiceUnavailable)
+		} else if page == "orders" {
+			w.WriteHeader(http.StatusCreated)
+		}
+	}))
+	t.Cleanup(server.Close)
+	var all sync.WaitGroup
+	for i, program := range programsOfExamples(t) {
+		for what := range said {
+			all.Go(func() {
+				output, err := exec.Command(program[0], append(slices.Clone(program[1:]), fmt.Sprint(server.URL, "/", i, "/", what), "2")...).CombinedOutput()
+				if err != nil || !strings.HasPrefix(string(output), "2 answers, 0 of them from the cache, ") || !strings.Contains(string(output), "\norder 1: 201 ") {
+					t.Errorf("%v, %s: %v\n%s", program, what, err, output)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if _, err := os.Stat(mark); err == nil {
+		t.Error("a client has run what the server has said")
+	}
+}
+
+// programsOfExamples returns how the clients of the examples are run, of which Node may be missing.
+func programsOfExamples(t *testing.T) [][]string {
 	programs := [][]string{{"go", "run", "../examples/clients"}, {"python3", "../examples/clients/client.py"}, {"../examples/clients/client.sh"}}
 	if _, err := exec.LookPath("node"); err == nil {
 		programs = append(programs, []string{"node", "../examples/clients/client.mjs"})
@@ -33,16 +90,7 @@ func TestTheClientsOfTheExamplesKeepToTheirQuota(t *testing.T) {
 	build.Dir = ".."
 	must.Succeed(t, build.Run())
 	programs[0] = []string{built}
-	var all sync.WaitGroup
-	for _, program := range programs {
-		all.Go(func() {
-			output, err := exec.Command(program[0], append(program[1:], site, "30")...).CombinedOutput()
-			if err != nil || !said.Match(output) {
-				t.Errorf("%v: %v\n%s", program, err, output)
-			}
-		})
-	}
-	all.Wait()
+	return programs
 }
 
 // Over real sockets, too, 20 clients that know nothing of each other use most of one limit, and are hardly ever rejected. Quotas are told in whole seconds, so with windows

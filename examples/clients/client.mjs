@@ -4,6 +4,9 @@ const longestWait = 60; // seconds
 const idempotent = new Set(["GET", "HEAD", "OPTIONS", "PUT", "DELETE"]);
 const now = () => performance.now() / 1000;
 
+// secondsOf returns the seconds of a Retry-After, which may be a date; 0: it says nothing.
+const secondsOf = (told) => (/^\d+$/.test(told) ? Number(told) : Math.max(0, (Date.parse(told) - Date.now()) / 1000) || 0);
+
 // Client sends requests to one host.
 export class Client {
   constructor(retries = 0.1) {
@@ -44,7 +47,7 @@ export class Client {
     let after = 0;
     if (status === 429 || status === 503) {
       this.rejections++;
-      after = Number(headers.get("Retry-After") ?? 0);
+      after = secondsOf(headers.get("Retry-After") ?? "");
     }
     this.next = Math.max(this.next, now() + Math.max(this.gap, after * (1 + Math.random() / 10)));
     return after;

@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
+from email.utils import parsedate_to_datetime
 from urllib.parse import urljoin
 
 LONGEST_WAIT = 60  # seconds
@@ -51,7 +52,7 @@ class Client:
         after = 0
         if status in (429, 503):
             self.rejections += 1
-            after = int(fields["Retry-After"] or 0)
+            after = seconds(fields["Retry-After"])
         self.next = time.monotonic() + max(gap, after * (1 + random.random() / 10))
         return after
 
@@ -63,6 +64,14 @@ class Client:
             result = urljoin(url, fields["Location"] + "/result") if fields["Location"] else result
             status, fields, answer = self.request("GET", result, headers={"Prefer": "wait=30"})
         return status, answer
+
+
+def seconds(told):
+    """Returns the seconds of a Retry-After, which may be a date. 0: it says nothing."""
+    try:
+        return int(told) if re.fullmatch(r"\d+", told) else max(0, parsedate_to_datetime(told).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return 0
 
 
 def send(method, url, body, headers):

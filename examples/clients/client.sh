@@ -13,6 +13,15 @@ field() { # field NAME: its value in the last answer
 	sed -n "s/^$1: *//Ip" "$work/head" | tr -d '\r' | paste -sd, -
 }
 
+# seconds TEXT: those of a Retry-After, which may be a date (of GNU date). The shell would run what is in a number, so only digits are one.
+seconds() {
+	if [[ $1 =~ ^[0-9]{1,9}$ ]]; then
+		echo $((10#$1))
+	else
+		echo $(($(date -d "$1" +%s 2>/dev/null || echo 0) - $(date +%s)))
+	fi
+}
+
 # ask METHOD URL [curl's options]: sets status, and writes the body to $work/body. A rejection is left where it may not, or need not, be sent again.
 ask() {
 	local method=$1 url=$2 after
@@ -22,11 +31,11 @@ ask() {
 		sleep "$pause"
 		status=$(curl -s -X "$method" -D "$work/head" -o "$work/body" -w '%{http_code}' --max-time 60 "$@" "$url")
 		# What is left, spread over the time until more comes; of several limits the slowest.
-		pause=$(field RateLimit | grep -oE ';r=[0-9]+;t=[0-9]+' | awk -F '[=;]' '{ gap = $5 / ($3 > 1 ? $3 : 1); if (gap > most) most = gap } END { print most + 0 }' || true)
-		after=$(field Retry-After)
+		pause=$(field RateLimit | grep -oE ';r=[0-9]+;t=[0-9]+' | awk -F '[=;]' -v longest=$longest_wait '{ gap = $5 / ($3 > 1 ? $3 : 1); if (gap > most) most = gap } END { print (most < longest ? most + 0 : longest) }' || true)
+		after=$(seconds "$(field Retry-After)")
 		[[ $status == 429 || $status == 503 ]] || return 0
 		rejections=$((rejections + 1))
-		if ((${after:-0} == 0 || after > longest_wait || budget < 10)) || [[ $method == POST && "$*" != *Idempotency-Key:* ]]; then return 0; fi
+		if ((after <= 0 || after > longest_wait || budget < 10)) || [[ $method == POST && "$*" != *Idempotency-Key:* ]]; then return 0; fi
 		budget=$((budget - 10))
 		pause=$(awk -v after="$after" -v random=$RANDOM 'BEGIN { print after * (1 + random / 327670) }') # a tenth later at most
 	done
