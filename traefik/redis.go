@@ -109,7 +109,7 @@ func (s *sharedRedis) joinRegions(settings *config.RedisSettings, c redis.Config
 			return
 		}
 		if what != "" {
-			warn(middleware, "the settings of regions contradict each other; until they do not, no region leases from home: "+what)
+			warn(middleware, "the settings of regions contradict each other; until they agree, rules with regions lease keep to the share: "+what)
 		} else {
 			warn(middleware, "the settings of regions agree again")
 		}

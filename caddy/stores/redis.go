@@ -455,7 +455,7 @@ func (s *sharedRedis) logDifferences(what string) {
 	switch {
 	case s.ended.Load():
 	case what != "":
-		redisLog().Error("the settings of regions contradict each other; until they do not, no region leases from home: " + what)
+		redisLog().Error("the settings of regions contradict each other; until they agree, rules with regions lease keep to the share: " + what)
 	default:
 		redisLog().Info("the settings of regions agree again")
 	}
