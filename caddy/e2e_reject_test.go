@@ -1,8 +1,10 @@
 package ratelimit_test
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strconv"
 	"strings"
@@ -307,6 +309,22 @@ func TestARejectionIsLoggedWithTheClientAndTheRequestID(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whoever reads the log must not take its address for the sender's.
+func TestARejectionOfEarlyDataSaysSoInTheLog(t *testing.T) {
+	s := startSite(t, "rate_limit 1/366d {header.X-Key}\nrespond ok")
+	for _, complete := range []bool{true, false} {
+		for range 2 {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.TLS = &tls.ConnectionState{HandshakeComplete: complete}
+			r.Header.Set("X-Key", fmt.Sprint(complete))
+			httpServer(t).ServeHTTP(httptest.NewRecorder(), r)
+		}
+	}
+	lines := s.logs("rate limit exceeded")
+	must.Equal(t, len(lines), 2)
+	must.Equal(t, fmt.Sprint(lines[0]["early_data"], lines[1]["early_data"]), "<nil> true")
 }
 
 // rejectionsLogged returns how many rejections the log has: those with their own lines, and those that are only counted.

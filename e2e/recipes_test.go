@@ -41,7 +41,8 @@ const (
 	throughProxy = "203.0.113.7"
 	forger       = "127.0.40.3" // more often, with each forgery that often
 	victim       = "203.0.113.8"
-	overQuota    = "127.0.40.4" // so often that it would be banned, under a rule that is left out
+	forged       = "203.0.113.9" // as often, where the log says that anybody can have sent it
+	overQuota    = "127.0.40.4"  // so often that it would be banned, under a rule that is left out
 
 	oftenTraefik  = "127.0.41.1" // the same of a Traefik
 	seldomTraefik = "127.0.41.2"
@@ -105,6 +106,18 @@ func rejectedLogs(t *testing.T) (ofCaddy, ofTraefik string) {
 		}
 		reject(c.addr, often, target)
 	}
+	log, err := os.ReadFile(ofCaddy)
+	must.Succeed(t, err)
+	for line := range strings.Lines(string(log)) { // a test of caddy shows that the log of early data is so
+		if strings.Contains(line, `"remote_ip":"`+often+`"`) {
+			line = strings.Replace(strings.ReplaceAll(line, often, forged), `"method"`, `"early_data":true,"method"`, 1)
+			file, err := os.OpenFile(ofCaddy, os.O_APPEND|os.O_WRONLY, 0)
+			must.Succeed(t, err)
+			_, err = file.WriteString(line)
+			must.Succeed(t, err)
+			must.Succeed(t, file.Close())
+		}
+	}
 	for i := range bannedAt {
 		reject(c.addr, often, fmt.Sprint("/last/", i))
 	}
@@ -161,7 +174,7 @@ func TestWhoIsRejectedAgainAndAgainIsBanned(t *testing.T) {
 	ofCaddy, ofTraefik := rejectedLogs(t)
 	spared := func(t *testing.T, said string) {
 		t.Helper()
-		for _, address := range []string{seldom, proxy, throughProxy, victim, overQuota, seldomTraefik, proxyTraefik} {
+		for _, address := range []string{seldom, proxy, throughProxy, victim, forged, overQuota, seldomTraefik, proxyTraefik} {
 			must.Equal(t, strings.Contains(said, address), false, "%s is banned: %s", address, said)
 		}
 	}

@@ -133,6 +133,9 @@ func (rule *Reporter) write(r *http.Request, sample *rejectionLog, key, message 
 	if trusted, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool); trusted {
 		fields = append(fields, zap.Bool("trusted_proxy", true))
 	}
+	if r.TLS != nil && !r.TLS.HandshakeComplete { // anybody can have sent it, from any address
+		fields = append(fields, zap.Bool("early_data", true))
+	}
 	fields = append(fields,
 		zap.String("method", r.Method),
 		zap.String("host", r.Host),
