@@ -205,6 +205,8 @@ func (r *runner) play(ctx context.Context, c attempted, t *together) bool {
 	switch {
 	case err != nil:
 		r.bar.Say("%v: failed, and will be repeated: %v", c.cell, err)
+	case found.Thrown && found.windows != nil:
+		r.bar.Say("%v: thrown away, and will be repeated: in more than a quarter of its blocks requests were sent too late", c.cell)
 	case found.Thrown:
 		r.bar.Say("%v: thrown away, and will be repeated: 99.9 %% of the requests were sent within %.1f ms only", c.cell, found.Lateness)
 	default:
