@@ -36,6 +36,7 @@ type world struct {
 	share   float64
 	regions []*region
 	cut     map[[2]int]bool // the second cannot be reached by the first
+	fails   error           // what its calls return then
 	lost    bool            // answers of other regions are lost
 	told    chan error      // of regions that are cut off, or nil of those that are heard again
 	judge   fleetclock.Judge
@@ -90,7 +91,7 @@ func (l *link) Timeout() time.Duration {
 
 func (l *link) Run(c *redis.Call) error {
 	if l.world.cut[[2]int{l.from, l.to}] {
-		return redis.ErrMoving // which opens no breaker of real time
+		return l.world.fails
 	}
 	to := l.world.regions[l.to]
 	to.mu.Lock()
@@ -130,6 +131,7 @@ func newWorld(t *testing.T, servers []*redistest.Server, prefix string, config r
 	must.Succeed(t, err)
 	w := &world{t: t, r: r, limit: l, prefix: prefix, every: every, between: between, told: make(chan error, 100), cut: make(map[[2]int]bool), judge: fleetclock.NewJudge(l)}
 	w.Now = fleetclock.Start
+	w.fails = redis.ErrMoving // which opens no breaker of real time
 	names := []string{"ap", "eu", "us"}
 	for i, n := range nodes {
 		a := &region{of: w, place: i, server: servers[i]}
@@ -403,6 +405,14 @@ func TestARegionThatIsCutOffKeepsToItsShare(t *testing.T) {
 		minute := thousandAMinute.Period.Microseconds()
 		perMicro := 4 * 1000 / float64(minute)
 		w.steady(perMicro, fleetclock.Start+minute)
+		want := w.fails
+		if !both { // calls are not made, since the breakers of other regions' Redis are open
+			w.fails, want = redis.ErrUnavailable, errors.New("a wrong password")
+			for _, n := range w.regions[0].nodes {
+				n.courier.Fails("eu", want)
+				n.courier.Fails("us", want)
+			}
+		}
 		w.cutOff(0, true, both)
 		w.steady(perMicro, fleetclock.Start+2*minute)
 		admitted := w.steady(perMicro, fleetclock.Start+3*minute)
@@ -412,7 +422,7 @@ func TestARegionThatIsCutOffKeepsToItsShare(t *testing.T) {
 		if admitted[0] > 1000/3+lag || sum > 1000+lag || sum < 900 {
 			t.Errorf("cut off both ways: %v; admitted: %d, %d in all, with a lag of %d units", both, admitted, sum, lag)
 		}
-		if why := <-w.told; !errors.Is(why, redis.ErrMoving) {
+		if why := <-w.told; !errors.Is(why, want) {
 			t.Errorf("it was said to be cut off since %v", why)
 		}
 	}
