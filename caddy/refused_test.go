@@ -38,6 +38,7 @@ var refused = []struct {
 		{`limit 100/1m | respect_upstream 0s # here`, `respect_upstream "0s": must be a duration from 1s to 24h`},
 		{`limit 100/1m | respect_upstream soon # here`, `respect_upstream "soon": must be a duration from 1s to 24h`},
 		{`limit 100/1m | respect_upstream 1h # here | enforcement shadow`, `respect_upstream and enforcement shadow are mutually exclusive: a shadow keeps nobody waiting; remove one`},
+		{`limit 100/1m | respect_upstream 1h # here | penalty 1m`, `respect_upstream and penalty are mutually exclusive: a pause would end a penalty; write one of them into a rule beside this one`},
 		{`limit 1000/day | respect_upstream 1h # here`, `respect_upstream: a key starts afresh after a pause, and would have all of 1000/day again; write it into a rule with a period of at most 1h, such as a queue, beside this one`},
 		{`limit 100/1m | respect_upstream 1h | consistency lease # here`, `consistency lease and respect_upstream are mutually exclusive: a pause holds for all nodes at once, by the store; remove one`},
 		{`concurrency 5 | cost_response bytes # here`, `cost_response: needs a limit, and concurrency is none; write one such as 100/1m beside it, or leave it out`},

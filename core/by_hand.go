@@ -20,12 +20,14 @@ func (l *Limiter) Block(r *Rule, key string, duration int64) error {
 	return l.block(r, key, duration)
 }
 
-// BlockedFor returns for how much longer a key of a rule is blocked, in microseconds; 0: it is not. The error is the store's.
+// BlockedFor returns for how much longer a key of a rule is blocked, in microseconds; 0: it is not. The error is the store's. With an overflow policy that has nobody
+// wait, a key whose whole quota is used up, and comes back at once, may count as blocked until then.
 func (l *Limiter) BlockedFor(r *Rule, key string) (int64, error) {
 	checks := []Check{{Rule: r, Key: key}} // that costs nothing: a limit that is used up allows it, and says when there is more
 	err := l.store.Decide(checks, true)
 	d := &checks[0].Decision
-	if err != nil || d.Remaining != 0 || d.MoreAfter != 0 || d.Delay != 0 || !d.Allowed && d.RetryAfter != d.ResetAfter {
+	if err != nil || d.Remaining != 0 || d.MoreAfter != 0 || d.Delay != 0 || !d.Allowed && d.RetryAfter != d.ResetAfter ||
+		!d.Allowed && r.HasOverflowPolicy() && !r.Waits() && r.Limit.Quota == 1 && d.RetryAfter <= r.Limit.Refilled() {
 		return 0, err
 	}
 	return d.ResetAfter, nil

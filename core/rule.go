@@ -244,6 +244,8 @@ func (r *Rule) setRespects(c *RuleConfig) error {
 		return words.Wrong("respect_upstream", "", " and enforcement shadow are mutually exclusive: a shadow keeps nobody waiting; remove one")
 	case c.Limit.InFlight || c.Blocks:
 		return nil
+	case len(c.OverflowPolicy.Penalties) > 0:
+		return words.Wrong("respect_upstream", "", " and penalty are mutually exclusive: a pause would end a penalty; write one of them into a rule beside this one")
 	case c.Limit.Calendar != nil || c.Limit.Period > longestRespecting:
 		return words.Wrong("respect_upstream", "", "a key starts afresh after a pause, and would have all of %s again; write it into a rule with a period of at most 1h, such as a queue, beside this one", c.Limit.Written())
 	}
