@@ -61,9 +61,6 @@ func (h *Handler) limit(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		front.Free(q)
 		return h.pass(w, r, next)
 	}
-	if q.Set.Respects {
-		next = h.respecting(next, q.Checks)
-	}
 	decided := h.decide(w, r, q)
 	if decided.Answered {
 		front.Free(q)
@@ -83,6 +80,9 @@ func (h *Handler) limit(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		err = h.reject(w, r, q)
 		front.Free(q)
 		return err
+	case q.Set.Respects:
+		next = h.respecting(next, q)
+		fallthrough
 	case v.Reserved:
 		err = h.serveUnderWay(w, r, next, q, of)
 	default:

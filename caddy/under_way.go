@@ -162,14 +162,16 @@ func readAhead(r *http.Request) *front.Ahead {
 	return ahead
 }
 
-// respecting returns a handler that passes requests on to next, and pauses the keys of their checks if the response asks for it: see respect_upstream. A request
-// that has waited while its key was paused is told to come later.
-func (h *Handler) respecting(next caddyhttp.Handler, checks []core.Check) caddyhttp.Handler {
-	respected := front.Respected(checks)
+// respecting returns a handler that passes a request on to next, and pauses the keys of its checks if the response asks for it: see respect_upstream. A request
+// that waits until then, and whose key is paused meanwhile, is told to come later.
+func (h *Handler) respecting(next caddyhttp.Handler, q *front.Evaluation) caddyhttp.Handler {
+	respected, waits := front.Respected(q.Checks), q.Verdict.Delay > 0
 	return caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-		if wait := front.PausedFor(h.limiter.Limiter, respected); wait > 0 {
-			front.Unavailable(w, r, wait, front.ServiceAsks)
-			return nil
+		if waits {
+			if wait := front.PausedFor(h.limiter.Limiter, respected); wait > 0 {
+				front.Unavailable(w, r, wait, front.ServiceAsks)
+				return nil
+			}
 		}
 		return next.ServeHTTP(protect.NewWriter(w, func(status int) {
 			front.Pause(h.limiter.Limiter, respected, status, w.Header(), time.Now(), func(c *core.Check, wait time.Duration, said string, err error) {

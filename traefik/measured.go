@@ -124,7 +124,7 @@ func besides(h *handler, s *ruleSet, q *front.Evaluation, r *http.Request, faile
 	if !s.asked.Respects || q.Verdict.Outcome == core.Reject {
 		return h
 	}
-	p := &respecting{next: h.next, engine: h.engine, respected: front.Respected(q.Checks), request: r}
+	p := &respecting{next: h.next, engine: h.engine, respected: front.Respected(q.Checks), waits: q.Verdict.Delay > 0, request: r}
 	own := &handler{next: p, engine: h.engine, guarded: h.guarded, of: h.of}
 	if h.guarded != nil { // which the service's answers do not pass by
 		p.next = h.guarded.next
@@ -141,14 +141,17 @@ type respecting struct {
 	next      http.Handler
 	engine    *engine
 	respected []core.Check // none: the answer has begun
+	waits     bool         // it has waited in a queue until then
 	request   *http.Request
 }
 
 // ServeHTTP implements http.Handler.
 func (p *respecting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if wait := front.PausedFor(p.engine.limiter, p.respected); wait > 0 {
-		front.Unavailable(w, r, wait, front.ServiceAsks)
-		return
+	if p.waits {
+		if wait := front.PausedFor(p.engine.limiter, p.respected); wait > 0 {
+			front.Unavailable(w, r, wait, front.ServiceAsks)
+			return
+		}
 	}
 	var none []core.Reservation
 	p.next.ServeHTTP(&measured{inner: w, meter: meter.Of(none, r.Method), headOnly: r.Method == http.MethodHead, respects: p}, r)

@@ -436,18 +436,20 @@ func TestAGuardPausesNoKey(t *testing.T) {
 
 // What waits in the queue when the service asks to be left alone is told so at its turn.
 func TestWhatWaitsWhileItsKeyIsPausedIsTurnedAway(t *testing.T) {
-	s := newStage(t)
-	service := &asking{status: 200}
-	h := s.over(service, &Config{Rule: Rule{Limit: "1/10s", Algorithm: "leaky_bucket", Burst: "3", MaxDelay: "1m", RespectUpstream: "1h"}})
-	answers := make(chan int, 1)
-	service.status, service.after = 429, "600"
-	service.during = func() {
-		go ask(context.Background(), h, answers)
-		s.untilWaiting(1)
+	one := Rule{Name: "one", Limit: "1/10s", Algorithm: "leaky_bucket", Burst: "3", MaxDelay: "1m", RespectUpstream: "1h"}
+	for _, rules := range [][]Rule{{one}, {one, {Name: "beside", Limit: "1000/1m", Algorithm: "fixed_window", RespectUpstream: "1h"}}} {
+		s := newStage(t)
+		service := &asking{status: 429, after: "600"}
+		h := s.over(service, &Config{Rules: rules})
+		answers := make(chan int, 1)
+		service.during = func() {
+			go ask(context.Background(), h, answers)
+			s.untilWaiting(1)
+		}
+		must.Equal(t, get(h, "192.0.2.1", nil).StatusCode, 429)
+		s.step(10 * time.Second)
+		must.Equal(t, <-answers, 503, "who has waited")
+		must.Equal(t, service.asked, 1, "requests that the service got")
+		must.Equal(t, get(h, "192.0.2.1", nil).Header.Get("Retry-After"), "590")
 	}
-	must.Equal(t, get(h, "192.0.2.1", nil).StatusCode, 429)
-	s.step(10 * time.Second)
-	must.Equal(t, <-answers, 503, "who has waited")
-	must.Equal(t, service.asked, 1, "requests that the service got")
-	must.Equal(t, get(h, "192.0.2.1", nil).Header.Get("Retry-After"), "590")
 }

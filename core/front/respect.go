@@ -24,10 +24,10 @@ func Respected(checks []core.Check) []core.Check {
 	return list
 }
 
-// PausedFor returns for how much longer the service asks a request to wait that has waited in a queue, in microseconds; 0: it may go on, also if the store fails.
+// PausedFor returns for how much longer the service asks a request to wait that has waited in a queue of one of these rules, in microseconds; 0: it may go on, also if the store fails.
 func PausedFor(l *core.Limiter, respected []core.Check) int64 {
 	for i := range respected {
-		if !respected[i].Rule.Waits() {
+		if !respected[i].Rule.Waits() { // the store may not tell a block from a used-up quota
 			continue
 		}
 		if wait, err := l.BlockedFor(respected[i].Rule, respected[i].Key); err == nil && wait > 0 {
