@@ -179,8 +179,7 @@ type Rule struct {
 	// of them.
 	MaxWaitingPerKey string `json:"maxWaitingPerKey,omitempty" yaml:"maxWaitingPerKey,omitempty"`
 
-	// The statuses of the responses whose requests count. It is not available in Traefik, where a plugin does not see a
-	// response's status, and is refused.
+	// The statuses and fields of responses by which requests count, such as ["401", "header:X-Login=failed"]. The default is all.
 	Count []string `json:"count,omitempty" yaml:"count,omitempty"`
 
 	// Which of the requests that the rule covers count, as match. All of them are checked against the limit; one that does not match is not charged, and
