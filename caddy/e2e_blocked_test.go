@@ -28,6 +28,15 @@ const blocking = `rate_limit {
 		ipv6_prefix 48
 		penalty 1h
 	}
+	zone jittered {
+		match {
+			path /jittered
+		}
+		limit 1/1m
+		algorithm fixed_window
+		penalty 1h
+		jitter 0.2
+	}
 	zone windows {
 		match {
 			path /windows
@@ -86,6 +95,7 @@ func TestTheListOfBlockedAddressesHasPenaltiesAndBlocks(t *testing.T) {
 		}
 	}
 	unwanted("/login", "198.51.100.1")
+	unwanted("/jittered", "198.51.100.9")
 	lines, etag, _ := a.blocked("")
 	must.Equal(t, lines, "", "before somebody asks, nothing is remembered")
 	lines, same, status := a.blocked("&wait=1ms", "If-None-Match", etag)
@@ -99,6 +109,7 @@ func TestTheListOfBlockedAddressesHasPenaltiesAndBlocks(t *testing.T) {
 	unwanted("/login", "198.51.100.1")
 	must.Equal(t, awaitOne(t, "the answer to who waits", changed), "198.51.100.1 other penalty login", "a penalty that had begun before")
 
+	unwanted("/jittered", "198.51.100.9")
 	unwanted("/networks", "2001:db8:1:2::3")
 	unwanted("/networks", "2001:db8:66:0::7")
 	unwanted("/windows", "198.51.100.2") // is over its limit, and no more
@@ -114,6 +125,7 @@ func TestTheListOfBlockedAddressesHasPenaltiesAndBlocks(t *testing.T) {
 		"198.51.100.1 other penalty login",
 		"198.51.100.4 other block windows",
 		"198.51.100.66 spare penalty login",
+		"198.51.100.9 other penalty jittered",
 		"2001:db8:1:2::3 other penalty networks",
 		"2001:db8:66::7 spare penalty networks",
 		"2001:db8:9::/48 other block networks",
@@ -135,6 +147,7 @@ func TestTheListOfBlockedAddressesHasPenaltiesAndBlocks(t *testing.T) {
 	lines, _, _ = a.blocked("&wait=5s", "If-None-Match", etag)
 	must.Equal(t, lines, strings.Join([]string{
 		"127.0.0.1 spare penalty login",
+		"198.51.100.9 other penalty jittered",
 		"2001:db8:1:2::3 other penalty networks",
 		"2001:db8:66::7 spare penalty networks",
 		"2001:db8:9:9::9 other block networks",
@@ -142,7 +155,7 @@ func TestTheListOfBlockedAddressesHasPenaltiesAndBlocks(t *testing.T) {
 
 	a.reloadWith(behindProxy, ":PORT {\n"+strings.Replace(blocking, "zone networks", "zone renamed", 1)+"\n}")
 	lines, _, _ = a.blocked("")
-	must.Equal(t, lines, "127.0.0.1 spare penalty login", "after a reload, of a rule that is gone")
+	must.Equal(t, lines, "127.0.0.1 spare penalty login\n198.51.100.9 other penalty jittered", "after a reload, of a rule that is gone")
 }
 
 func TestTheListOfBlockedAddressesTellsPeers(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/exception"
+	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/ruleset"
 )
@@ -103,7 +104,11 @@ func (b *BlockedAddresses) note(r *http.Request, c *core.Check, rule *Reporter, 
 	if !block {
 		// A limit alone lets its clients have a part of the quota before it has all of it back, unless a window ends.
 		terms, _ := c.Rule.Terms()
-		if !d.Penalty && (len(terms.Penalties) == 0 || d.RetryAfter != d.ResetAfter) {
+		reset := d.ResetAfter
+		if c.Rule.JittersReset {
+			reset -= front.Later(c.Rule, c.Key, r) // which front.SetLater has added
+		}
+		if !d.Penalty && (len(terms.Penalties) == 0 || d.RetryAfter != reset) {
 			return
 		}
 		until = now + d.RetryAfter
