@@ -97,14 +97,13 @@ func TestRegionsKeepToLimitsTogether(t *testing.T) {
 
 // killHome kills home's Redis while requests come: regions go on with what they have leased, and then with their shares, and never exceed the limit.
 func (s regionsTrial) killHome(t *testing.T, all []*continent) {
-	time.Sleep(time.Until(time.Now().Add(s.period / 2))) // so that there is something to lend
 	apart := time.Duration(float64(s.period) / (s.load * float64(s.requests)))
 	var mu sync.Mutex
 	var admitted []time.Time
 	slowest := time.Duration(0)
 	var asking sync.WaitGroup
 	begun := time.Now()
-	dead, end := s.period/4, 3*s.period/2
+	dead, end := s.period/4, 5*s.period/4
 	for n := 0; time.Duration(n)*apart < end; n++ {
 		if at := time.Duration(n) * apart; at >= dead && at < dead+apart {
 			all[2].redis.Kill()
