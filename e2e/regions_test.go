@@ -320,80 +320,97 @@ func (s regionsTrial) play(t *testing.T, all []*continent) {
 	}
 }
 
-// What a rule that holds across regions adds to an answer below its limit, beside the same rule of one region: in the same Caddy, whose other regions are 80 and 150 ms away,
+// What a rule that holds across regions adds to an answer below its limit, beside the same rule of one region: in the same proxy, whose other regions are 80 and 150 ms away,
 // asked in turn, in many short rounds, of which the median counts. Only with WEIR_REGIONS=long: it measures, and judges nothing but that no request waits for another region.
 func TestWhatRegionsAddToAnAnswer(t *testing.T) {
 	if os.Getenv("WEIR_REGIONS") != "long" {
-		t.Skip("it takes a minute")
+		t.Skip("it takes two minutes")
 	}
+	zones := map[string]string{"eventual": "consistency eventual 100ms\n", "regions_eventual": "consistency eventual 100ms\nregions eventual 1s\n", "strict": "", "regions_lease": "regions lease\n"}
 	names := []string{"ap", "eu", "us"}
 	servers := make([]*redistest.Server, len(names))
 	for i := range servers {
 		servers[i] = redistest.Start(t)
 	}
 	var caddys []*caddy
+	traefik := newSite(t)
 	for i, name := range names {
-		peers := ""
+		peers, object := "", ""
 		for j, other := range names {
 			if j != i {
 				relay := redistest.NewProxy(t, servers[j].Addr())
 				relay.Delay(map[bool]time.Duration{true: 75 * time.Millisecond, false: 40 * time.Millisecond}[i == 0 || j == 0])
 				peers += " " + other + " " + relay.Addr()
+				object += ", " + other + ": '" + relay.Addr() + "'"
 			}
 		}
 		site := ""
-		for zone, how := range map[string]string{"eventual": "consistency eventual 100ms", "regions_eventual": "consistency eventual 100ms\nregions eventual 1s", "strict": "", "regions_lease": "regions lease"} {
-			site += fmt.Sprintf("handle /%s {\nrate_limit {\nnamespace world\nstore redis {\naddress %s\nregion %s\npeers%s\nhome us\nshare 0.1\n}\nzone %s {\nkey {header.X-Who}\nlimit 1000000/1m\nalgorithm token_bucket\n%s\n}\n}\nrespond ok\n}\n",
+		for zone, how := range zones {
+			site += fmt.Sprintf("handle /%s {\nrate_limit {\nnamespace world\nstore redis {\naddress %s\nregion %s\npeers%s\nhome us\nshare 0.1\n}\nzone %s {\nkey {header.X-Who}\nlimit 1000000/1m\nalgorithm token_bucket\n%s}\n}\nrespond ok\n}\n",
 				zone, servers[i].Addr(), name, peers, zone, how)
+			if name == "eu" {
+				traefik.limit(zone, "{namespace: world, rules: [{name: "+zone+", key: 'header:X-Who', limit: 1000000/1m, "+asYAML("algorithm token_bucket\n"+how)+"}], store: {redis: {address: '"+servers[i].Addr()+"', region: eu, peers: {"+object[2:]+"}, home: us, share: 0.1}}}")
+				traefik.route("/"+zone, zone)
+			}
 		}
 		caddys = append(caddys, startCaddy(t, site+"respond /up ok\n"))
 	}
+	traefik.route("/up")
+	traefik.apply()
+	besides := func() { // other regions have requests, too
+		for _, i := range []int{0, 2} {
+			_, _ = caddys[i].try("/regions_eventual", "X-Who", "ann")
+			_, _ = caddys[i].try("/regions_lease", "X-Who", "ann")
+		}
+	}
+	for path := range zones {
+		eventually(t, "Traefik has /"+path, func() bool {
+			r, err := traefik.try("/"+path, "X-Who", "ann")
+			return err == nil && r.status == 200
+		})
+	}
+	whatIsAdded(t, "Caddy", 60, 400, caddys[1].try, besides)
+	whatIsAdded(t, "Traefik", 60, 200, traefik.try, besides)
+}
+
+// whatIsAdded measures a proxy in rounds of that many requests to each path.
+func whatIsAdded(t *testing.T, proxy string, rounds, each int, try func(path string, fields ...string) (response, error), besides func()) {
 	paths := []string{"/eventual", "/regions_eventual", "/strict", "/regions_lease", "/up"}
-	const rounds, each = 60, 400
-	quantiles := make(map[string][2][]time.Duration) // by path: the median and p99 of each round
+	medians, p99s := make(map[string][]time.Duration), make(map[string][]time.Duration) // by path, of each round
 	for range rounds {
 		took := make(map[string][]time.Duration)
 		for n := range each {
 			for i := range paths {
 				path := paths[(i+n)%len(paths)]
 				asked := time.Now()
-				r, err := caddys[1].try(path, "X-Who", "ann")
+				r, err := try(path, "X-Who", "ann")
 				must.Succeed(t, err)
 				must.Equal(t, r.status, 200, path)
 				took[path] = append(took[path], time.Since(asked))
 			}
-			if n%10 == 0 { // other regions have requests, too
-				for _, i := range []int{0, 2} {
-					_, _ = caddys[i].try(paths[1], "X-Who", "ann")
-					_, _ = caddys[i].try(paths[3], "X-Who", "ann")
-				}
+			if n%10 == 0 {
+				besides()
 			}
 		}
 		for path, list := range took {
 			slices.Sort(list)
-			q := quantiles[path]
-			q[0], q[1] = append(q[0], list[len(list)/2]), append(q[1], list[len(list)*99/100])
-			quantiles[path] = q
+			medians[path] = append(medians[path], list[len(list)/2])
+			p99s[path] = append(p99s[path], list[len(list)*99/100])
 		}
 	}
-	median := func(list []time.Duration) time.Duration {
-		list = slices.Sorted(slices.Values(list))
-		return list[len(list)/2]
-	}
+	median := func(list []time.Duration) time.Duration { return slices.Sorted(slices.Values(list))[len(list)/2] }
 	for _, path := range paths {
-		t.Logf("%s: median %v, p99 %v", path, median(quantiles[path][0]), median(quantiles[path][1]))
+		t.Logf("%s, %s: median %v, p99 %v", proxy, path, median(medians[path]), median(p99s[path]))
 	}
 	for i := 0; i < 4; i += 2 {
-		var added [2][]time.Duration
-		for q := range added {
-			for n, with := range quantiles[paths[i+1]][q] {
-				added[q] = append(added[q], with-quantiles[paths[i]][q][n])
-			}
+		var added []time.Duration
+		for n, with := range p99s[paths[i+1]] {
+			added = append(added, with-p99s[paths[i]][n])
 		}
-		slices.Sort(added[1])
-		t.Logf("%s beside %s: %v added to the median, %v to p99, in the middle half of rounds %v to %v", paths[i+1], paths[i], median(added[0]), median(added[1]), added[1][rounds/4], added[1][rounds*3/4])
-		if slowest := median(quantiles[paths[i+1]][1]); slowest > 40*time.Millisecond {
-			t.Errorf("%s: p99 is %v, as if requests waited for another region", paths[i+1], slowest)
+		slices.Sort(added)
+		t.Logf("%s, %s beside %s: %v added to p99, in the middle half of rounds %v to %v", proxy, paths[i+1], paths[i], added[rounds/2], added[rounds/4], added[rounds*3/4])
+		if slowest := median(p99s[paths[i+1]]); slowest > 40*time.Millisecond {
+			t.Errorf("%s, %s: p99 is %v, as if requests waited for another region", proxy, paths[i+1], slowest)
 		}
 	}
 }
