@@ -3,6 +3,7 @@ package ratelimit_test
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -177,6 +178,32 @@ func TestTheListOfBlockedAddressesTellsPeers(t *testing.T) {
 }
 
 func first(lines, _ string, _ int) string { return lines }
+
+// Defect found: whom a balancer names in front of a connection was taken for its peer, so that anybody who can name addresses had them kept out. Here something
+// else is around the connection, too: what refuses HTTP/2.
+func TestTheListOfBlockedAddressesSparesBalancersOfThePROXYProtocol(t *testing.T) {
+	a := startAdmin(t, `servers {
+		protocols h1
+		listener_wrappers {
+			proxy_protocol {
+				allow 127.0.0.0/8
+			}
+		}
+	}`, ":PORT {\n"+blocking+"\n}")
+	a.blocked("")
+	for _, header := range []string{"PROXY TCP4 198.51.100.7 127.0.0.1 1 80\r\n", "PROXY UNKNOWN\r\n"} {
+		for range 2 {
+			conn, err := net.Dial("tcp", a.addr)
+			must.Succeed(t, err)
+			_, err = io.WriteString(conn, header+"GET /login HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n")
+			must.Succeed(t, err)
+			_, err = io.ReadAll(conn)
+			must.Succeed(t, err)
+			must.Succeed(t, conn.Close())
+		}
+	}
+	must.Equal(t, first(a.blocked("")), "127.0.0.1 spare penalty login\n198.51.100.7 other penalty login")
+}
 
 func TestTheListOfBlockedAddressesSaysWhatIsWrong(t *testing.T) {
 	a := startAdmin(t, "", ":PORT {\n"+blocking+"\n}")

@@ -157,9 +157,13 @@ func (h *Handler) provisionSurroundings(ctx caddy.Context) {
 		case *caddyhttp.Subroute:
 			h.errors.Enclosed = h.errors.Enclosed || mod.Errors != nil
 		case *caddyhttp.App:
+			first := !slices.ContainsFunc(h.app.handlers, func(other *Handler) bool { return other.http == mod })
 			h.http = mod
 			for _, server := range mod.Servers {
 				server.RegisterOnShutdown(stop)
+				if first {
+					report.TellConnections(server)
+				}
 			}
 		}
 	}

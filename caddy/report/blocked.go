@@ -1,14 +1,17 @@
 package report
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"hash/fnv"
 	"net"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -162,19 +165,53 @@ func isPeer(r *http.Request, address netip.Addr) bool {
 		return false
 	}
 	remote := r.RemoteAddr
-	conn, _ := r.Context().Value(caddyhttp.ConnCtxKey).(net.Conn)
-	for conn != nil {
-		remote = conn.RemoteAddr().String()
-		switch inner := conn.(type) {
-		case interface{ NetConn() net.Conn }: // TLS
-			conn = inner.NetConn()
-		case interface{ Raw() net.Conn }: // the PROXY protocol
-			conn = inner.Raw()
-		default:
-			conn = nil
+	if conn, ok := r.Context().Value(connection{}).(net.Conn); ok {
+		if conn = bare(conn); conn == nil {
+			return false
 		}
+		remote = conn.RemoteAddr().String()
 	}
 	return match.ReadAddress(match.HostOf(remote)) == address
+}
+
+// connection is the key of a request's connection in its context.
+type connection struct{}
+
+// TellConnections has a server tell the connections of its requests, if what is around them may say that they come from elsewhere. It is to be called before the
+// server starts. HTTP/3 has no such connections.
+func TellConnections(server *caddyhttp.Server) {
+	if syntax.WrapsConnections(server) {
+		server.RegisterConnContext(func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, connection{}, conn)
+		})
+	}
+}
+
+// bare returns the kernel's connection inside another; nil: that hides it.
+func bare(conn net.Conn) net.Conn {
+	for conn != nil {
+		switch outer := conn.(type) {
+		case syscall.Conn:
+			return conn
+		case interface{ NetConn() net.Conn }: // TLS
+			conn = outer.NetConn()
+		case interface{ Raw() net.Conn }: // the PROXY protocol
+			conn = outer.Raw()
+		default: // as most that listener wrappers return
+			conn = embedded(conn)
+		}
+	}
+	return nil
+}
+
+// embedded returns the connection that a struct has in its field Conn; nil: it has none.
+func embedded(conn net.Conn) (inner net.Conn) {
+	if v := reflect.Indirect(reflect.ValueOf(conn)); v.Kind() == reflect.Struct {
+		if field := v.FieldByName("Conn"); field.IsValid() && field.CanInterface() {
+			inner, _ = field.Interface().(net.Conn)
+		}
+	}
+	return inner
 }
 
 func (b *BlockedAddresses) change() {

@@ -13,7 +13,9 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/proxyprotocol"
 
+	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
@@ -181,17 +183,39 @@ func trustsProxies(server *caddyhttp.Server) bool {
 	return provisioned.Kind() != reflect.Interface || !provisioned.IsNil()
 }
 
-// TrustedProxies returns the networks of a server's trusted proxies now. known is false if this Caddy has them in another place than trustsProxies looks.
+// TrustedProxies returns the networks of a server's trusted proxies now, and those of its balancers that may speak the PROXY protocol. known is false if this
+// Caddy has them in another place than trustsProxies looks.
 func TrustedProxies(server *caddyhttp.Server) (networks []netip.Prefix, known bool) {
-	field := reflect.ValueOf(server).Elem().FieldByName("trustedProxies")
-	if field.Kind() != reflect.Interface {
-		return nil, false
+	source, ok := unexported[caddyhttp.IPRangeSource](server, "trustedProxies")
+	wrappers, also := unexported[[]caddy.ListenerWrapper](server, "listenerWrappers")
+	if source != nil {
+		networks = source.GetIPRanges(new(http.Request))
 	}
-	source, _ := reflect.NewAt(field.Type(), field.Addr().UnsafePointer()).Elem().Interface().(caddyhttp.IPRangeSource)
-	if source == nil {
-		return nil, true
+	for _, one := range wrappers {
+		if speaking, is := one.(*proxyprotocol.ListenerWrapper); is {
+			for _, text := range speaking.Allow {
+				if network, err := match.ParseNetwork(text); err == nil {
+					networks = append(networks, network)
+				}
+			}
+		}
 	}
-	return source.GetIPRanges(new(http.Request)), true
+	return networks, ok && also
+}
+
+// WrapsConnections reports whether a server has listener wrappers, also before it is provisioned.
+func WrapsConnections(server *caddyhttp.Server) bool {
+	wrappers, known := unexported[[]caddy.ListenerWrapper](server, "listenerWrappers")
+	return server.ListenerWrappersRaw != nil || len(wrappers) > 0 || !known
+}
+
+// unexported returns an unexported field of a server; ok is false if this Caddy has none such.
+func unexported[T any](server *caddyhttp.Server, name string) (value T, ok bool) {
+	field := reflect.ValueOf(server).Elem().FieldByName(name)
+	if !field.IsValid() || field.Type() != reflect.TypeFor[T]() {
+		return value, false
+	}
+	return *(*T)(field.Addr().UnsafePointer()), true
 }
 
 // addObject adds an object as the value of a field; of is its name in the schema.
