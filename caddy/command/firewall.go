@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os/signal"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -74,6 +76,9 @@ it keeps out the network of 64 bits. All other ports stay open.`,
 			if one.address, err = one.where(); err != nil {
 				return err
 			}
+			if parsed, err := caddy.ParseNetworkAddress(one.address); err != nil || parsed.PortRangeSize() > 1 || strings.Contains(one.address, "://") {
+				return fmt.Errorf("--address %q: must be one address, such as localhost:2019 or unix//run/caddy.sock", one.address)
+			}
 			o.Caddys = append(o.Caddys, firewall.Caddy{Name: one.address, Ask: one.askBlocked})
 		}
 		o.Rules, o.Out = rules, cmd.ErrOrStderr()
@@ -101,6 +106,9 @@ func portsOf(texts []string) (ports []uint16, err error) {
 	return ports, nil
 }
 
+// longestList is how many bytes a list may have: 1 KiB for each address.
+const longestList = firewall.Most << 10
+
 // askBlocked asks for the blocked addresses when they are others than those of a version; nil: they are not, after the wait.
 func (o *adminOptions) askBlocked(version string, wait time.Duration) (*firewall.List, error) {
 	header := http.Header{"Accept": {"application/json"}, "If-None-Match": {`"` + version + `"`}, "Connection": {"close"}}
@@ -112,8 +120,11 @@ func (o *adminOptions) askBlocked(version string, wait time.Duration) (*firewall
 	if response.StatusCode == http.StatusNotModified {
 		return nil, nil
 	}
-	list := new(firewall.List)
-	if err := json.NewDecoder(response.Body).Decode(list); err != nil {
+	list, body := new(firewall.List), io.LimitedReader{R: response.Body, N: longestList}
+	if err := json.NewDecoder(&body).Decode(list); err != nil {
+		if body.N == 0 {
+			err = fmt.Errorf("it has more than %d MiB", longestList>>20)
+		}
 		return nil, fmt.Errorf("the admin endpoint at %s answers something else than a list: %w", o.address, err)
 	}
 	return list, nil

@@ -141,7 +141,9 @@ func (o *Options) follow(ctx context.Context, i int, lists chan<- heard) {
 	failing := false
 	for ctx.Err() == nil {
 		next := time.After(least + time.Duration(len(last.Addresses))*each)
+		late := time.AfterFunc(o.Lease, func() { o.say("%s: has not answered for %s; what it blocks is open", o.Caddys[i].Name, o.Lease) })
 		list, err := o.Caddys[i].Ask(last.Version, o.Lease/3)
+		failing = !late.Stop() || failing
 		if (err != nil) != failing {
 			failing = err != nil
 			if failing {
