@@ -43,6 +43,7 @@ type BlockedAddresses struct {
 	ends    int64               // when the first of them ends, or before
 	blocks  map[[2]string]int64 // until when people have blocked which keys of which rules
 	forgets map[[2]string]int64 // when penalties of which keys of which rules were last ended elsewhere
+	decided [2]uint64           // sums of both
 	full    bool                // an address was left out
 	changes int64               // of all this
 	wake    chan struct{}       // closed at the next change
@@ -230,14 +231,14 @@ func (b *BlockedAddresses) Changed() {
 // Forget forgets the addresses of a key of a rule, whose penalty or block has been ended.
 func (b *BlockedAddresses) Forget(rule, key string) {
 	b.mu.Lock()
-	b.forget(rule, key, time.Now().UnixMicro())
+	b.forget(map[[2]string]bool{{rule, key}: true}, time.Now().UnixMicro())
 	b.mu.Unlock()
 }
 
-// forget forgets those that were noted before a time.
-func (b *BlockedAddresses) forget(rule, key string, before int64) {
+// forget forgets those of keys of rules that were noted before a time.
+func (b *BlockedAddresses) forget(ended map[[2]string]bool, before int64) {
 	for k, one := range b.seen {
-		if k.rule == rule && one.Key == key && one.noted <= before {
+		if one.noted <= before && ended[[2]string{k.rule, one.Key}] {
 			b.drop(k)
 		}
 	}
@@ -246,6 +247,17 @@ func (b *BlockedAddresses) forget(rule, key string, before int64) {
 // Ask has addresses remembered from now on, for some minutes, and looks which are over. list is what people have decided: blocks, and which keys they have ended
 // penalties of. It returns the version of what is remembered, and a channel that is closed when that changes.
 func (b *BlockedAddresses) Ask(list []exception.Exception) (version string, changed <-chan struct{}) {
+	// Requests that are rejected wait for the lock: under it, there is work only if people have decided something since.
+	sum, forgotten := fnv.New64a(), fnv.New64a()
+	for i := range list {
+		switch e := &list[i]; e.Kind {
+		case exception.Block:
+			_, _ = fmt.Fprintf(sum, "%q %q %d\n", e.Rule, e.Key, e.Until)
+		case exception.Forget:
+			_, _ = fmt.Fprintf(forgotten, "%q %q %d\n", e.Rule, e.Key, e.Made)
+		}
+	}
+	decided := [2]uint64{sum.Sum64(), forgotten.Sum64()}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.asked = time.Now()
@@ -255,29 +267,38 @@ func (b *BlockedAddresses) Ask(list []exception.Exception) (version string, chan
 		b.on.Store(true)
 		b.change()
 	}
-	sum := fnv.New64a()
-	blocks, forgets := make(map[[2]string]int64), make(map[[2]string]int64)
+	if b.decided != decided {
+		b.decided = decided
+		b.learn(list, now)
+	}
+	b.sweep(now)
+	return fmt.Sprintf("%s-%d-%x", b.epoch, b.changes, decided[0]), b.wake
+}
+
+// learn takes what people have decided, and forgets the addresses whose penalty or block they have ended.
+func (b *BlockedAddresses) learn(list []exception.Exception, now int64) {
+	blocks, forgets, ended := make(map[[2]string]int64), make(map[[2]string]int64), make(map[[2]string]bool)
 	for i := range list {
 		e := &list[i]
 		key := [2]string{e.Rule, string(e.Key)}
 		switch e.Kind {
 		case exception.Block:
 			blocks[key] = e.Until
-			_, _ = fmt.Fprintf(sum, "%q %q %d\n", e.Rule, e.Key, e.Until)
 		case exception.Forget:
 			if forgets[key] = e.Made; b.forgets[key] != e.Made {
-				b.forget(e.Rule, string(e.Key), now)
+				ended[key] = true
 			}
 		}
 	}
 	for key := range b.blocks {
 		if _, still := blocks[key]; !still {
-			b.forget(key[0], key[1], now)
+			ended[key] = true
 		}
 	}
 	b.blocks, b.forgets = blocks, forgets
-	b.sweep(now)
-	return fmt.Sprintf("%s-%d-%x", b.epoch, b.changes, sum.Sum64()), b.wake
+	if len(ended) > 0 {
+		b.forget(ended, now)
+	}
 }
 
 // sweep forgets what is over.
@@ -323,6 +344,6 @@ func (b *BlockedAddresses) Sweep() {
 	defer b.mu.Unlock()
 	if b.on.Load() && time.Since(b.asked) > askedFor {
 		b.on.Store(false)
-		b.seen, b.others, b.blocks, b.forgets, b.full = nil, 0, nil, nil, false
+		b.seen, b.others, b.blocks, b.forgets, b.decided, b.full = nil, 0, nil, nil, [2]uint64{}, false
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -176,4 +177,33 @@ func TestBlockedAddressesAreBounded(t *testing.T) {
 	}
 	all, _, _ = r.List()
 	must.Equal(t, len(all), mostBlocked, "with a peer")
+}
+
+// Defect found: each question worked through all decisions under the lock that rejected requests wait for, and each decision ended through all addresses.
+func TestQuestionsLeaveRejectedRequestsAlone(t *testing.T) {
+	underrace.OneGoroutine(t)
+	r := newRejecting(t)
+	r.Ask(nil)
+	for i := range mostBlocked {
+		r.reject("192.0.2.1:1", fmt.Sprintf("198.%d.%d.%d", i>>16, i>>8&255, i&255))
+	}
+	var ended []exception.Exception
+	for i := range exception.Most {
+		ended = append(ended, exception.Exception{Rule: "login", Key: fmt.Appendf(nil, "198.0.%d.%d", i>>8, i&255), Kind: exception.Forget, Made: 5})
+	}
+	began := time.Now()
+	r.Ask(ended)
+	took := time.Since(began)
+	all, _, _ := r.List()
+	must.Equal(t, len(all), mostBlocked-exception.Most, "how many are left")
+	if took > time.Second {
+		t.Errorf("%d at once took %s", exception.Most, took)
+	}
+	r.mu.Lock()
+	blocks := r.blocks
+	r.mu.Unlock()
+	r.Ask(ended)
+	if reflect.ValueOf(blocks).Pointer() != reflect.ValueOf(r.blocks).Pointer() {
+		t.Error("a question after which nothing was decided works through all decisions under the lock")
+	}
 }
