@@ -68,6 +68,13 @@ func (f *exceptional) startCaddy(i int) {
 	f.admins[i] = freeAddr()
 	global := "rate_limit {\nstore redis " + f.redis.Addr() + " {\ntimeout 20s\nread_timeout 20s\ndial_timeout 20s\nnodes 1\n}\n}"
 	f.caddys[i] = startCaddyWithGlobal(f.t, f.admins[i], global, "respond /up ok\n"+handlers.String())
+	eventually(f.t, "its admin endpoint has the rules, which may be after it serves", func() bool {
+		r, err := http.Get("http://" + f.admins[i] + "/rate_limit/rules")
+		if err == nil {
+			_ = r.Body.Close()
+		}
+		return err == nil && r.StatusCode == http.StatusOK
+	})
 }
 
 // api asks the admin API of a Caddy; "" is a GET.

@@ -221,12 +221,15 @@ func (s *side) rules() string {
 
 var varying = regexp.MustCompile(`"(ts|wait|interval)":[^,}]*|"(request_id|id|job)":"[^"]*"`)
 
+// What lines of the log have that the release's have not: the address of the peer and what it is, which programs that ban addresses read.
+var added = regexp.MustCompile(`"remote_ip":"[^"]*",|"trusted_proxy":true,`)
+
 // messages returns what Weir has logged, sorted.
 func (s *side) messages() string {
 	var list []string
 	for line := range strings.Lines(s.files("caddy.log")["caddy.log"]) {
 		if strings.Contains(line, `"logger":"http.`) && strings.Contains(line, "rate_limit") {
-			list = append(list, varying.ReplaceAllString(line, "…"))
+			list = append(list, varying.ReplaceAllString(added.ReplaceAllString(line, ""), "…"))
 		}
 	}
 	slices.Sort(list)
