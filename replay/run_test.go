@@ -154,8 +154,8 @@ func TestEveryOverflowPolicyIsReplayed(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			r, verdicts := run(t, Config{Rules: filesOf(t, rulesOf(test.rule)), Logs: []string{logIn(t, "a.log", linesOf(test.hits...))}})
 			must.Equal(t, verdicts, test.want)
-			if notes := r.Rules[0].notes(); !strings.Contains(notes, test.notes) {
-				t.Errorf("notes %q, want %q", notes, test.notes)
+			if said := r.Rules[0].notes() + strings.Join(r.Warnings, "\n"); !strings.Contains(said, test.notes) {
+				t.Errorf("notes and warnings %q, want %q", said, test.notes)
 			}
 			if got := strings.Count(verdicts, "R"); r.Rejected != int64(got) || r.Rules[0].Rejected != int64(got) || r.Requests != int64(len(test.hits)) {
 				t.Errorf("%d of %d rejected, by the rule %d; want %d of %d", r.Rejected, r.Requests, r.Rules[0].Rejected, got, len(test.hits))
