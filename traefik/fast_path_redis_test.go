@@ -169,7 +169,7 @@ func closeStores(stages [2]*stage) {
 func TestEachFastPathInRedisAnswersAsTheGeneralPath(t *testing.T) {
 	underrace.OneGoroutine(t)
 	servers := startServers(t)
-	steps := asMany(200, 20)
+	steps := asMany(120, 20)
 	if interpreted {
 		steps = 20
 	}
