@@ -1,6 +1,7 @@
 package core
 
 import (
+	"math"
 	"sync"
 
 	"github.com/proxyweir/weir/core/rate"
@@ -118,10 +119,7 @@ func (l *Limiter) Open(r *Rule) error {
 
 // divisor returns by what a rule's limit is divided while the store fails.
 func (l *Limiter) divisor(r *Rule) float64 {
-	nodes := float64(l.nodes)
-	if nodes < 1 {
-		nodes = 1
-	}
+	nodes := math.Max(1, float64(l.nodes))
 	if l.share > 0 && (r.regions != nil || r.regionsLease) {
 		nodes /= l.share
 	}

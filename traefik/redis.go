@@ -89,29 +89,26 @@ func (s *sharedRedis) obeyOnce() {
 // joinRegions has the store's region hear from the others. c is the store's configuration.
 func (s *sharedRedis) joinRegions(settings *config.RedisSettings, c redis.Config, middleware string) error {
 	own := regions.Config{Settings: settings.Regions, Store: s.store, Clock: c.Clock}
-	own.Changed = func(region string, why error) {
-		if s.ended.Load() {
-			return
+	say := func(text string) {
+		if !s.ended.Load() {
+			warn(middleware, text)
 		}
+	}
+	own.Changed = func(region string, why error) {
 		if why != nil {
-			warn(middleware, "region "+region+" cannot be heard; until it can, this region keeps to its share of limits with regions: "+why.Error())
+			say("region " + region + " cannot be heard; until it can, this region keeps to its share of limits with regions: " + why.Error())
 		} else {
-			warn(middleware, "region "+region+" is heard again")
+			say("region " + region + " is heard again")
 		}
 	}
 	own.Failed = func(what string, err error) {
-		if !s.ended.Load() {
-			warn(middleware, "what regions tell each other cannot be carried: "+what+": "+err.Error())
-		}
+		say("what regions tell each other cannot be carried: " + what + ": " + err.Error())
 	}
 	own.Differs = func(what string) {
-		if s.ended.Load() {
-			return
-		}
 		if what != "" {
-			warn(middleware, "the settings of regions contradict each other; until they agree, rules with regions lease keep to the share: "+what)
+			say("the settings of regions contradict each other; until they agree, rules with regions lease keep to the share: " + what)
 		} else {
-			warn(middleware, "the settings of regions agree again")
+			say("the settings of regions agree again")
 		}
 	}
 	names := settings.Regions.Names()

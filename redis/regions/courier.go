@@ -34,7 +34,8 @@ type Courier struct {
 	divides *Store // nil: no region is home
 	again   func() // made once, as the timers of package redis
 
-	round sync.Mutex // held by Tick
+	round   sync.Mutex     // held by Tick
+	telling sync.WaitGroup // calls of Config.Changed and Config.Differs
 
 	mu     sync.Mutex
 	timer  *time.Timer
@@ -187,8 +188,17 @@ func (k *Courier) hear(differs string) {
 		k.divides.apart.Store(differs != "")
 	}
 	if changed && k.c.Differs != nil {
-		go k.c.Differs(differs)
+		k.aside(func() { k.c.Differs(differs) })
 	}
+}
+
+// aside calls a function of the courier's user, who may take their time.
+func (k *Courier) aside(tell func()) {
+	k.telling.Add(1)
+	go func() {
+		defer k.telling.Done()
+		tell()
+	}()
 }
 
 // Fails notes that the breaker of a region's Redis has opened, and why, or with nil that it has closed: the store's redis.Config.Changed.
@@ -208,13 +218,14 @@ func (k *Courier) whyOf(region string) error {
 	return redis.ErrTimeout
 }
 
-// Settle waits until no call to another region is under way.
+// Settle waits until no call to another region is under way, and all is told.
 func (k *Courier) Settle() {
 	k.round.Lock()
 	defer k.round.Unlock()
 	if k.term != nil {
 		k.term.reading.Wait()
 	}
+	k.telling.Wait()
 }
 
 // Stats returns how the region hears of others.

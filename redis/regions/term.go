@@ -299,7 +299,7 @@ func (p *peer) tell(rules map[uint64]*core.Rule) {
 		if p.cut && why == nil {
 			why = p.k.whyOf(p.name)
 		}
-		go p.k.c.Changed(p.name, why)
+		p.k.aside(func() { p.k.c.Changed(p.name, why) })
 	}
 }
 

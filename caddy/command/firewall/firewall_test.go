@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/proxyweir/weir/tools/must"
@@ -169,20 +170,21 @@ func TestADryRunSaysWhatItWouldDo(t *testing.T) {
 
 // Defect found: of a Caddy that takes the question and is silent, nothing was said.
 func TestTheFirewallSaysThatACaddyIsSilent(t *testing.T) {
-	var out said
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	turn := 0
-	ask := func(string, time.Duration) (*List, error) {
-		if turn++; turn == 1 {
-			time.Sleep(50 * time.Millisecond)
-		} else {
-			stop()
+	synctest.Test(t, func(t *testing.T) {
+		var out said
+		ctx, stop := context.WithCancel(t.Context())
+		turn := 0
+		ask := func(string, time.Duration) (*List, error) {
+			if turn++; turn == 1 {
+				time.Sleep(20 * time.Second) // of the bubble
+			} else {
+				stop()
+			}
+			return listed("a-1"), nil
 		}
-		return listed("a-1"), nil
-	}
-	must.Succeed(t, Run(ctx, Options{Caddys: []Caddy{{"here", ask}}, Lease: time.Millisecond, Dry: true, Out: &out}))
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	must.Equal(t, out.text.String(), "here: has not answered for 1ms; what it blocks is open\nhere: answers again\n")
+		must.Succeed(t, Run(ctx, Options{Caddys: []Caddy{{"here", ask}}, Lease: 15 * time.Second, Dry: true, Out: &out}))
+		out.mu.Lock()
+		defer out.mu.Unlock()
+		must.Equal(t, out.text.String(), "here: has not answered for 15s; what it blocks is open\nhere: answers again\n")
+	})
 }
