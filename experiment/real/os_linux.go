@@ -1,10 +1,15 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,6 +23,36 @@ func pause(p *os.Process, off bool) error {
 		return p.Signal(unix.SIGSTOP)
 	}
 	return p.Signal(unix.SIGCONT)
+}
+
+// usageOf returns what a process has used so far: the time of its threads on a core, and the time in which they were ready to run and had none; and how
+// much memory it has now, in bytes. What threads that have ended used is not in it; those of a Go program hardly ever end.
+func usageOf(pid int) (on, waited time.Duration, resident int64, err error) {
+	folder := filepath.Join("/proc", strconv.Itoa(pid))
+	threads, err := filepath.Glob(filepath.Join(folder, "task", "*", "schedstat"))
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	for _, name := range threads {
+		text, err := os.ReadFile(name)
+		var a, b int64
+		if err == nil {
+			_, err = fmt.Sscan(string(text), &a, &b)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) { // it may just have ended
+			return 0, 0, 0, err
+		}
+		on, waited = on+time.Duration(a), waited+time.Duration(b)
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "statm"))
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	var all, pages int64
+	if _, err := fmt.Sscan(string(text), &all, &pages); err != nil {
+		return 0, 0, 0, err
+	}
+	return on, waited, pages * int64(os.Getpagesize()), nil
 }
 
 // usual is how this process was scheduled when it began; nil: it still is.

@@ -60,6 +60,9 @@ func TestWithRealParts(t *testing.T) {
 				t.Errorf("%+v, and %d in its seconds; want %d legitimate requests, and no failures", found, first, legitimate)
 			}
 			must.Equal(t, (limits > 0), arm == "guard alone", "a limit of 128 was seen %d times", limits)
+			if u := found.Used["caddy"]; u.CPU <= 0 || u.Waited < 0 || u.Resident < 1 || u.Goroutines < 1 || len(found.Used) != 1 {
+				t.Errorf("used: %+v, want something of the Caddy, and of nothing else", found.Used)
+			}
 		})
 	}
 }

@@ -29,6 +29,8 @@ type record struct {
 	Failed     map[string]int `json:"failed,omitempty"`
 	Advice     map[string]int `json:"advice,omitempty"` // documents that the proxies took, and those that were refused
 
+	Used map[string]used `json:"used,omitempty"` // by the name of a program: in the event; of windows, in the last one
+
 	windows []window // lines of the file, of a run that has them
 }
 

@@ -164,16 +164,18 @@ func play(ctx context.Context, c cell, o settings, t *together) (*record, []seco
 	others.Go(func() { of.advise(besides, begin, with, c, s, prometheus) })
 	seen := map[int]map[string]any{}
 	var fault error
+	m := of.meter()
 	if w != nil {
-		others.Go(func() { fault = of.take(besides, begin, w) })
+		others.Go(func() { fault = of.take(besides, begin, w, m) })
 	} else {
-		others.Go(func() { of.watch(besides, begin.Add(seconds(s.Begin)), int(s.Begin), seen) })
+		others.Go(func() { of.watch(besides, begin.Add(seconds(s.Begin)), int(s.Begin), seen, m) })
 		others.Go(func() { fault = of.faults(besides, begin.Add(seconds(s.Begin)), p) })
 	}
 	attempts := l.play(ctx, begin, trace)
 	r.Advice = of.advice(ctx)
 	stop()
 	others.Wait()
+	r.Used = m.lap()
 	ended()
 	t.playing.Wait()
 	if w != nil {
@@ -373,8 +375,8 @@ var watched = map[string]string{
 	`weir_advisor_computation_duration_seconds_sum`:           "computing",
 }
 
-// watch reads metrics each second.
-func (of *site) watch(ctx context.Context, event time.Time, calm int, seen map[int]map[string]any) {
+// watch reads metrics each second, and has m measure the event.
+func (of *site) watch(ctx context.Context, event time.Time, calm int, seen map[int]map[string]any, m *meter) {
 	var from []string
 	if len(of.proxies) > 0 {
 		from = append(from, of.proxies[0].metrics+"/metrics")
@@ -385,10 +387,18 @@ func (of *site) watch(ctx context.Context, event time.Time, calm int, seen map[i
 	}
 	for n := -calm; sleepUntil(ctx, event.Add(time.Duration(n)*time.Second)); n++ {
 		values := map[string]any{}
-		for _, address := range from {
+		if n == 0 {
+			m.lap()
+		} else {
+			m.look()
+		}
+		for i, address := range from {
 			found, err := scrape(ctx, address)
 			if err != nil {
 				continue
+			}
+			if goroutines, ok := found["go_goroutines"]; ok && i == 0 {
+				m.saw(of.programs[0].name, goroutines)
 			}
 			for name, value := range found {
 				if word, ok := watched[name]; ok {

@@ -27,14 +27,16 @@ type turns struct {
 	first  *simulation.Situation // of the first window
 	length float64               // seconds of a window
 	on     []bool                // by window: whether the advisor works
+	used   []map[string]used     // by window
 	trace  []request
 }
 
 // window is one that was played: a line of the run's file.
 type window struct {
-	Window int  `json:"window"`
-	Block  int  `json:"block"`
-	On     bool `json:"on"`
+	Window int             `json:"window"`
+	Block  int             `json:"block"`
+	On     bool            `json:"on"`
+	Used   map[string]used `json:"used,omitempty"`
 	summary
 }
 
@@ -100,11 +102,14 @@ func (of *site) advised(ctx context.Context) error {
 	return fmt.Errorf("the proxies get no advice: %w", ctx.Err())
 }
 
-// take switches the advisor when a window begins. Garbage is collected then, too, so that it delays no request that counts.
-func (of *site) take(ctx context.Context, begin time.Time, w *turns) error {
+// take switches the advisor when a window begins, and has m measure it. Garbage is collected then, too, so that it delays no request that counts.
+func (of *site) take(ctx context.Context, begin time.Time, w *turns, m *meter) error {
 	for n, on := range w.on {
 		if !sleepUntil(ctx, begin.Add(seconds(w.length*float64(n)))) {
 			return nil
+		}
+		if used := m.lap(); n > 0 {
+			w.used = append(w.used, used)
 		}
 		if err := of.switchAdvisor(on); err != nil {
 			return err
@@ -168,6 +173,11 @@ func (r *record) summarizeWindows(w *turns, attempts []attempt) {
 	spoilt := map[int]bool{}
 	for n, on := range w.on {
 		line := window{Window: n, Block: n / 2, On: on}
+		if n < len(w.used) {
+			line.Used = w.used[n]
+		} else {
+			line.Used = r.Used
+		}
 		line.summarize(of[n])
 		if line.Thrown {
 			spoilt[line.Block] = true

@@ -66,7 +66,7 @@ func TestTheAdvisorStandsStillWhileItIsOff(t *testing.T) {
 		must.Succeed(t, err)
 		return info.Size()
 	}
-	take := func(on bool) { must.Succeed(t, of.take(t.Context(), time.Now(), &turns{on: []bool{on}})) }
+	take := func(on bool) { must.Succeed(t, of.take(t.Context(), time.Now(), &turns{on: []bool{on}}, of.meter())) }
 	take(true)
 	for range 500 {
 		if _, err := os.Stat(filepath.Join(folder, "ticks")); err == nil {
