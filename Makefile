@@ -6,7 +6,7 @@
 # make test-long  some of the same tests for two hours: fuzzing, random histories, fleets and faults
 # make bench  the benchmarks of docs/performance.md, beside the peers
 # make experiment         a small run of the experiment, with its report; FULL=1 runs all of it
-# make experiment-report  the chapter docs/experiment.md, from the data in the repository
+# make experiment-report  the chapter docs/experiment.md with its tables and pictures, from the data in the repository
 # make lint   format, vet, staticcheck, and the bounds on lines and files alone
 
 .PHONY: run demo advisor test test-long bench experiment experiment-report lint

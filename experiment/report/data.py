@@ -52,7 +52,7 @@ def read(folder: Path) -> Data:
     simulated = read_simulated(folder / "simulated.csv")
     for row in rows:
         row["simulated"], row["spread"], row["followed"] = simulated.get((row["situation"], row["algorithm"], row["policy"], row["seed"]), (math.nan,) * 3)
-    real = pd.DataFrame(rows, columns=["situation", "algorithm", "policy", "seed", *REAL_MEASURES, "simulated", "spread", "followed", "lateness"])
+    real = pd.DataFrame(rows, columns=["situation", "algorithm", "policy", "seed", *REAL_MEASURES, *RESOURCES, "simulated", "spread", "followed", "lateness"])
     thrown = sum(1 for _ in (folder / "real").rglob("*.thrown-*"))
     more, _ = read_virtual(folder / "virtual-open.csv.gz")
     return Data(virtual, origin, real, seconds, thrown, records, more, pd.DataFrame(windows, columns=["situation", "algorithm", "policy", "seed", "mean_ms", "lateness"]))
@@ -110,7 +110,8 @@ REAL_MEASURES = {
     "mean_ms": "mean, ms",
     "p95_ms": "p95, ms",
     "p99_ms": "p99, ms",
-    "rejected": "rejected, %",
+    "limited": "429, %",
+    "turned_away": "503, %",
     "of_excess": "of the excess, %",
     "abuse": "abuse let through, %",
     "failures": "B refused, %",
@@ -118,6 +119,16 @@ REAL_MEASURES = {
     "deviation": "deviation, points",
     "lost": "throughput lost, %",
     "changes": "changes an hour",
+}
+
+# What the proxies used, of cells that measured it.
+RESOURCES = {
+    "cpu_caddy": "CPU of a Caddy, µs a request",
+    "cpu_traefik": "CPU of Traefik, µs a request",
+    "wait": "wait for a core, s for each s of CPU",
+    "memory_caddy": "memory of a Caddy, MB",
+    "memory_traefik": "memory of Traefik, MB",
+    "goroutines": "goroutines of a Caddy at most",
 }
 
 
@@ -129,7 +140,8 @@ def measures(record: dict, of: pd.DataFrame) -> dict:
     capacity = np.array([CAPACITY * (SLOW if record["scenario"] == "slow" and 20 <= n < record.get("over", 0) else 1) for n in event.index])
     own_sent = event[[f"own_{o}" for o in OUTCOMES]].sum(axis=1)
     sent = own_sent + event[[f"others_{o}" for o in OUTCOMES]].sum(axis=1)
-    rejected = sum(who.get(o, 0) for who in (own, others) for o in ("limited", "turned_away"))
+    of_all = {o: own.get(o, 0) + others.get(o, 0) for o in ("limited", "turned_away")}
+    rejected = sum(of_all.values())
     excess = float(np.maximum(0, sent - capacity).sum())
     reached = {o: own.get(o, 0) + others.get(o, 0) for o in ("answered", "refused", "left")}
     could = float(np.minimum(own_sent, capacity).sum())
@@ -141,7 +153,7 @@ def measures(record: dict, of: pd.DataFrame) -> dict:
         "seed": record["pair"],
         "good": 100 * record["good"] / max(1, record["legitimate"]),
         **times(record["times_of_own"]),
-        "rejected": 100 * rejected / max(1, int(sent.sum())),
+        **{o: 100 * n / max(1, int(sent.sum())) for o, n in of_all.items()},
         "of_excess": 100 * rejected / excess if excess >= 100 else math.nan,
         "abuse": 100 * sum(others.get(o, 0) for o in ("answered", "refused", "left")) / sum(others.values()) if others else math.nan,
         "failures": 100 * reached["refused"] / max(1, sum(reached.values())),
@@ -149,7 +161,25 @@ def measures(record: dict, of: pd.DataFrame) -> dict:
         "deviation": deviation(event, own_sent),
         "lost": 100 * (1 - float(event["own_answered"].sum()) / max(1, could)),
         "changes": changed / record["event"] * 3600,
+        **resources(record.get("used") or {}, int(sent.sum())),
         "lateness": record["lateness"],
+    }
+
+
+def resources(used: dict, sent: int) -> dict:
+    """What the proxies of a cell used, as RESOURCES has it. A third of the requests that were sent goes to each proxy. NaN where it was not measured."""
+    if not {"caddy1", "caddy2", "traefik"} <= used.keys():
+        return dict.fromkeys(RESOURCES, math.nan)
+    caddys, traefik = [used["caddy1"], used["caddy2"]], used["traefik"]
+    cpu = sum(u["cpu"] for u in (*caddys, traefik))
+    each = max(1, sent) / 3
+    return {
+        "cpu_caddy": 1e6 * sum(u["cpu"] for u in caddys) / 2 / each,
+        "cpu_traefik": 1e6 * traefik["cpu"] / each,
+        "wait": sum(u["waited"] for u in (*caddys, traefik)) / max(1e-9, cpu),
+        "memory_caddy": sum(u["resident"] for u in caddys) / 2,
+        "memory_traefik": traefik["resident"],
+        "goroutines": used["caddy1"].get("goroutines", math.nan),
     }
 
 

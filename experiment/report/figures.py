@@ -8,9 +8,9 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 from data import CAPACITY, GROWTH, OUTCOMES, SHORTEST, Data
-from inference import estimate, paired
+from inference import estimate
 from matplotlib.figure import Figure
-from tables import ARMS, POLICIES, algorithms_of, arm_order, number, ordered, runs_of
+from tables import arm_order, ordered, runs_of
 
 plt.rcParams.update({"svg.hashsalt": "weir", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "figure.constrained_layout.use": True})
 
@@ -22,107 +22,101 @@ def save(figure: Figure, name: Path) -> None:
     name.write_text("\n".join(line.rstrip() for line in name.read_text().splitlines()) + "\n")
 
 
-def heat(values: np.ndarray, rows: list[str], columns: list[str], label: str) -> Figure:
-    figure, axes = plt.subplots(figsize=(1.5 + 1.3 * len(columns), 1 + 0.32 * len(rows)))
-    image = axes.imshow(values, cmap="RdBu", vmin=-40, vmax=40, aspect="auto")
-    axes.set_xticks(range(len(columns)), [c.replace("_", " ") for c in columns], rotation=20, ha="right")
-    axes.set_yticks(range(len(rows)), rows)
-    for i, row in enumerate(values):
-        for j, value in enumerate(row):
-            if not np.isnan(value):
-                axes.text(j, i, number(value, 1, sign=True), ha="center", va="center", color="white" if abs(value) > 25 else "black")
-    figure.colorbar(image, label=label)
+# Colours that differ in grey, too (of Okabe and Ito's palette), each with a mark and a line of its own.
+LOOKS = {
+    "none": ("#999999", "x", ":"),
+    "static": ("#d55e00", "s", "--"),
+    "tuned": ("#d55e00", "s", "--"),
+    "guard": ("#0072b2", "o", "-"),
+    "study": ("#e69f00", "^", "-."),
+    "guard+go": ("#009e73", "D", (0, (3, 1, 1, 1))),
+    "guard+prophet": ("#cc79a7", "v", (0, (1, 1))),
+}
+NAMES = {"none": "no limits", "static": "static limits", "tuned": "tuned static limits", "guard": "guard", "study": "the study's policy"}
+
+
+def answer(data: Data) -> Figure | None:
+    """Goodput of static limits, the study's policy and the guard with the token bucket, with intervals: of each situation, in both tiers, on one axis."""
+    tiers = [("on a virtual clock", data.virtual, ("none", "tuned", "study", "guard")), ("with real parts", data.real, ("static", "study", "guard"))]
+    situations = [ordered(runs_of(runs, algorithm="token_bucket")["situation"]) if len(runs) else [] for _, runs, _ in tiers]
+    if not all(situations):
+        return None
+    figure, all_axes = plt.subplots(2, 1, figsize=(7.5, 1.4 + 0.26 * sum(map(len, situations))), sharex=True, height_ratios=[len(s) for s in situations])
+    for axes, (tier, runs, policies), names in zip(all_axes, tiers, situations, strict=True):
+        for i, policy in enumerate(policies):
+            found = [estimate(runs_of(runs, situation=s, policy=policy, algorithm="" if policy == "none" else "token_bucket")["good"]) for s in names]
+            colour, mark, _ = LOOKS[policy]
+            at = np.arange(len(names)) + 0.14 * (i - (len(policies) - 1) / 2)
+            half = [0 if np.isnan(e.half) else round(e.half, 3) for e in found]
+            axes.errorbar([round(e.mean, 3) for e in found], at, xerr=half, fmt=mark, color=colour, ms=4.5, lw=0.8, label=NAMES[policy])
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        axes.set_title(tier, loc="left", fontsize=9)
+        axes.grid(axis="x", lw=0.3)
+    figure.legend(*all_axes[0].get_legend_handles_labels(), fontsize=8, ncols=4, loc="outside upper center")
+    all_axes[1].set_xlabel("goodput: requests of legitimate clients that are answered within a second, %")
+    all_axes[1].set_xlim(-2, 102)
     return figure
 
 
-def virtual_heat(data: Data) -> Figure | None:
-    """guard − tuned."""
-    runs = data.virtual
-    rows, columns = ordered(runs["situation"]), algorithms_of(runs)
-    if not rows:
-        return None
-    values = [[paired(runs, "good", *({"situation": s, "policy": p, "algorithm": a} for p in ("guard", "tuned"))).mean for a in columns] for s in rows]
-    return heat(np.round(values, 3), rows, columns, "goodput, points: guard − tuned")
+SHOWN = ("bursts", "abuse", "redis off", "slow")
 
 
-def virtual_policies(data: Data) -> Figure | None:
-    """Goodput of the policies, with intervals."""
-    situations = ordered(data.virtual["situation"])
-    if not situations:
-        return None
-    figure, axes = plt.subplots(figsize=(7.5, 5))
-    height = 0.8 / len(POLICIES)
-    for i, (policy, name) in enumerate(POLICIES.items()):
-        found = [estimate(runs_of(data.virtual, situation=s, policy=policy, algorithm="" if policy == "none" else "token_bucket")["good"]) for s in situations]
-        at = np.arange(len(situations)) + (i - len(POLICIES) / 2 + 0.5) * height
-        axes.barh(at, [round(e.mean, 3) for e in found], height, xerr=[round(e.half, 3) if e.n > 1 else 0 for e in found], label=name, color=f"C{i}", error_kw={"lw": 0.8})
-    axes.set_yticks(range(len(situations)), situations)
-    axes.invert_yaxis()
-    axes.set_xlabel("goodput, % (mean and its 95 % interval; token bucket)")
-    axes.legend(fontsize=8, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1))
-    return figure
-
-
-def real_heat(data: Data) -> Figure | None:
-    """guard − static."""
-    real = data.real
-    rows, columns = sorted(set(real["situation"])), sorted(set(real["algorithm"]))
-    if not rows:
-        return None
-    values = [[paired(real, "good", *({"situation": s, "policy": p, "algorithm": a} for p in ("guard", "static"))).mean for a in columns] for s in rows]
-    return heat(np.round(values, 3), rows, columns, "goodput, points: guard − static")
-
-
-def over_time(data: Data, scenario: str, arms: tuple[str, ...] = ("static", "guard"), algorithm: str = "token_bucket") -> Figure | None:
-    """What was sent, what was good, and the guard's limit, in each second, on an average over the runs."""
-    found = {arm: [of for (s, a, p, _), of in data.seconds.items() if (s, a, p) == (scenario, algorithm, arm)] for arm in arms}
+def over_time(data: Data, scenarios: tuple[str, ...] = SHOWN, arms: tuple[str, ...] = ("static", "guard"), algorithm: str = "token_bucket") -> Figure | None:
+    """What was sent and what was good in each second, on an average over the runs: a row for each scenario, a column for each arm, all with the same axes."""
+    found = {(s, arm): [of for (scenario, a, p, _), of in data.seconds.items() if (scenario, a, p) == (s, algorithm, arm)] for s in scenarios for arm in arms}
     if not all(found.values()):
         return None
-    figure, all_axes = plt.subplots(len(arms), 1, figsize=(7.5, 2.2 * len(arms)), sharex=True)
-    for axes, (arm, runs) in zip(all_axes, found.items(), strict=True):
+    figure, all_axes = plt.subplots(len(scenarios), len(arms), figsize=(7.5, 0.6 + 1.5 * len(scenarios)), sharex=True, sharey=True, squeeze=False)
+    for (scenario, arm), axes in zip(found, all_axes.flat, strict=True):
+        runs = [of[(of.index >= -10) & (of.index < 60)] for of in found[scenario, arm]]
         own = sum(of[[f"own_{o}" for o in OUTCOMES]].sum(axis=1) for of in runs) / len(runs)
         sent = own + sum(of[[f"others_{o}" for o in OUTCOMES]].sum(axis=1) for of in runs) / len(runs)
         good = sum(of["own_answered"] for of in runs) / len(runs)
-        axes.plot(sent.index, sent.round(3), color="C7", lw=1, label="sent by all")
-        axes.plot(own.index, own.round(3), color="C0", lw=1, label="sent by legitimate clients")
-        axes.plot(good.index, good.round(3), color="C2", lw=1.5, label="of these, good")
-        axes.axhline(CAPACITY, color="C3", lw=0.8, ls="--", label="what B can do")
-        limits = [of["guard_limit"] for of in runs if "guard_limit" in of]
-        if limits:
-            beside = axes.twinx()
-            limit = sum(limits) / len(limits)
-            beside.plot(limit.index, limit.round(3), color="C1", lw=1, label="limit of a guard")
-            beside.set_ylabel("under way", color="C1")
-            beside.set_ylim(0, 50)
-        axes.set_title(arm, loc="left", fontsize=9)
-        axes.set_ylabel("requests a second")
-    all_axes[-1].set_xlabel("seconds of the event")
-    all_axes[0].legend(fontsize=7, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.1))
+        axes.plot(sent.index, sent.round(3), color="#999999", lw=0.9, ls=":", label="sent by all clients")
+        axes.plot(own.index, own.round(3), color="#d55e00", lw=0.9, ls="--", label="sent by legitimate clients")
+        axes.plot(good.index, good.round(3), color="#0072b2", lw=1.5, label="of these, answered within a second")
+        axes.axhline(CAPACITY, color="black", lw=0.6, label="what the service can do")
+        axes.set_title(f"{scenario}: {NAMES[arm]}", loc="left", fontsize=8)
+    for axes in all_axes[:, 0]:
+        axes.set_ylabel("requests a second", fontsize=8)
+    for axes in all_axes[-1]:
+        axes.set_xlabel("seconds of the event")
+    all_axes[0, 0].set_ylim(0, None)
+    figure.legend(*all_axes[0, 0].get_legend_handles_labels(), fontsize=8, ncols=2, loc="outside upper center")
     return figure
 
 
-def latencies(data: Data, scenario: str, algorithm: str = "token_bucket") -> Figure | None:
-    """The distribution of response times: how many were longer."""
-    by_arm: dict[str, dict[int, int]] = {}
+def latencies(data: Data, scenarios: tuple[str, ...] = SHOWN, algorithm: str = "token_bucket") -> Figure | None:
+    """The distributions of response times, as how many were longer: small multiples with the same axes."""
+    by_scenario: dict[str, dict[str, dict[int, int]]] = {s: {} for s in scenarios}
     for record in data.records:
-        if (record["scenario"], record["algorithm"]) == (scenario, algorithm) and record["arm"] in ARMS:
-            counts = by_arm.setdefault(record["arm"], {})
+        if record["algorithm"] == algorithm and record["scenario"] in by_scenario and record["arm"] in ("static", "study", "guard"):
+            counts = by_scenario[record["scenario"]].setdefault(record["arm"], {})
             for outcome in ("answered", "left"):
                 for bucket, n in record["times_of_own"].get(outcome, {"counts": {}})["counts"].items():
                     counts[int(bucket)] = counts.get(int(bucket), 0) + n
-    if not by_arm:
+    if not all(by_scenario.values()):
         return None
-    figure, axes = plt.subplots(figsize=(6, 3.2))
-    for arm in sorted(by_arm, key=arm_order):
-        buckets = sorted(by_arm[arm])
-        counts = np.array([by_arm[arm][b] for b in buckets])
-        longer = 1 - np.cumsum(counts) / counts.sum()
-        axes.step([round(SHORTEST * GROWTH ** (b + 1), 4) for b in buckets], 100 * longer.round(6), where="post", lw=1, label=arm, color=f"C{ARMS.index(arm)}")
+    figure, all_axes = plt.subplots(2, 2, figsize=(7.5, 4.4), sharex=True, sharey=True)
+    for axes, (scenario, by_arm) in zip(all_axes.flat, by_scenario.items(), strict=True):
+        for arm in sorted(by_arm, key=arm_order):
+            buckets = sorted(by_arm[arm])
+            counts = np.array([by_arm[arm][b] for b in buckets])
+            longer = 1 - np.cumsum(counts) / counts.sum()
+            colour, _, line = LOOKS[arm]
+            axes.step([round(SHORTEST * GROWTH ** (b + 1), 4) for b in buckets], 100 * longer.round(6), where="post", lw=1.2, ls=line, label=NAMES[arm], color=colour)
+        axes.set_title(scenario, loc="left", fontsize=9)
     axes.set_yscale("log")
     axes.set_ylim(0.1, 100)
-    axes.set_xlabel("response time, ms")
-    axes.set_ylabel("longer than that, %")
-    axes.legend(fontsize=8)
+    axes.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
+    axes.set_xlim(0, None)
+    for axes in all_axes[1]:
+        axes.set_xlabel("response time, ms")
+    for axes in all_axes[:, 0]:
+        axes.set_ylabel("longer than that, %")
+    handles, labels = max((axes.get_legend_handles_labels() for axes in all_axes.flat), key=lambda of: len(of[1]))
+    figure.legend(handles, labels, fontsize=8, ncols=3, loc="outside upper center")
     return figure
 
 
@@ -133,19 +127,17 @@ def band(data: Data, scenario: str = "world cup", arm: str = "guard+go") -> Figu
         return None
     of = found[0]
     figure, axes = plt.subplots(figsize=(7, 2.8))
-    axes.fill_between(of.index, of["forecast_lower"].round(3), of["forecast_upper"].round(3), color="C0", alpha=0.2, lw=0, label="band")
-    axes.plot(of.index, of["forecast_mean"].round(3), color="C0", lw=1, label="forecast")
-    axes.plot(of.index, of["demand"].round(3), color="C2", lw=1, label="demand")
-    axes.plot(of.index, of["limit_of_client"].round(3), color="C1", lw=1, label="limit in force")
+    axes.fill_between(of.index, of["forecast_lower"].round(3), of["forecast_upper"].round(3), color="#0072b2", alpha=0.2, lw=0, label="band of the forecast")
+    axes.plot(of.index, of["forecast_mean"].round(3), color="#0072b2", lw=1, ls="--", label="forecast")
+    axes.plot(of.index, of["demand"].round(3), color="black", lw=1, label="demand")
+    axes.plot(of.index, of["limit_of_client"].round(3), color="#d55e00", lw=1, ls="-.", label="limit in force")
     axes.set_xlabel("seconds of the event")
     axes.set_ylabel("requests of a key in 10 s")
-    axes.legend(fontsize=8, ncols=4)
+    axes.set_ylim(0, None)
+    axes.legend(fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1))
     return figure
 
 
 def all_figures(data: Data) -> dict[str, Figure | None]:
-    figures = {"virtual-heat": virtual_heat(data), "virtual-policies": virtual_policies(data), "real-heat": real_heat(data), "forecast-band": band(data)}
-    for scenario in ("bursts", "abuse", "redis off", "slow"):
-        figures["over-time-" + scenario.replace(" ", "-")] = over_time(data, scenario)
-        figures["latency-" + scenario.replace(" ", "-")] = latencies(data, scenario)
-    return figures
+    """By the name of its file; None where there are no data yet."""
+    return {"answer": answer(data), "over-time": over_time(data), "over-time-abuse": over_time(data, ("abuse",)), "latency": latencies(data), "forecast-band": band(data)}

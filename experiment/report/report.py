@@ -1,9 +1,10 @@
-"""Makes the chapter with its tables and figures from the raw data: python report.py --data ../data --out ../../docs/experiment.md
+"""Makes the chapter with its figures, the appendix with all tables, and what other pages quote, from the raw data: python report.py --data ../data --root ../..
 
-The text is chapter.md. What stands between {{ and }} there is a Python expression, and is replaced by its value. So no number of the chapter is typed. A
-line that begins with "{{figure" stands for a figure, which is written into the folder images/experiment beside the chapter."""
+The texts are chapter.md, appendix.md and quotes.toml. What stands between {{ and }} there is a Python expression, and is replaced by its value. So no number
+of them is typed."""
 
 import argparse
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -16,6 +17,10 @@ from data import Data, read
 from inference import comparisons, conclude, estimate, paired
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+CHAPTER, APPENDIX, IMAGES = Path("docs/experiment.md"), Path("experiment/tables.md"), Path("docs/images/experiment")  # in the root
+
+PILOT = 3  # pairs
 
 
 class Chapter:
@@ -26,26 +31,40 @@ class Chapter:
         self.data = data
         self.protocol = protocol
         compared = [(h, comparisons(h, data.tiers, protocol["open"])) for h in protocol["hypothesis"]]
+        self.compared = compared
         self.found = [(h, conclude(h, of)) for h, of in compared]
         self.checked = [(h, checks.checked(h, of)) for h, of in compared]
         self.drawn = figures.all_figures(data)
+        self.values: dict | None = None  # what names returns, once it has
+        self.page = CHAPTER  # that is being written
 
     def names(self) -> dict:
         data = self.data
+        pilot = data.real[data.real["seed"] <= PILOT]
         return {
             "virtual_runs": f"{len(data.virtual) + len(data.more):,}",
             "virtual_seeds": data.virtual["seed"].nunique(),
             "virtual_origin": origin(data.virtual_origin),
             "real_cells": f"{len(data.real):,}",
             "real_thrown": data.thrown,
-            "real_pairs": int(data.real["seed"].nunique()),
+            "pilot_cells": f"{len(pilot):,}",
+            "pilot_pairs": pilot["seed"].nunique(),
+            "protocol_cells": f"{len(data.real) - len(pilot):,}",
+            "protocol_windows": f"{len(data.windows):,}",
+            "protocol_left": tables.left(self.compared),
+            "algorithm_gain": self.algorithm_gain,
+            "best_gain": lambda situation: tables.best_gain(data, situation),
+            "advisers_short": tables.advisers(data, short=True),
             "real_lateness": f"{data.real['lateness'].max():.1f} ms" if len(data.real) else "–",
             "real_origins": "; ".join(sorted({origin(r["origin"]) for r in data.records})) or "–",
             "hypotheses": tables.hypotheses(self.found),
             "good": self.good,
             "gain": self.gain,
-            "real_gain": self.real_gain,
             "against": self.against,
+            "says": self.says,
+            "real_short": tables.real_short(data),
+            "resources": tables.resources(data),
+            "waits": self.waits(),
             "power": tables.power(power.rows(self.protocol["hypothesis"], self.protocol["open"], data.tiers)),
             "virtual_good": lambda algorithm: tables.virtual_good(data, algorithm),
             "virtual_gain": tables.virtual_gain(data),
@@ -72,20 +91,33 @@ class Chapter:
         found = paired(self.data.more, "good", *sides)
         return tables.with_interval(found if found.n else paired(self.data.virtual, "good", *sides), sign=True)
 
-    def real_gain(self, situation: str, left: str, right: str, algorithm: str = "token_bucket") -> str:
-        sides = [{"situation": situation, "policy": p, "algorithm": algorithm} for p in (left, right)]
-        return tables.with_interval(paired(self.data.real, "good", *sides), sign=True)
+    def algorithm_gain(self, situation: str, left: str, right: str, policy: str = "tuned") -> str:
+        """A paired difference between algorithms, of tier 2."""
+        sides = [{"situation": situation, "policy": policy, "algorithm": a} for a in (left, right)]
+        return tables.with_interval(paired(self.data.virtual, "good", *sides), sign=True)
 
     def against(self, name: str) -> str:
         return next(tables.against(h, found) for h, found in self.found if h["name"] == name)
 
+    def says(self, name: str, *allowed: str) -> str:
+        return next(tables.says(h, found, *allowed) for h, found in self.found if h["name"] == name)
+
+    def waits(self) -> str:
+        """How long threads of proxies waited for a core in the cells that measured it, for each second in which they had one: the median, and the most."""
+        of = self.data.real["wait"].dropna()
+        return f"{of.median():.1f} s (at most {of.max():.1f} s)" if len(of) else "–"
+
     def figure(self, name: str, what: str) -> str:
         if self.drawn[name] is None:
             return f"*{what}: not run yet.*"
-        return f"![{what}](images/experiment/{name}.svg)"
+        return f"![{what}]({link(self.page, IMAGES)}/{name}.svg)"
 
-    def text(self, template: str) -> str:
-        names = self.names()
+    def text(self, template: str, page: Path) -> str:
+        """The text of a page, whose path is given in the root."""
+        self.page = page
+        if self.values is None:
+            self.values = self.names()
+        names = self.values | {"chapter": link(page, CHAPTER), "tables": link(page, APPENDIX)}
         # Only expressions of the template, which is a part of this program.
         return re.sub(r"\{\{(.*?)\}\}", lambda m: str(eval(m[1].strip(), {"__builtins__": {}}, names)), template)
 
@@ -98,16 +130,29 @@ class Chapter:
                 figures.save(figure, folder / f"{name}.svg")
 
 
-def summarize(chapter: Chapter, readme: Path) -> None:
-    """Writes the summary into a README anew: the line that begins as its template does."""
-    template = (HERE / "summary.md").read_text().strip()
-    begins = template[: template.index("{{")]
-    lines = readme.read_text().split("\n")
-    at = [i for i, line in enumerate(lines) if line.startswith(begins)]
-    if len(at) != 1:
-        raise SystemExit(f"{readme}: {len(at)} lines begin with {begins!r}, want one")
-    lines[at[0]] = chapter.text(template)
-    readme.write_text("\n".join(lines))
+def link(page: Path, to: Path) -> str:
+    """The path by which a page names a file; both are given in the root."""
+    return os.path.relpath(to, page.parent)
+
+
+def write(chapter: Chapter, root: Path, pictures: bool = True) -> None:
+    """Writes the chapter and the appendix into a root, and the pictures, and quotes into pages that are there: a quote is the line that begins as its template does."""
+    for page, template in ((CHAPTER, "chapter.md"), (APPENDIX, "appendix.md")):
+        (root / page).parent.mkdir(parents=True, exist_ok=True)
+        (root / page).write_text(chapter.text((HERE / template).read_text(), page))
+    for quote in tomllib.loads((HERE / "quotes.toml").read_text())["quote"]:
+        page = root / quote["page"]
+        if not page.exists():
+            continue
+        begins = quote["text"][: quote["text"].index("{{")]
+        lines = page.read_text().split("\n")
+        at = [i for i, line in enumerate(lines) if line.startswith(begins)]
+        if len(at) != 1:
+            raise SystemExit(f"{page}: {len(at)} lines begin with {begins!r}, want one")
+        lines[at[0]] = chapter.text(quote["text"], Path(quote["page"])).strip()
+        page.write_text("\n".join(lines))
+    if pictures:
+        chapter.draw(root / IMAGES)
 
 
 def origin(of: dict) -> str:
@@ -121,17 +166,9 @@ def origin(of: dict) -> str:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--data", type=Path, default=HERE.parent / "data", help="the folder of the raw data")
-    arguments.add_argument("--out", type=Path, default=HERE.parent.parent / "docs" / "experiment.md", help="the file of the chapter")
-    arguments.add_argument("--readme", type=Path, help="a README whose summary is written anew, too")
-    arguments.add_argument("--tables", action="store_true", help="write the chapter without its figures")
+    arguments.add_argument("--root", type=Path, default=ROOT, help="the folder in which the pages are written; the project")
     given = arguments.parse_args()
-    chapter = Chapter(read(given.data), tomllib.loads((HERE.parent / "hypotheses.toml").read_text()))
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(chapter.text((HERE / "chapter.md").read_text()))
-    if given.readme:
-        summarize(chapter, given.readme)
-    if not given.tables:
-        chapter.draw(given.out.parent / "images" / "experiment")
+    write(Chapter(read(given.data), tomllib.loads((HERE.parent / "hypotheses.toml").read_text())), given.root)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 from checks import agrees, standstills
-from data import REAL_MEASURES, Data
-from inference import Estimate, Finding, estimate, paired, verdict
+from data import REAL_MEASURES, RESOURCES, Data
+from inference import Comparison, Estimate, Finding, estimate, paired, verdict
 
 if TYPE_CHECKING:
     from power import Row
@@ -85,11 +85,20 @@ def virtual_measures(data: Data, policies: tuple[str, ...] = ("tuned", "study", 
     return table(["situation", "policy", *columns.values()], rows, left=2)
 
 
+def best_gain(data: Data, situation: str) -> str:
+    """What the guard gains against the best static limits of the grid, with the token bucket, in points."""
+    return next((row[5] for row in best_rows(data) if row[:2] == [situation, "token_bucket"]), "–")
+
+
 def virtual_best(data: Data) -> str:
     """The best static limits of the grid, chosen after the fact for each situation and algorithm, against the tuned ones and the guard."""
+    return table(["situation", "algorithm", "best static", "its goodput", "tuned − best", "guard − best"], best_rows(data), left=3)
+
+
+def best_rows(data: Data) -> list[list[str]]:
     runs, rows = data.virtual, []
     if runs.empty:
-        return NOT_RUN
+        return rows
     grid = runs[runs["policy"].str.startswith("grid")]
     for situation in ordered(grid["situation"]):
         for algorithm in algorithms_of(grid):
@@ -105,7 +114,7 @@ def virtual_best(data: Data) -> str:
                 for p in ("tuned", "guard")
             ]
             rows.append([situation, algorithm, f"{client} × client, {all_} × all", f"{means.max():.1f}", *others])
-    return table(["situation", "algorithm", "best static", "its goodput", "tuned − best", "guard − best"], rows, left=3)
+    return rows
 
 
 def real_scenario(data: Data, scenario: str) -> str:
@@ -119,6 +128,66 @@ def real_scenario(data: Data, scenario: str) -> str:
             digits = {"mean_ms": 0, "p95_ms": 0, "p99_ms": 0, "changes": 0}
             rows.append([algorithm, arm, str(len(of)), *(with_interval(estimate(of[c]), digits.get(c, 1)) for c in columns)])
     return table(["algorithm", "arm", "runs", *(REAL_MEASURES[c] for c in columns)], rows, left=2)
+
+
+def real_short(data: Data, algorithm: str = "token_bucket", arms: tuple[str, ...] = ("static", "guard", "study")) -> str:
+    """What a reader compares, of each scenario and the arms that matter."""
+    columns = ["good", "p95_ms", "limited", "turned_away", "abuse", "failures", "recovery", "deviation"]
+    digits = {"good": 1, "recovery": 1, "abuse": 1, "limited": 1, "turned_away": 1, "failures": 1}
+    rows = []
+    for scenario in sorted(set(data.real["situation"])):
+        for arm in arms:
+            of = runs_of(data.real, situation=scenario, algorithm=algorithm, policy=arm)
+            if len(of):
+                rows.append([scenario, arm, str(len(of)), *(with_interval(estimate(of[c]), digits.get(c, 0)) for c in columns)])
+    return table(["scenario", "arm", "runs", *(REAL_MEASURES[c] for c in columns)], rows, left=2)
+
+
+def resources(data: Data) -> str:
+    """What the proxies used, of the cells that measured it."""
+    rows = []
+    measured = data.real[data.real["cpu_caddy"].notna()]
+    digits = {"wait": 1, "memory_caddy": 0, "memory_traefik": 0, "cpu_caddy": 0, "cpu_traefik": 0, "goroutines": 0}
+    for scenario in sorted(set(measured["situation"])):
+        for algorithm in sorted(set(runs_of(measured, situation=scenario)["algorithm"])):
+            for arm in sorted(set(runs_of(measured, situation=scenario, algorithm=algorithm)["policy"]), key=arm_order):
+                of = runs_of(measured, situation=scenario, algorithm=algorithm, policy=arm)
+                rows.append([scenario, algorithm, arm, str(len(of)), *(with_interval(estimate(of[c]), digits[c]) for c in RESOURCES)])
+    return table(["scenario", "algorithm", "arm", "runs", *RESOURCES.values()], rows, left=3)
+
+
+TIERS = {("virtual",): "on a virtual clock", ("real", "windows"): "with real parts"}
+
+
+def tiers_of(hypothesis: dict, findings: list[Finding]) -> list[tuple[str, list[Finding] | None]]:
+    """The findings of a hypothesis by the words for a tier; None in one where it has no look."""
+    looks = [look["tier"] for look in hypothesis["look"]]
+    return [(words, [f for f in findings if f.tier in tiers] if any(look in tiers for look in looks) else None) for tiers, words in TIERS.items()]
+
+
+def outcome(hypothesis: dict, findings: list[Finding]) -> tuple[str, str]:
+    """What findings of a tier come to: a verdict, and its words with the margin."""
+    says = verdict(hypothesis["test"], findings)
+    if says != "equivalent":
+        return says, says
+    return says, f"equivalent within {max(f.within for f in findings if f.outcome == says):g} {hypothesis['unit']}"
+
+
+def says(hypothesis: dict, findings: list[Finding], *allowed: str) -> str:
+    """A verdict in words, to stand behind a sentence that claims the hypothesis. ValueError if it is one that the sentence does not allow: then that must be
+    written anew."""
+    words = []
+    for tier, of in tiers_of(hypothesis, findings):
+        if of is None:
+            continue
+        verdict_, text = outcome(hypothesis, of)
+        if verdict_ not in (*allowed, "not run", "undecided"):
+            raise ValueError(f"{hypothesis['name']} is {verdict_} {tier}, and the chapter says something else")
+        words.append(f"{text} {tier}")
+        holds = sum(f.outcome in allowed for f in of)
+        if verdict_ == "undecided" and holds:
+            words[-1] += f", where it holds in {holds} of {len(of)} combinations"
+    return f"{hypothesis['name']}: " + "; ".join(words)
 
 
 ARMS = ["static", "guard", "guard+go", "guard+prophet", "guard+oracle", "guard+random", "study"]
@@ -158,8 +227,8 @@ def real_differences(data: Data, right: str = "static") -> str:
     return table(["scenario", "algorithm", "arm", "pairs", f"arm − {right}"], rows, left=3)
 
 
-def advisers(data: Data, right: str = "guard") -> str:
-    """What advisors change, against the guard alone: goodput, and the mean response time."""
+def advisers(data: Data, right: str = "guard", short: bool = False) -> str:
+    """What advisors change, against the guard alone: goodput, and the mean response time. short has the goodput with the token bucket alone, a row for each scenario."""
     rows = []
     real = data.real
     for scenario in sorted(set(real["situation"])):
@@ -172,6 +241,10 @@ def advisers(data: Data, right: str = "guard") -> str:
                 if good.n:
                     changes = estimate(runs_of(of, policy=arm)["changes"])
                     rows.append([scenario, algorithm, f"{arm} − {base}", str(good.n), with_interval(good, 2, sign=True), with_interval(mean, 2, sign=True), with_interval(changes, 0)])
+    if short:
+        found = {(row[0], row[2].removesuffix(f" − {right}")): row[4] for row in rows if row[1] == "token_bucket"}
+        arms = [arm for arm in ARMS if any(arm == of for _, of in found)]
+        return table(["scenario", *arms], [[s, *(found.get((s, arm), "–") for arm in arms)] for s in dict.fromkeys(s for s, _ in found)])
     return table(["scenario", "algorithm", "difference", "pairs", "goodput, points", "mean, ms", "changes an hour"], rows, left=3)
 
 
@@ -197,20 +270,30 @@ def gates(data: Data) -> str:
     return table(["arm", "cells", *(k.removeprefix("kind ").replace("_", "-") for k in kinds), "changes before the event", "in it"], rows)
 
 
+def left(compared: list[tuple[dict, list[Comparison]]]) -> str:
+    """Which combinations that the protocol has open have not had all their pairs."""
+    waiting: dict[str, str] = {}  # how many pairs are there, by the words for a combination
+    everything = set()
+    for hypothesis, of in compared:
+        for c in of:
+            if c.entry is None:
+                continue
+            name = f"{c.situation}, {c.algorithm or ' and '.join(c.entry['algorithms'])}" + (f", {c.what.split(' − ')[0]}" if c.tier == "windows" else "")
+            everything.add(name)
+            if not c.complete:
+                there = len(c.values[c.values.index >= c.entry["first"]])
+                waiting[name] = f"{name}: {there} of {c.entry['pairs']}"
+    if not waiting:
+        return f"All {len(everything)} combinations that the protocol has open have had all their pairs."
+    return f"Of {len(everything)} combinations that the protocol has open, {len(waiting)} have not had all their pairs yet ({'; '.join(waiting.values())}), and stay undecided until then."
+
+
 def hypotheses(of: list[tuple[dict, list[Finding]]]) -> str:
     """The verdict of each hypothesis, in each tier."""
     rows = []
     for hypothesis, findings in of:
-        row = [hypothesis["name"], hypothesis["claim"]]
-        for tiers in (("virtual",), ("real", "windows")):
-            looks = [look for look in hypothesis["look"] if look["tier"] in tiers]
-            of_tier = [f for f in findings if f.tier in tiers]
-            says = verdict(hypothesis["test"], of_tier) if looks else "–"
-            if says == "equivalent":
-                says += f" within {max(f.within for f in of_tier if f.outcome == says):g} {hypothesis['unit']}"
-            row.append(says)
-        rows.append(row)
-    return table(["", "hypothesis", "tier 2", "tier 1"], rows, left=4)
+        rows.append([hypothesis["name"], hypothesis["claim"], *("–" if found is None else outcome(hypothesis, found)[1] for _, found in tiers_of(hypothesis, findings))])
+    return table(["", "hypothesis", *TIERS.values()], rows, left=4)
 
 
 def against(hypothesis: dict, findings: list[Finding]) -> str:

@@ -263,7 +263,7 @@ class Measures(unittest.TestCase):
             lines.append({"second": second, "first": 100, "own": own, "others": [0, 100, 0, 0, 0, 0], "seen": {"limit_of_client": 300 if well else 200}})
         record = {
             "scenario": "abuse", "algorithm": "token_bucket", "arm": "static", "pair": 1, "sigma": 0, "event": 10, "over": 5,
-            "legitimate": 1000, "good": 800, "own": {"answered": 800, "limited": 120, "left": 80}, "others": {"limited": 1000}, "lateness": 1.5,
+            "legitimate": 1000, "good": 800, "own": {"answered": 800, "limited": 70, "turned_away": 50, "left": 80}, "others": {"limited": 1000}, "lateness": 1.5,
             "times_of_own": {"answered": {"sum": 80.0, "counts": {"348": 800}}, "left": {"sum": 80.0, "counts": {"465": 80}}},
         }  # fmt: skip
         return record, data.table_of_seconds(lines)
@@ -271,7 +271,8 @@ class Measures(unittest.TestCase):
     def test_of_a_cell(self):
         found = data.measures(*self.cell())
         self.assertAlmostEqual(found["good"], 80)
-        self.assertAlmostEqual(found["rejected"], 100 * 1120 / 2000)
+        self.assertAlmostEqual(found["limited"], 100 * 1070 / 2000)
+        self.assertAlmostEqual(found["turned_away"], 100 * 50 / 2000)
         self.assertAlmostEqual(found["of_excess"], 100 * 1120 / 400)
         self.assertEqual(found["abuse"], 0)
         self.assertEqual(found["recovery"], 2)
@@ -280,6 +281,19 @@ class Measures(unittest.TestCase):
         self.assertAlmostEqual(found["changes"], 2 * 360)
         self.assertAlmostEqual(found["mean_ms"], 160000 / 880)
         self.assertAlmostEqual(found["p95_ms"], 0.1 * 1.02**465.5)
+
+    def test_what_the_proxies_used(self):
+        record, of = self.cell()
+        self.assertTrue(math.isnan(data.measures(record, of)["cpu_caddy"]))
+        record["used"] = {
+            "caddy1": {"cpu": 1.0, "waited": 2, "resident": 80, "goroutines": 50}, "caddy2": {"cpu": 1.2, "waited": 2, "resident": 90},
+            "traefik": {"cpu": 2.2, "waited": 4.8, "resident": 800}, "advisor": {"cpu": 9, "waited": 9, "resident": 9},
+        }  # fmt: skip
+        found = data.measures(record, of)
+        self.assertAlmostEqual(found["cpu_caddy"], 1.1e6 * 3 / 2000)
+        self.assertAlmostEqual(found["cpu_traefik"], 2.2e6 * 3 / 2000)
+        self.assertAlmostEqual(found["wait"], 2)
+        self.assertEqual([found[name] for name in ("memory_caddy", "memory_traefik", "goroutines")], [85, 800, 50])
 
     def test_a_scenario_that_is_never_over_has_no_recovery(self):
         record, of = self.cell()
@@ -296,13 +310,48 @@ class TheReport(unittest.TestCase):
 
     def test_the_chapter_is_made_without_any_data(self):
         with tempfile.TemporaryDirectory() as folder:
-            chapter = report.Chapter(data.read(Path(folder)), protocol())
-            self.assertIn("Not run yet", chapter.text((HERE / "chapter.md").read_text()))
+            root = Path(folder)
+            (root / "README.md").write_text("# Weir\n**Is the guard worth it?** In [an experiment](docs/experiment.md) with real proxies and on a virtual clock it answers as before\nend\n")
+            report.write(report.Chapter(data.read(root), protocol()), root)
+            self.assertIn("Not run yet", (root / report.CHAPTER).read_text())
+            self.assertIn("(../docs/experiment.md)", (root / report.APPENDIX).read_text())
+            self.assertTrue((root / "README.md").read_text().endswith("real proxies:\nend\n"))
+
+    def test_the_chapter_has_at_most_six_thousand_words(self):
+        self.assertLessEqual(len((report.ROOT / report.CHAPTER).read_text().split()), 6000)
+
+    def test_a_sentence_says_what_was_found_or_must_be_written_anew(self):
+        hypothesis = {"name": "H2", "test": "not_inferior", "unit": "points", "look": [{"tier": "virtual"}, {"tier": "real"}]}
+
+        def of(tier, *says):
+            return [inference.Finding(tier, "", "", "", inference.Estimate(0, 0, 20), s, 0.5) for s in says]
+
+        for found, want in [
+            (of("virtual", "confirmed") + of("real", "confirmed", "equivalent"), "H2: confirmed on a virtual clock; equivalent within 0.5 points with real parts"),
+            (of("virtual", "confirmed") + of("real", "confirmed", "undecided"), "H2: confirmed on a virtual clock; undecided with real parts, where it holds in 1 of 2 combinations"),
+            (of("virtual", "undecided"), "H2: undecided on a virtual clock; not run with real parts"),
+        ]:
+            self.assertEqual(tables.says(hypothesis, found, "confirmed", "equivalent"), want)
+        with self.assertRaisesRegex(ValueError, "H2 is equivalent with real parts"):
+            tables.says(hypothesis, of("virtual", "confirmed") + of("real", "equivalent"), "confirmed")
+        with self.assertRaisesRegex(ValueError, "H2 is refuted on a virtual clock"):
+            tables.says(hypothesis, of("virtual", "refuted"), "confirmed", "equivalent")
+
+    def test_what_is_left_is_told(self):
+        def of(situation, pairs, complete):
+            return inference.Comparison("real", "guard − static", situation, "token_bucket", pd.Series([1.0] * (3 + pairs), index=range(1, 4 + pairs)), complete, 0.95, {"first": 4, "pairs": 9})
+
+        two = [({}, [of("slow", 2, False), of("steady", 9, True)])]
+        self.assertTrue(tables.left(two).startswith("Of 2 combinations that the protocol has open, 1 have not had all their pairs yet (slow, token_bucket: 2 of 9)"))
+        self.assertEqual(tables.left([({}, two[0][1][1:])]), "All 1 combinations that the protocol has open have had all their pairs.")
 
     def test_a_figure_is_the_same_each_time(self):
+        of = pd.DataFrame({"forecast_lower": [1.0, 2], "forecast_upper": [3.0, 4], "forecast_mean": [2.0, 3], "demand": [2.0, 2], "limit_of_client": [5.0, 5]})
+        none = pd.DataFrame()
+        some = data.Data(none, {}, none, {("world cup", "token_bucket", "guard+go", 1): of}, 0, [], none, none)
         with tempfile.TemporaryDirectory() as folder:
             for name in ("a.svg", "b.svg"):
-                figures.save(figures.heat(pd.DataFrame([[1.0, -30.0]]).to_numpy(), ["steady"], ["a", "b"], "points"), Path(folder, name))
+                figures.save(figures.band(some), Path(folder, name))
             self.assertEqual(Path(folder, "a.svg").read_text(), Path(folder, "b.svg").read_text())
 
     def test_the_data_are_at_most_twenty_megabytes(self):
