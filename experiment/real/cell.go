@@ -21,8 +21,11 @@ func (c cell) String() string {
 	return fmt.Sprintf("%s, %s, %s, sigma %v, pair %d", c.Scenario, c.Algorithm, c.Arm, c.Sigma, c.Pair)
 }
 
-// file is the name of the cell's data in a folder.
+// file is the name of the cell's data in a folder. What is explored has a folder of the same form beside it, "../explored/real".
 func (c cell) file(folder string) string {
+	if p, err := scenarioOf(c.Scenario); err == nil && p.explored {
+		folder = filepath.Join(filepath.Dir(folder), "explored", filepath.Base(folder))
+	}
 	name := fmt.Sprintf("%s.%s.%d.jsonl.gz", c.Algorithm, strings.ReplaceAll(c.Arm, " ", "_"), c.Pair)
 	if c.Algorithm == "" {
 		name = name[1:]
@@ -38,7 +41,8 @@ var (
 	mainArms   = []string{"static", "guard", "guard+go", "guard+prophet", "study"}
 )
 
-// cellsOf returns the cells of a matrix: "full", "small", or "guard", which is the comparison of the guard with others, without limits.
+// cellsOf returns the cells of a matrix: "full", "small", or "guard", which is the comparison of the guard with others, without limits; or "explored",
+// which has none: explored returns them.
 func cellsOf(matrix string, pairs int) ([]cell, error) {
 	var list []cell
 	add := func(scenarios, algorithms, arms []string, pair uint64, sigma float64) {
@@ -65,8 +69,9 @@ func cellsOf(matrix string, pairs int) ([]cell, error) {
 			for _, sigma := range []float64{0, 1} {
 				add([]string{"steady", "bursts", "crowd", "abuse", "slow"}, []string{""}, []string{"none", "cap", "failsafe", "guard alone"}, pair, sigma)
 			}
+		case "explored":
 		default:
-			return nil, fmt.Errorf("%q: a matrix must be full, small or guard", matrix)
+			return nil, fmt.Errorf("%q: a matrix must be full, small, guard or explored", matrix)
 		}
 		// So that no arm always comes first, or after the same other one.
 		rand.New(rand.NewPCG(pair, 0x0d)).Shuffle(len(list)-before, func(a, b int) { list[before+a], list[before+b] = list[before+b], list[before+a] })

@@ -52,7 +52,7 @@ func listen() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
 
 func command(ctx context.Context) error {
 	var (
-		matrix  = flag.String("matrix", "full", "full: the pilot, and then what the protocol has open; small; or guard: the guard alone and others before a single Caddy")
+		matrix  = flag.String("matrix", "full", "full: the pilot, what is explored, and then what the protocol has open; explored; small; or guard: the guard alone and others before a single Caddy")
 		only    = flag.String("only", "", "play only cells whose descriptions have this text, such as \"bursts, token_bucket, guard,\"")
 		pairs   = flag.Int("pairs", 3, "how many pairs, which are the runs of each cell")
 		atATime = flag.Int("at-a-time", 2, "how many cells at a time")
@@ -76,17 +76,20 @@ func command(ctx context.Context) error {
 		return err
 	}
 	cells = missing(cells, *out)
-	var protocol []open
+	var others, protocol []open
+	if *matrix == "full" || *matrix == "explored" {
+		others = explored()
+	}
 	if *matrix == "full" {
 		if protocol, err = openOf(checkout()); err != nil {
 			return err
 		}
 	}
 	if *left {
-		tellLeft(os.Stdout, cells, protocol, *out, o, *atATime)
+		tellLeft(os.Stdout, cells, others, protocol, *out, o, *atATime)
 		return nil
 	}
-	for _, of := range byTime(protocol, *out, o, *atATime) {
+	for _, of := range slices.Concat(others, byTime(protocol, *out, o, *atATime)) {
 		for _, c := range of.left(*out) {
 			if !slices.Contains(cells, c) {
 				cells = append(cells, c)

@@ -12,7 +12,7 @@ import (
 	"github.com/proxyweir/weir/experiment/protocol"
 )
 
-// open is a combination that the protocol has open.
+// open is a combination that the protocol has open, or that is explored.
 type open struct {
 	name  string
 	cells [][]cell // by pair, or by run of windows
@@ -30,18 +30,7 @@ func openOf(checkout string) ([]open, error) {
 	}
 	var list []open
 	add := func(situation string, algorithms, arms []string, first uint64, pairs int) {
-		o := open{name: fmt.Sprintf("%s, %s, %s", situation, strings.Join(algorithms, " and "), strings.Join(arms, " and "))}
-		for n := range uint64(pairs) {
-			var of []cell
-			for _, algorithm := range algorithms {
-				for _, arm := range arms {
-					of = append(of, cell{Scenario: situation, Algorithm: algorithm, Arm: arm, Pair: first + n})
-				}
-			}
-			rand.New(rand.NewPCG(first+n, 0x0e)).Shuffle(len(of), func(a, b int) { of[a], of[b] = of[b], of[a] })
-			o.cells = append(o.cells, of)
-		}
-		list = append(list, o)
+		list = append(list, openPairs([]string{situation}, algorithms, arms, first, pairs))
 	}
 	for _, e := range cells {
 		if len(e.Policies) == 1 { // the algorithms are compared
@@ -56,6 +45,32 @@ func openOf(checkout string) ([]open, error) {
 		add(e.Situation, e.Algorithms, e.Policies[:1], e.First, e.Pairs/(windowsOfRun/2))
 	}
 	return list, nil
+}
+
+// openPairs returns a combination of so many pairs from the first on. Within each, the seed draws the order.
+func openPairs(scenarios, algorithms, arms []string, first uint64, pairs int) open {
+	o := open{name: fmt.Sprintf("%s, %s, %s", strings.Join(scenarios, " and "), strings.Join(algorithms, " and "), strings.Join(arms, " and "))}
+	for n := range uint64(pairs) {
+		var of []cell
+		for _, s := range scenarios {
+			for _, algorithm := range algorithms {
+				for _, arm := range arms {
+					of = append(of, cell{Scenario: s, Algorithm: algorithm, Arm: arm, Pair: first + n})
+				}
+			}
+		}
+		rand.New(rand.NewPCG(first+n, 0x0e)).Shuffle(len(of), func(a, b int) { of[a], of[b] = of[b], of[a] })
+		o.cells = append(o.cells, of)
+	}
+	return o
+}
+
+// explored returns what is played beside the hypotheses, between the pilot and what the protocol has open.
+func explored() []open {
+	bucket := []string{"token_bucket"}
+	return []open{
+		openPairs([]string{"flood 0", "flood 1000", "flood 2000", "flood 3000"}, bucket, []string{"static"}, 1, 3),
+	}
 }
 
 // missing returns the cells that have no file in a folder.
@@ -97,7 +112,7 @@ func (s settings) takes(c cell) time.Duration {
 	return about + seconds(s.calm+length)
 }
 
-// takeAll returns how long cells take, so many at a time. Runs of windows are alone.
+// takeAll returns how long cells take, so many at a time, but for those that are alone.
 func (s settings) takeAll(cells []cell, atATime int) (all time.Duration) {
 	for _, c := range cells {
 		if c.alone() {
@@ -109,16 +124,19 @@ func (s settings) takeAll(cells []cell, atATime int) (all time.Duration) {
 	return all
 }
 
-// alone reports whether a cell is played with no other at the same time: another one would be on and off, too.
-func (c cell) alone() bool { return c.Scenario == "windows" }
+// alone reports whether a cell is played with no other at the same time.
+func (c cell) alone() bool {
+	p, _ := scenarioOf(c.Scenario)
+	return p.alone
+}
 
-// tellLeft writes what is left to do.
-func tellLeft(to io.Writer, pilot []cell, list []open, folder string, s settings, atATime int) {
-	total := s.takeAll(pilot, atATime)
-	if len(pilot) > 0 {
-		fmt.Fprintf(to, "of the pilot: %d cells, %s\n", len(pilot), minutes(total))
+// tellLeft writes what is left to do: cells of the pilot, what is explored, and what the protocol has open.
+func tellLeft(to io.Writer, cells []cell, others, protocol []open, folder string, s settings, atATime int) {
+	total := s.takeAll(cells, atATime)
+	if len(cells) > 0 {
+		fmt.Fprintf(to, "of the pilot: %d cells, %s\n", len(cells), minutes(total))
 	}
-	for _, o := range byTime(list, folder, s, atATime) {
+	for _, o := range slices.Concat(others, byTime(protocol, folder, s, atATime)) {
 		cells := o.left(folder)
 		whole := 0
 		for _, of := range o.cells {
@@ -127,14 +145,14 @@ func tellLeft(to io.Writer, pilot []cell, list []open, folder string, s settings
 			}
 		}
 		what, needs := "pairs", s.takeAll(cells, atATime)
-		if o.cells[0][0].alone() {
+		if o.cells[0][0].Scenario == "windows" {
 			what = "runs of windows"
 		}
 		total += needs
 		fmt.Fprintf(to, "%s: %d of %d %s are there, %s\n", o.name, whole, len(o.cells), what, minutes(needs))
 	}
 	if total == 0 {
-		fmt.Fprintln(to, "nothing is left: the protocol is complete")
+		fmt.Fprintln(to, "nothing is left")
 		return
 	}
 	fmt.Fprintf(to, "in all %s of a quiet machine, with %d cells at a time\n", minutes(total), atATime)

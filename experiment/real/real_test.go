@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -67,14 +68,28 @@ func TestWithRealParts(t *testing.T) {
 	}
 }
 
+// allOf returns the cells of a matrix, and what is explored if that is its name.
+func allOf(t *testing.T, matrix string, pairs int) []cell {
+	t.Helper()
+	cells, err := cellsOf(matrix, pairs)
+	must.Succeed(t, err)
+	if matrix == "explored" {
+		for _, o := range explored() {
+			cells = append(cells, slices.Concat(o.cells...)...)
+		}
+	}
+	if len(cells) == 0 {
+		t.Fatalf("%s has no cells", matrix)
+	}
+	return cells
+}
+
 // TestEveryArmIsAConfiguration that Caddy takes, with each algorithm.
 func TestEveryArmIsAConfiguration(t *testing.T) {
 	s := simulation.New("steady", 1, simulation.Options{Real: true})
 	names := []string{"failsafe 128", "failsafe queue", "failsafe fair"}
-	for _, matrix := range []string{"full", "small", "guard"} {
-		cells, err := cellsOf(matrix, 1)
-		must.Succeed(t, err)
-		for _, c := range cells {
+	for _, matrix := range []string{"full", "small", "guard", "explored"} {
+		for _, c := range allOf(t, matrix, 1) {
 			if !slices.Contains(names, c.Arm) {
 				names = append(names, c.Arm)
 			}
@@ -234,7 +249,11 @@ func TestATraceIsTheSameForAllArms(t *testing.T) {
 				calm++
 			}
 		}
-		if calm < 15*60 || calm > 15*simulation.Capacity || event < 30*80 {
+		least := 60
+		if strings.HasPrefix(p.name, "flood") {
+			least = 30
+		}
+		if calm < 15*least || calm > 15*simulation.Capacity || event < 40*least {
 			t.Errorf("%s: %d requests in the calm, and %d in the event", p.name, calm, event)
 		}
 		slow := p.name == "slow"
@@ -244,13 +263,49 @@ func TestATraceIsTheSameForAllArms(t *testing.T) {
 	}
 }
 
+// TestAFloodChangesNothingOfTheOthers: legitimate requests are the same whatever its rate, and what it sends costs the service next to nothing.
+func TestAFloodChangesNothingOfTheOthers(t *testing.T) {
+	var calm []request
+	for rate := range 4 {
+		p, err := scenarioOf(fmt.Sprintf("flood %d", 1000*rate))
+		must.Succeed(t, err)
+		s, err := p.cut(2, 0, 15, 0)
+		must.Succeed(t, err)
+		flood, busiest := map[int]int{}, 0
+		legitimate := slices.DeleteFunc(requestsOf(s, 2, 3), func(q request) bool {
+			if !q.legitimate {
+				flood[q.client]++
+				if q.work > time.Microsecond || !q.counted {
+					t.Fatalf("%+v", q)
+				}
+			}
+			return !q.legitimate
+		})
+		if rate == 0 {
+			calm = legitimate
+		}
+		if len(calm) < 45*35 || !slices.Equal(legitimate, calm) {
+			t.Errorf("%s: %d legitimate requests, and they must be the %d without a flood", p.name, len(legitimate), len(calm))
+		}
+		for _, n := range flood {
+			busiest = max(busiest, n)
+			if want := 30 * 1000 * rate / len(flood); n < want*9/10 || n > want*11/10 {
+				t.Errorf("%s: a client of the flood sends %d requests, want some %d", p.name, n, want)
+			}
+		}
+		// What their own limits let through leaves the limit of all to the others.
+		through := float64(len(flood))*s.Tuned().Client + float64(len(legitimate))/45
+		if (busiest == 0) != (rate == 0) || through > 0.9*s.Tuned().All {
+			t.Errorf("%s: %d requests at most of one client; %.0f a second reach the limit of all, which is %.0f", p.name, busiest, through, s.Tuned().All)
+		}
+	}
+}
+
 // TestThePlaceOfACellIsItsOwn, and cells of a matrix differ.
 func TestThePlaceOfACellIsItsOwn(t *testing.T) {
-	for _, matrix := range []string{"full", "small", "guard"} {
-		cells, err := cellsOf(matrix, 2)
-		must.Succeed(t, err)
+	for _, matrix := range []string{"full", "small", "guard", "explored"} {
 		seen := map[string]cell{}
-		for _, c := range cells {
+		for _, c := range allOf(t, matrix, 2) {
 			if other, has := seen[c.file("data")]; has {
 				t.Errorf("%v and %v have one file", c, other)
 			}
@@ -261,6 +316,7 @@ func TestThePlaceOfACellIsItsOwn(t *testing.T) {
 		}
 	}
 	must.Equal(t, (cell{"redis off", "token_bucket", "guard+go", 2, 0}).file("data"), filepath.Join("data", "redis_off", "token_bucket.guard+go.2.jsonl.gz"))
+	must.Equal(t, (cell{"flood 0", "token_bucket", "static", 2, 0}).file("data/real"), filepath.Join("data", "explored", "real", "flood_0", "token_bucket.static.2.jsonl.gz"))
 	if _, err := cellsOf("luck", 1); err == nil {
 		t.Error("a matrix that there is not is taken")
 	}

@@ -34,6 +34,12 @@ type scenario struct {
 	// How many windows it has, in which the advisor is on and off by turns; each is the part above. 0: it is no run of windows.
 	windows int
 
+	// It belongs to no hypothesis, and its data have a folder of their own.
+	explored bool
+
+	// It is played with no other at the same time, since it takes so much of the machine.
+	alone bool
+
 	// The requests are those of an evening of the World Cup, or the bursts come every day.
 	worldCup, daily bool
 }
@@ -48,7 +54,11 @@ var scenarios = []scenario{
 	{name: "redis off", over: 45, situation: "abuse at the peak", calmEnds: 300, from: 855, to: 915, redis: "off", faultAt: 10, backAt: 35},
 	{name: "redis slow", over: 50, situation: "steady", calmEnds: 780, from: 780, to: 840, redis: "slow", faultAt: 10, backAt: 50},
 	{name: "world cup", situation: "steady", calmEnds: worldCupCalm, from: worldCupCalm, to: worldCupCalm + 60, worldCup: true},
-	{name: "windows", situation: "steady", calmEnds: 780, from: 780, to: 810, windows: windowsOfRun},
+	{name: "windows", situation: "steady", calmEnds: 780, from: 780, to: 810, windows: windowsOfRun, alone: true},
+	{name: "flood 0", situation: "flood 0", calmEnds: 300, from: 300, to: 330, explored: true, alone: true},
+	{name: "flood 1000", situation: "flood 1000", calmEnds: 300, from: 300, to: 330, explored: true, alone: true},
+	{name: "flood 2000", situation: "flood 2000", calmEnds: 300, from: 300, to: 330, explored: true, alone: true},
+	{name: "flood 3000", situation: "flood 3000", calmEnds: 300, from: 300, to: 330, explored: true, alone: true},
 }
 
 func scenarioOf(name string) (scenario, error) {
@@ -199,9 +209,13 @@ type request struct {
 
 // requestsOf returns the requests of a situation to so many proxies, in the order of time.
 func requestsOf(s *simulation.Situation, seed uint64, nodes int) []request {
-	r := rand.New(rand.NewPCG(seed, 0xa9a1))
+	ofAll, apart := rand.New(rand.NewPCG(seed, 0xa9a1)), rand.New(rand.NewPCG(seed, 0xa9a2))
 	list := make([]request, len(s.Arrivals))
 	for i, a := range s.Arrivals {
+		r := ofAll
+		if s.Apart && int(a.Client) >= s.Legitimate {
+			r = apart
+		}
 		list[i] = request{
 			at: seconds(a.At), work: seconds(a.Service), client: int(a.Client), legitimate: int(a.Client) < s.Legitimate, counted: a.At >= s.Begin,
 			again: r.IntN(2) == 0, pause: seconds(0.5 + r.Float64()), workAgain: seconds(s.ServiceTime(r)),

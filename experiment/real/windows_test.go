@@ -140,8 +140,11 @@ func TestWhatIsLeftIsTold(t *testing.T) {
 	}
 	must.Equal(t, byTime(list, folder, settings{calm: 15}, 2)[0].name, quiet.name)
 	var told strings.Builder
-	tellLeft(&told, []cell{{Scenario: "steady", Arm: "static"}}, []open{quiet}, folder, settings{calm: 15}, 2)
-	for _, want := range []string{"of the pilot: 1 cells, 1 minutes left\n", "62 of 64 pairs are there, 2 minutes left\n", "in all 3 minutes left of a quiet machine"} {
+	tellLeft(&told, []cell{{Scenario: "steady", Arm: "static"}}, explored(), []open{quiet}, folder, settings{calm: 15}, 2)
+	for _, want := range []string{
+		"of the pilot: 1 cells, 1 minutes left\n", "62 of 64 pairs are there, 2 minutes left\n", "flood 0 and flood 1000 and flood 2000 and flood 3000, token_bucket, static: 0 of 3 pairs are there, 14 minutes left\n",
+		"in all 17 minutes left of a quiet machine",
+	} {
 		must.Contain(t, told.String(), want)
 	}
 }

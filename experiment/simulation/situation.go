@@ -13,6 +13,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sort"
+	"strconv"
+	"strings"
 )
 
 // What the model is made of, in seconds and requests a second.
@@ -46,6 +48,7 @@ type Situation struct {
 	Length     float64
 	Sigma      float64 // this and the next as Options has it
 	Insists    float64
+	Apart      bool // what comes of illegitimate clients is drawn apart, so that nothing of the others depends on it
 
 	// Slowness is how many times its usual time the service takes at an instant.
 	Slowness func(t float64) float64
@@ -62,7 +65,8 @@ type Situation struct {
 	TimeOfDay func(t float64) float64 // of an instant of the run
 }
 
-// Names are the situations that there are.
+// Names are the situations of the matrix. Besides them there are "flood N": two clients that send N requests a second together, whose own limits reject nearly
+// all of them.
 var Names = []string{
 	"steady", "bursts", "crowd fits", "crowd over", "abuse at the peak", "abuse at night", "quiet bots", "slow", "store out, open",
 	"store out, open, abuse", "store out, local, abuse", "growth",
@@ -76,6 +80,7 @@ type plan struct {
 	crowd                    int                     // further clients, while the event lasts
 	bots                     int
 	rate                     float64 // of a bot
+	apart                    bool    // what the bots send is drawn apart from all else, and costs the service next to nothing
 	slowness                 func(t float64) float64
 	outage                   string
 }
@@ -119,10 +124,21 @@ func planOf(name string) plan {
 		p.load, p.end = 0.35*load, 1200
 		p.factor = func(t float64) float64 { return 1 + 2*math.Max(0, math.Min(1, (t-300)/120)) }
 	default:
-		panic("there is no situation " + name)
+		rate, err := strconv.ParseFloat(strings.TrimPrefix(name, "flood "), 64)
+		if err != nil {
+			panic("there is no situation " + name)
+		}
+		p.from, p.length, p.end, p.apart = 1300, 420, 420, true
+		p.bots, p.rate = flooding, rate/flooding
 	}
 	return p
 }
+
+// flooding is how many clients a flood comes from. What the limits of so many let through fits beside the others within the limit of all.
+const flooding = 2
+
+// ofFlood is how long the service works on a request of a flood, in seconds: so short that what gets through slows no other request down.
+const ofFlood = 1e-6
 
 // shape is the load at a time of day, to its mean: a sine, and a minute-long peak that comes every day.
 func shape(t float64) float64 {
@@ -175,7 +191,7 @@ type Options struct {
 func New(name string, seed uint64, o Options) *Situation {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
 	p := planOf(name)
-	s := &Situation{Name: name, Begin: p.begin, End: p.end, Length: p.length, Sigma: o.Sigma, Insists: o.Insists, Slowness: p.slowness, Outage: p.outage, StoreLost: 420, Back: 660}
+	s := &Situation{Name: name, Begin: p.begin, End: p.end, Length: p.length, Sigma: o.Sigma, Insists: o.Insists, Apart: p.apart, Slowness: p.slowness, Outage: p.outage, StoreLost: 420, Back: 660}
 	if o.Factor == nil {
 		o.Factor = func(float64) float64 { return 1 }
 	}
@@ -213,20 +229,37 @@ func New(name string, seed uint64, o Options) *Situation {
 		rate := weight * p.load / clients * level
 		add(i, visits(r, func(t float64) float64 { return rate * shape(t+p.from) * p.factor(t) * o.Factor(t) }, from, to, rate*6.2))
 	}
-	for i := 0; i < p.bots; i++ {
-		var times []float64
-		for t := p.begin + r.ExpFloat64()/p.rate; t < p.end; t += r.ExpFloat64() / p.rate {
-			times = append(times, t)
+	bots := func(r *rand.Rand) {
+		for i := 0; i < p.bots; i++ {
+			var times []float64
+			for t := p.begin + r.ExpFloat64()/p.rate; t < p.end; t += r.ExpFloat64() / p.rate {
+				times = append(times, t)
+			}
+			add(s.Legitimate+i, times)
 		}
-		add(s.Legitimate+i, times)
+	}
+	if !p.apart {
+		bots(r)
 	}
 	s.Clients = s.Legitimate + p.bots
-	slices.SortFunc(s.Arrivals, func(a, b Arrival) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Client, b.Client)) })
+	s.sort()
 	for i := range s.Arrivals {
 		s.Arrivals[i].Service = s.ServiceTime(r)
 	}
+	if legitimate := len(s.Arrivals); p.apart {
+		bots(rand.New(rand.NewPCG(seed, 0xf100d)))
+		for i := range s.Arrivals[legitimate:] {
+			s.Arrivals[legitimate+i].Service = ofFlood
+		}
+		s.sort()
+	}
 	s.learn(r, weights, p.load)
 	return s
+}
+
+// sort brings the arrivals into the order of time.
+func (s *Situation) sort() {
+	slices.SortFunc(s.Arrivals, func(a, b Arrival) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Client, b.Client)) })
 }
 
 // ServiceTime draws how long the service works on a request at its usual speed, in seconds.
