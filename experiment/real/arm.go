@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/proxyweir/weir/experiment/simulation"
 )
@@ -32,7 +33,9 @@ type arm struct {
 	lines   string // of a Caddyfile, if it is bare
 	low     bool   // limits that were not tuned
 	guard   bool
-	adviser string // "go", "prophet", "oracle", "random" or "study"; "": nobody
+	adviser string // "go", "prophet", "oracle", "random", "study" or "changes"; "": nobody
+
+	interval time.Duration // how often proxies ask the advisor; 0: each second
 }
 
 var advisers = []string{"go", "prophet", "oracle", "random", "study"}
@@ -40,6 +43,10 @@ var advisers = []string{"go", "prophet", "oracle", "random", "study"}
 func armOf(name string) (arm, error) {
 	if lines, ok := bareArms[name]; ok {
 		return arm{bare: true, lines: lines}, nil
+	}
+	if text, ok := strings.CutPrefix(name, intervalWord); ok {
+		interval, err := time.ParseDuration(text)
+		return arm{adviser: "changes", interval: interval}, err
 	}
 	var a arm
 	for _, word := range strings.Split(name, "+") {

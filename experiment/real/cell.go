@@ -23,6 +23,9 @@ func (c cell) String() string {
 
 // file is the name of the cell's data in a folder. What is explored has a folder of the same form beside it, "../explored/real".
 func (c cell) file(folder string) string {
+	if c.Scenario == effectScenario {
+		return c.fileOfEffects(folder)
+	}
 	if p, err := scenarioOf(c.Scenario); err == nil && p.explored {
 		folder = filepath.Join(filepath.Dir(folder), "explored", filepath.Base(folder))
 	}

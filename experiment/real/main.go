@@ -171,7 +171,7 @@ func (r *runner) playAll(ctx context.Context, cells []cell, atATime int) error {
 func (r *runner) next(queue []attempted, atATime int) (group, rest []attempted) {
 	for _, c := range queue {
 		fits := r.until.IsZero() || time.Now().Add(r.settings.takes(c.cell)).Before(r.until)
-		if fits && (len(group) == 0 || len(group) < atATime && !c.alone() && !group[0].alone()) {
+		if fits && (len(group) == 0 || len(group) < atATime && c.goesWith(group[0].cell)) {
 			group = append(group, c)
 		} else {
 			rest = append(rest, c)
@@ -194,7 +194,14 @@ func (r *runner) playGroup(ctx context.Context, group []attempted) []bool {
 
 // play plays a cell, and reports whether it counts.
 func (r *runner) play(ctx context.Context, c attempted, t *together) bool {
-	found, seconds, err := play(ctx, c.cell, r.settings, t)
+	var found *record
+	var seconds []second
+	var err error
+	if c.Scenario == effectScenario {
+		found, err = playEffect(ctx, c.cell, r.settings, t)
+	} else {
+		found, seconds, err = play(ctx, c.cell, r.settings, t)
+	}
 	if ctx.Err() != nil {
 		return false
 	}
@@ -212,6 +219,9 @@ func (r *runner) play(ctx context.Context, c attempted, t *together) bool {
 		r.bar.Say("%v: thrown away, and will be repeated: in more than a quarter of its blocks requests were sent too late", c.cell)
 	case found.Thrown:
 		r.bar.Say("%v: thrown away, and will be repeated: 99.9 %% of the requests were sent within %.1f ms only", c.cell, found.Lateness)
+	case found.effects != nil:
+		r.bar.Say("%v: %d of %d changes were in force before the next one", c.cell, found.tookEffect(), len(found.effects))
+		return true
 	default:
 		r.bar.Say("%v: good %.1f %%, lateness %.1f ms", c.cell, 100*float64(found.Good)/float64(max(1, found.Legitimate)), found.Lateness)
 		return true

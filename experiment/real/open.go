@@ -68,9 +68,13 @@ func openPairs(scenarios, algorithms, arms []string, first uint64, pairs int) op
 // explored returns what is played beside the hypotheses, between the pilot and what the protocol has open.
 func explored() []open {
 	bucket := []string{"token_bucket"}
-	return []open{
+	list := []open{
 		openPairs([]string{"flood 0", "flood 1000", "flood 2000", "flood 3000"}, bucket, []string{"static"}, 1, 3),
 	}
+	for _, interval := range intervals {
+		list = append(list, openPairs([]string{effectScenario}, []string{algorithmOfEffects}, []string{intervalWord + interval.String()}, 1, 3))
+	}
+	return list
 }
 
 // missing returns the cells that have no file in a folder.
@@ -98,6 +102,9 @@ const about = 25 * time.Second
 
 // takes returns how long a cell takes, nearly.
 func (s settings) takes(c cell) time.Duration {
+	if c.Scenario == effectScenario {
+		return s.takesEffect(c)
+	}
 	p, err := scenarioOf(c.Scenario)
 	if err != nil {
 		return 0
@@ -130,6 +137,11 @@ func (c cell) alone() bool {
 	return p.alone
 }
 
+// goesWith reports whether two cells can be played at the same time. Those that measure effects go with one another.
+func (c cell) goesWith(other cell) bool {
+	return !c.alone() && !other.alone() && (c.Scenario == effectScenario) == (other.Scenario == effectScenario)
+}
+
 // tellLeft writes what is left to do: cells of the pilot, what is explored, and what the protocol has open.
 func tellLeft(to io.Writer, cells []cell, others, protocol []open, folder string, s settings, atATime int) {
 	total := s.takeAll(cells, atATime)
@@ -145,8 +157,11 @@ func tellLeft(to io.Writer, cells []cell, others, protocol []open, folder string
 			}
 		}
 		what, needs := "pairs", s.takeAll(cells, atATime)
-		if o.cells[0][0].Scenario == "windows" {
+		switch o.cells[0][0].Scenario {
+		case "windows":
 			what = "runs of windows"
+		case effectScenario:
+			what = "runs"
 		}
 		total += needs
 		fmt.Fprintf(to, "%s: %d of %d %s are there, %s\n", o.name, whole, len(o.cells), what, minutes(needs))

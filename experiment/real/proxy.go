@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/proxyweir/weir/experiment/simulation"
 )
@@ -86,11 +87,14 @@ func (z zone) floor() int64   { return max(1, z.requests/4) }
 
 // gates are the words for those of an advisor, in the given spelling of a setting that goes with full ones.
 func (p *plan) gates(separator, warmUp string) string {
-	if p.arm.adviser == "study" {
+	if p.arm.adviser == "study" || p.arm.adviser == "changes" {
 		return "gates" + separator + "bounds"
 	}
 	return "gates" + separator + "full" + warmUp
 }
+
+// interval is how often proxies ask the advisor.
+func (p *plan) interval() time.Duration { return max(time.Second, p.arm.interval) }
 
 func (p *plan) caddyfile(address, metrics string) string {
 	address = address[strings.LastIndex(address, ":"):] // whatever host a request names
@@ -115,7 +119,7 @@ func (p *plan) caddyfile(address, metrics string) string {
 	b.WriteString("}")
 	global := fmt.Sprintf("rate_limit {\nstore redis %s {\nnodes %d\n}\n", p.redis, proxies)
 	if p.adviser != "" {
-		global += fmt.Sprintf("advisor http://%s/v1/advice {\nmode apply\ninterval 1s\nfleet shop\n%s\n}\n", p.adviser, p.gates(" ", "\nwarm_up 10s"))
+		global += fmt.Sprintf("advisor http://%s/v1/advice {\nmode apply\ninterval %s\nfleet shop\n%s\n}\n", p.adviser, p.interval(), p.gates(" ", "\nwarm_up 10s"))
 	}
 	return fmt.Sprintf(caddyfile, global+"}", address, b.String(), p.service, metrics)
 }
@@ -183,7 +187,7 @@ func (p *plan) traefik(metrics string) string {
 		fmt.Fprintf(&b, "          guard: {max: %d, min: %d}\n", mostOfGuards/proxies, leastOfGuards/proxies)
 	}
 	if p.adviser != "" {
-		fmt.Fprintf(&b, "          advisor: {url: \"http://%s/v1/advice\", mode: apply, interval: 1s, fleet: shop, %s}\n", p.adviser, p.gates(": ", ", warmUp: 10s"))
+		fmt.Fprintf(&b, "          advisor: {url: \"http://%s/v1/advice\", mode: apply, interval: %s, fleet: shop, %s}\n", p.adviser, p.interval(), p.gates(": ", ", warmUp: 10s"))
 	}
 	b.WriteString("          rules:\n")
 	for _, z := range p.zones() {

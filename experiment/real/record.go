@@ -32,6 +32,7 @@ type record struct {
 	Used map[string]used `json:"used,omitempty"` // by the name of a program: in the event; of windows, in the last one
 
 	windows []window // lines of the file, of a run that has them
+	effects []effect // the file's table, of a cell that has one in place of all else
 }
 
 // summary is what has become of requests. Counts are of those in the event, or in a window after its washout.
@@ -159,6 +160,9 @@ func secondsOf(attempts []attempt, calm float64, seen map[int]map[string]any) []
 
 // write writes a cell's file. It has its name only when it is whole.
 func write(name string, r *record, of []second) error {
+	if r.effects != nil {
+		return writeWhole(name, tableOfEffects(r.Origin, r.cell, r.effects))
+	}
 	var text bytes.Buffer
 	compressed, err := gzip.NewWriterLevel(&text, gzip.BestCompression)
 	if err != nil {
@@ -181,10 +185,14 @@ func write(name string, r *record, of []second) error {
 	if err := compressed.Close(); err != nil {
 		return err
 	}
+	return writeWhole(name, text.Bytes())
+}
+
+func writeWhole(name string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(name+".new", text.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(name+".new", text, 0o644); err != nil {
 		return err
 	}
 	return os.Rename(name+".new", name)

@@ -254,6 +254,9 @@ func (of *site) start(ctx context.Context, with *plan, p scenario, s *simulation
 			return "", err
 		}
 		with.adviser = of.played.address()
+		if with.arm.adviser == "changes" { // or the first poll would fail, and the next ones come later
+			of.played.say(map[string]int64{"shop/client": with.zones()[0].requests})
+		}
 	}
 	targets := map[string][]string{"service": {with.service}}
 	for _, name := range []string{"caddy1", "caddy2", "traefik"} {

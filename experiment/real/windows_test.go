@@ -140,16 +140,16 @@ func TestWhatIsLeftIsTold(t *testing.T) {
 	}
 	must.Equal(t, byTime(list, folder, settings{calm: 15}, 2)[0].name, quiet.name)
 	var told strings.Builder
-	tellLeft(&told, []cell{{Scenario: "steady", Arm: "static"}}, explored(), []open{quiet}, folder, settings{calm: 15}, 2)
+	tellLeft(&told, []cell{{Scenario: "steady", Arm: "static"}}, explored()[:2], []open{quiet}, folder, settings{calm: 15}, 2)
 	for _, want := range []string{
 		"of the pilot: 1 cells, 1 minutes left\n", "62 of 64 pairs are there, 2 minutes left\n", "flood 0 and flood 1000 and flood 2000 and flood 3000, token_bucket, static: 0 of 3 pairs are there, 14 minutes left\n",
-		"in all 17 minutes left of a quiet machine",
+		"effect, sliding_window_counter, interval 10s: 0 of 3 runs are there, 9 minutes left\n", "in all 27 minutes left of a quiet machine",
 	} {
 		must.Contain(t, told.String(), want)
 	}
 }
 
-func TestARunOfWindowsIsAlone(t *testing.T) {
+func TestWhatIsPlayedAtTheSameTime(t *testing.T) {
 	cells := func(scenarios ...string) (list []attempted) {
 		for _, s := range scenarios {
 			list = append(list, attempted{cell: cell{Scenario: s}})
@@ -166,6 +166,9 @@ func TestARunOfWindowsIsAlone(t *testing.T) {
 		{[]string{"steady", "windows", "slow"}, 0, 2, 1},
 		{[]string{"windows", "steady", "slow"}, 5 * time.Minute, 2, 1}, // the run would not end in time
 		{[]string{"windows", "steady"}, time.Minute, 0, 2},
+		{[]string{"flood 1000", "steady", "flood 0"}, 0, 1, 2},
+		{[]string{effectScenario, "steady", "slow"}, 0, 1, 2},
+		{[]string{effectScenario, "steady", effectScenario}, 0, 2, 1},
 	} {
 		if r.until = (time.Time{}); c.left > 0 {
 			r.until = time.Now().Add(c.left)
