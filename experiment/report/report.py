@@ -12,6 +12,7 @@ from pathlib import Path
 import checks
 import figures
 import power
+import signs
 import tables
 from data import Data, read
 from inference import comparisons, conclude, estimate, paired
@@ -34,7 +35,8 @@ class Chapter:
         self.compared = compared
         self.found = [(h, conclude(h, of)) for h, of in compared]
         self.checked = [(h, checks.checked(h, of)) for h, of in compared]
-        self.drawn = figures.all_figures(data)
+        self.early = signs.signs_of(data)
+        self.drawn = figures.all_figures(data) | {"early-signs": signs.figure(self.early)}
         self.values: dict | None = None  # what names returns, once it has
         self.page = CHAPTER  # that is being written
 
@@ -77,6 +79,11 @@ class Chapter:
             "advisers": tables.advisers(data),
             "gates": tables.gates(data),
             "agreement": tables.agreement(data),
+            "early_signs": signs.of_seconds(self.early),
+            "early_signs_all": signs.of_all_seconds(self.early),
+            "early_signs_log": signs.of_five_minutes(self.early),
+            "early_signs_quiet": signs.of_quiet(self.early),
+            "early_signs_answer": signs.answer(self.early),
             "figure": self.figure,
         }
 
