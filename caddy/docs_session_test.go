@@ -249,7 +249,7 @@ func freePort(t *testing.T) string {
 func filtered(text string, filters []string) (string, error) {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	for _, filter := range filters {
-		word, prefix, _ := strings.Cut(filter, " ^")
+		word, prefix, _ := strings.Cut(strings.ReplaceAll(filter, "'", ""), " ^")
 		switch {
 		case word == "grep" && prefix != "":
 			lines = slices.DeleteFunc(lines, func(line string) bool { return !strings.HasPrefix(line, prefix) })

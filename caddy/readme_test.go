@@ -475,7 +475,7 @@ func playCurl(client *http.Client, command string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	format = strings.NewReplacer("%{http_code}", fmt.Sprint(response.StatusCode), "%header{retry-after}", response.Header.Get("Retry-After"),
+	format = strings.NewReplacer("%{http_code}", fmt.Sprint(response.StatusCode), "%header{retry-after}", response.Header.Get("Retry-After"), "%header{x-ratelimit-soft}", response.Header.Get("X-RateLimit-Soft"),
 		"%{time_total}", fmt.Sprintf("%f", time.Since(begun).Seconds())).Replace(format)
 	if silent {
 		return format, nil

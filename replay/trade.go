@@ -60,7 +60,7 @@ type Way struct {
 	Front      bool   `json:"front,omitempty"` // no other way has less of Legitimate or Peak, and no more of the other
 }
 
-// The definitions of docs/replay.md.
+// The definitions of docs/replay.md, "The way to count that rejects least".
 const (
 	longRun      = 10 // periods in which a legitimate client keeps to the limit on average
 	leastRuns    = 2  // so many times longRun must the logs cover
