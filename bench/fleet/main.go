@@ -1,9 +1,9 @@
 // Command fleet plays fleets of proxies that share one key's limit, on a virtual clock, around package core's algorithms and leases, and prints what they admit
-// and how often they call the store: the tables of docs/fleet.md. The store's part is leasetest.Ledger, which a test compares with the script that Redis runs.
+// and how often they call the store: the tables of README.md. The store's part is leasetest.Ledger, which a test compares with the script that Redis runs.
 //
 //	go run ./fleet                      all tables, some minutes
 //	go run ./fleet -nodes 3,30 -only    the first one, with other fleets
-//	go run ./fleet -regions eventual    those of docs/regions.md, one for each promise
+//	go run ./fleet -regions eventual    those about regions, one for each promise
 //	go run ./fleet -regions lease
 package main
 
@@ -22,7 +22,7 @@ import (
 func main() {
 	nodes := flag.String("nodes", "3,30,1000,10000", "the sizes of the fleets of the first table; empty: leave it out")
 	only := flag.Bool("only", false, "print the first table only")
-	regions := flag.String("regions", "", "print a table of docs/regions.md only: eventual or lease")
+	regions := flag.String("regions", "", "print a table about regions only: eventual or lease")
 	flag.Parse()
 	if *regions != "" {
 		if err := byRegions(os.Stdout, *regions); err != nil {
