@@ -67,7 +67,10 @@ func cellsOf(matrix string, pairs int) ([]cell, error) {
 			add([]string{"bursts", "world cup"}, bucket, []string{"guard+oracle", "guard+random"}, pair, 0)
 			add([]string{"steady", "world cup"}, bucket, []string{"low", "low+guard", "low+guard+go", "low+guard+oracle", "low+guard+random"}, pair, 0)
 		case "small":
-			add([]string{"bursts", "abuse", "redis off", "slow"}, bucket, []string{"static", "guard", "guard+go"}, pair, 0)
+			add([]string{"abuse", "slow"}, bucket, []string{"static", "guard"}, pair, 0)
+			add([]string{"bursts"}, []string{"fixed_window", "token_bucket"}, []string{"static"}, pair, 0)
+			add([]string{"bursts"}, bucket, []string{"guard"}, pair, 0)
+			add([]string{"crowd"}, bucket, []string{"static", "guard", "study"}, pair, 0)
 		case "guard":
 			for _, sigma := range []float64{0, 1} {
 				add([]string{"steady", "bursts", "crowd", "abuse", "slow"}, []string{""}, []string{"none", "cap", "failsafe", "guard alone"}, pair, sigma)

@@ -174,8 +174,12 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--data", type=Path, default=HERE.parent / "data", help="the folder of the raw data")
     arguments.add_argument("--root", type=Path, default=ROOT, help="the folder in which the pages are written; the project")
+    arguments.add_argument("--signs", type=Path, help="the folder of a full run's data: print whether the data have the same signs")
     given = arguments.parse_args()
-    write(Chapter(read(given.data), tomllib.loads((HERE.parent / "hypotheses.toml").read_text())), given.root)
+    data, protocol = read(given.data), tomllib.loads((HERE.parent / "hypotheses.toml").read_text())
+    write(Chapter(data, protocol), given.root)
+    if given.signs:
+        print(tables.signs(protocol["hypothesis"], data, read(given.signs)))
 
 
 if __name__ == "__main__":

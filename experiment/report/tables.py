@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from checks import agrees, standstills
 from data import REAL_MEASURES, RESOURCES, Data
-from inference import Comparison, Estimate, Finding, estimate, paired, verdict
+from inference import Comparison, Estimate, Finding, comparisons, estimate, paired, verdict
 
 if TYPE_CHECKING:
     from power import Row
@@ -286,6 +286,25 @@ def left(compared: list[tuple[dict, list[Comparison]]]) -> str:
     if not waiting:
         return f"All {len(everything)} combinations that the protocol has open have had all their pairs."
     return f"Of {len(everything)} combinations that the protocol has open, {len(waiting)} have not had all their pairs yet ({'; '.join(waiting.values())}), and stay undecided until then."
+
+
+def signs(hypotheses_: list[dict], short: Data, full: Data) -> str:
+    """Whether a short run has the signs of the full one: a row for each combination of a hypothesis in which the full run has a difference beyond its interval,
+    and the short run has a pair. Those of tier 2 are counted together, and only others than the full run's are listed."""
+    rows, counted, same = [], 0, 0
+    for hypothesis in hypotheses_:
+        whole = {(c.tier, c.what, c.situation, c.algorithm): c for c in comparisons(hypothesis, full.tiers)}
+        for c in comparisons(hypothesis, short.tiers):
+            other = whole.get((c.tier, c.what, c.situation, c.algorithm))
+            here, there = c.values.mean(), estimate(other.values) if other else None
+            if there is None or math.isnan(here) or not there.half < abs(there.mean):
+                continue
+            agrees_ = (here > 0) == (there.mean > 0)
+            counted, same = counted + (c.tier == "virtual"), same + (c.tier == "virtual" and agrees_)
+            if c.tier == "real" or not agrees_:
+                rows.append([hypothesis["name"], c.tier, c.what, c.situation, c.algorithm or "–", number(here, 1, sign=True), with_interval(there, 1, sign=True), "the same" if agrees_ else "ANOTHER"])
+    text = table(["", "tier", "difference", "situation", "algorithm", "here", "in the full run", "sign"], rows, left=5)
+    return text + f"\n\nOn a virtual clock {same} of {counted} signs are the same."
 
 
 def hypotheses(of: list[tuple[dict, list[Finding]]]) -> str:

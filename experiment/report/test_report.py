@@ -337,6 +337,17 @@ class TheReport(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "H2 is refuted on a virtual clock"):
             tables.says(hypothesis, of("virtual", "refuted"), "confirmed", "equivalent")
 
+    def test_a_short_run_says_whether_it_has_the_signs_of_the_full_one(self):
+        def of(guard, static):
+            none = pd.DataFrame(columns=["situation", "policy", "algorithm", "seed", "good"])
+            return data.Data(none, {}, runs(guard=guard, static=static), {}, 0, [], none, none)
+
+        hypothesis = {"name": "H3", "test": "superior", "measure": "good", "look": [{"tier": "real", "left": "guard", "right": "static", "situations": ["bursts"], "algorithms": ["token_bucket"]}]}
+        full = of([90, 91, 93], [80, 80, 80])
+        for short, full_, want in [(of([85], [80]), full, ["+5.0", "the same"]), (of([79], [80]), full, ["−1.0", "ANOTHER"]), (of([85], [80]), of([90, 70, 80], [80, 80, 80]), ["Not run"])]:
+            for text in want:
+                self.assertIn(text, tables.signs([hypothesis], short, full_))
+
     def test_what_is_left_is_told(self):
         def of(situation, pairs, complete):
             return inference.Comparison("real", "guard − static", situation, "token_bucket", pd.Series([1.0] * (3 + pairs), index=range(1, 4 + pairs)), complete, 0.95, {"first": 4, "pairs": 9})
