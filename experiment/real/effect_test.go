@@ -3,16 +3,19 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/proxyweir/weir/experiment/origin"
+	"github.com/proxyweir/weir/experiment/simulation"
 	"github.com/proxyweir/weir/tools/must"
 )
 
@@ -145,6 +148,41 @@ interval_s,run,change,at_s,proxy,from,to,delay_ms,within_ms
 10,2,1,1.500,caddy1,100,120,300,10
 10,2,1,1.500,traefik,100,120,,
 `)
+}
+
+// TestTheServiceTellsItsCPUUse as JSON and as a metric, if it has background work.
+func TestTheServiceTellsItsCPUUse(t *testing.T) {
+	get := func(address string) (status int, body string) {
+		answer, err := http.Get("http://" + address) //nolint:noctx // in a test
+		must.Succeed(t, err)
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		must.Succeed(t, err)
+		return answer.StatusCode, string(text)
+	}
+	s := simulation.New("cpu", 1, simulation.Options{})
+	v, err := newService(s)
+	must.Succeed(t, err)
+	defer v.stop()
+	if status, body := get(v.address() + "/health"); status != http.StatusOK || body != "{\"load\":0}\n" {
+		t.Errorf("idle: %d, %q", status, body)
+	}
+	v.beginAt(time.Now().Add(-time.Minute))
+	v.mu.Lock()
+	for range 100 * 60 { // a minute of work
+		v.slots.Take(s, 50, 1e-6)
+	}
+	v.mu.Unlock()
+	if _, body := get(v.address() + "/health"); body != "{\"load\":1}\n" {
+		t.Errorf("busy: %q", body)
+	}
+	_, metrics := get(v.address() + "/metrics")
+	must.Contain(t, metrics, "\nexperiment_service_load 1\n")
+	usual, err := newService(simulation.New("steady", 1, simulation.Options{}))
+	must.Succeed(t, err)
+	defer usual.stop()
+	_, metrics = get(usual.address() + "/metrics")
+	must.Equal(t, strings.Contains(metrics, "experiment_service_load"), false)
 }
 
 // TestProxiesAskAsOftenAsTheArmSays, and otherwise each second.

@@ -55,6 +55,7 @@ var scenarios = []scenario{
 	{name: "redis slow", over: 50, situation: "steady", calmEnds: 780, from: 780, to: 840, redis: "slow", faultAt: 10, backAt: 50},
 	{name: "world cup", situation: "steady", calmEnds: worldCupCalm, from: worldCupCalm, to: worldCupCalm + 60, worldCup: true},
 	{name: "windows", situation: "steady", calmEnds: 780, from: 780, to: 810, windows: windowsOfRun, alone: true},
+	{name: "cpu", over: 40, situation: "cpu", calmEnds: 500, from: 500, to: 560, explored: true}, // 40 s of more than the CPU can do
 	{name: "flood 0", situation: "flood 0", calmEnds: 300, from: 300, to: 330, explored: true, alone: true},
 	{name: "flood 1000", situation: "flood 1000", calmEnds: 300, from: 300, to: 330, explored: true, alone: true},
 	{name: "flood 2000", situation: "flood 2000", calmEnds: 300, from: 300, to: 330, explored: true, alone: true},

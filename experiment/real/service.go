@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -41,6 +42,9 @@ func newService(s *simulation.Situation) (*service, error) {
 	routes := http.NewServeMux()
 	routes.Handle("/", v)
 	routes.HandleFunc("/metrics", v.metrics)
+	if s.Background != nil {
+		routes.HandleFunc("/health", v.health)
+	}
 	v.server = &http.Server{Handler: routes}
 	go func() { _ = v.server.Serve(listener) }()
 	return v, nil
@@ -83,11 +87,26 @@ func (v *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("ok"))
 }
 
+// health tells the CPU use, averaged over a second.
+func (v *service) health(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]float64{"load": v.load()})
+}
+
+func (v *service) load() float64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.slots.Load(time.Since(v.begin).Seconds())
+}
+
 // metrics serves what Prometheus scrapes.
 func (v *service) metrics(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(w, "# TYPE experiment_service_under_way gauge\nexperiment_service_under_way %d\n", v.underWay.Load())
 	fmt.Fprintf(w, "# TYPE experiment_service_served_total counter\nexperiment_service_served_total %d\n", v.served.Load())
 	fmt.Fprintf(w, "# TYPE experiment_service_refused_total counter\nexperiment_service_refused_total %d\n", v.refused.Load())
+	if v.situation.Background != nil {
+		fmt.Fprintf(w, "# TYPE experiment_service_load gauge\nexperiment_service_load %v\n", v.load())
+	}
 }
 
 // atMost raises a maximum.

@@ -29,10 +29,12 @@ const (
 
 // Tuned are limits that fit the situation as well as one can who knows it: a quarter more than the largest client has ever sent, and 0.9 of what
 // the service can do.
-func (s *Situation) Tuned() Limits { return Limits{Client: 1.25 * s.Largest, All: 0.9 * Capacity} }
+func (s *Situation) Tuned() Limits { return Limits{Client: 1.25 * s.Largest, All: 0.9 * s.capacity()} }
 
 // Low are limits that were not tuned: a quarter of the tuned one of a client, and 0.55 of what the service can do.
-func (s *Situation) Low() Limits { return Limits{Client: 1.25 * s.Largest / 4, All: 0.55 * Capacity} }
+func (s *Situation) Low() Limits {
+	return Limits{Client: 1.25 * s.Largest / 4, All: 0.55 * s.capacity()}
+}
 
 // Requests is a limit in requests in its period, as a configuration has it.
 func Requests(rate float64, period time.Duration) int64 {

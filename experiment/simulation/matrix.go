@@ -61,6 +61,20 @@ func Cells(situation string, seed uint64) []Cell {
 	return list
 }
 
+// ExploredNames are the situations that are played beside the matrix, and belong to no hypothesis.
+var ExploredNames = []string{"cpu"}
+
+// Explored returns the cells of such a situation and a seed. Its policies are tuned and guard.
+func Explored(situation string, seed uint64) []Cell {
+	var list []Cell
+	for _, algorithm := range rate.AlgorithmNames {
+		for _, policy := range []string{"tuned", "guard"} {
+			list = append(list, Cell{situation, policy, algorithm, seed})
+		}
+	}
+	return list
+}
+
 // Play plays a cell in its situation, which New makes of its name and seed.
 func (c Cell) Play(s *Situation) (Outcome, error) {
 	limits := s.Tuned()

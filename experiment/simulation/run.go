@@ -66,7 +66,10 @@ type attempt struct {
 }
 
 // Slots are the workers of the service, with one queue: first come, first served. The zero value is idle.
-type Slots struct{ free [Workers]float64 }
+type Slots struct {
+	free [Workers]float64
+	cpu  cpu
+}
 
 // Take returns when a request that comes at t is answered, or that it is refused. work is how long the service works on it at its usual speed.
 func (v *Slots) Take(s *Situation, t, work float64) (end float64, refused bool) {
@@ -80,7 +83,11 @@ func (v *Slots) Take(s *Situation, t, work float64) (end float64, refused bool) 
 	if start-t > Queue {
 		return 0, true
 	}
-	end = start + work*s.Slowness(start)
+	slowness := s.Slowness(start)
+	if s.Background != nil {
+		slowness *= v.cpu.begin(s.Background, start)
+	}
+	end = start + work*slowness
 	v.free[first] = end
 	return end, false
 }

@@ -53,6 +53,9 @@ type Situation struct {
 	// Slowness is how many times its usual time the service takes at an instant.
 	Slowness func(t float64) float64
 
+	// Background is what requests leave to do; nil: nothing.
+	Background *Background
+
 	// The store of the limits fails between these instants, in which the limits of clients are as Outage says: "open" does without them,
 	// "local" has half of each.
 	Outage          string
@@ -66,7 +69,7 @@ type Situation struct {
 }
 
 // Names are the situations of the matrix. Besides them there are "flood N": two clients that send N requests a second together, whose own limits reject nearly
-// all of them.
+// all of them; and "cpu", in which the service's own CPU is the bottleneck: see Background.
 var Names = []string{
 	"steady", "bursts", "crowd fits", "crowd over", "abuse at the peak", "abuse at night", "quiet bots", "slow", "store out, open",
 	"store out, open, abuse", "store out, local, abuse", "growth",
@@ -83,6 +86,7 @@ type plan struct {
 	apart                    bool    // what the bots send is drawn apart from all else, and costs the service next to nothing
 	slowness                 func(t float64) float64
 	outage                   string
+	background               *Background
 }
 
 func planOf(name string) plan {
@@ -123,6 +127,14 @@ func planOf(name string) plan {
 	case "growth": // of a service that has had a quarter of its capacity to do
 		p.load, p.end = 0.35*load, 1200
 		p.factor = func(t float64) float64 { return 1 + 2*math.Max(0, math.Min(1, (t-300)/120)) }
+	case "cpu": // 40 seconds of each 100 are more than the CPU can do
+		p.load, p.background = 0.65*load, &background
+		p.factor = func(t float64) float64 {
+			if t >= 300 && t < 900 && math.Mod(t, 100) < 40 {
+				return 1.7
+			}
+			return 1
+		}
 	default:
 		rate, err := strconv.ParseFloat(strings.TrimPrefix(name, "flood "), 64)
 		if err != nil {
@@ -191,7 +203,7 @@ type Options struct {
 func New(name string, seed uint64, o Options) *Situation {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
 	p := planOf(name)
-	s := &Situation{Name: name, Begin: p.begin, End: p.end, Length: p.length, Sigma: o.Sigma, Insists: o.Insists, Apart: p.apart, Slowness: p.slowness, Outage: p.outage, StoreLost: 420, Back: 660}
+	s := &Situation{Name: name, Begin: p.begin, End: p.end, Length: p.length, Sigma: o.Sigma, Insists: o.Insists, Apart: p.apart, Slowness: p.slowness, Background: p.background, Outage: p.outage, StoreLost: 420, Back: 660}
 	if o.Factor == nil {
 		o.Factor = func(float64) float64 { return 1 }
 	}

@@ -40,9 +40,10 @@ func command(ctx context.Context) error {
 	seeds := flag.Int("seeds", 20, "how many runs of each cell")
 	situations := flag.String("situations", strings.Join(simulation.Names, ";"), "which situations, with semicolons between them")
 	open := flag.Bool("open", false, "play what the protocol has open, and nothing else")
+	explored := flag.Bool("explored", false, "play what is explored beside the matrix, and nothing else")
 	flag.Parse()
 	var batches []batch
-	cells := simulation.Cells
+	var cells cellsOfBatch = simulation.Cells
 	if *open {
 		list, err := protocol.Read(".", "virtual")
 		if err != nil {
@@ -50,8 +51,12 @@ func command(ctx context.Context) error {
 		}
 		batches, cells = batchesOf(list), cellsOf(list)
 	} else {
+		names := strings.Split(*situations, ";")
+		if *explored {
+			names, cells = simulation.ExploredNames, simulation.Explored
+		}
 		for seed := range uint64(*seeds) { // so that what was played until an interruption has all situations
-			for _, s := range strings.Split(*situations, ";") {
+			for _, s := range names {
 				batches = append(batches, batch{s, seed + 1})
 			}
 		}
