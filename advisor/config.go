@@ -130,7 +130,7 @@ func (r *reader) config(root *ruleset.Node, c *Config) {
 		field{name: "interval", to: &c.Interval, least: 1, most: daySeconds},
 		field{name: "expires", to: &c.Expires, least: 1, most: daySeconds},
 		field{name: "minimum_skill", to: &c.MinimumSkill, least: 0, most: 1},
-		field{name: "prophet", to: func(*ruleset.Node) error { return nil }}, // another advisor's
+		field{name: "model", to: new(string), words: []string{"prophet", "ets"}}, field{name: "prophet", to: func(*ruleset.Node) error { return nil }}, // of another advisor
 		field{name: "rules", to: func(n *ruleset.Node) error { return r.rules(n, c) }},
 	)
 	r.needs(root, set, "prometheus", "a map with the url of a Prometheus")

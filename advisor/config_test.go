@@ -39,6 +39,11 @@ func TestTheExampleIsRead(t *testing.T) {
 	}
 }
 
+func TestTheSettingsOfTheOtherAdvisorAreTaken(t *testing.T) {
+	_, err := Parse("advisor.yaml", []byte("model: ets\nprophet: {folds: 2}"+least))
+	must.Succeed(t, err)
+}
+
 func TestProblemsAreSaidWithTheirPlace(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "advisor.yaml")
@@ -59,6 +64,7 @@ func TestProblemsAreSaidWithTheirPlace(t *testing.T) {
 		{"step: 1s\nhistory: 90d" + least, `:2:10: history 2160h: has more than 500000 values, one each step (1s); take a longer step`},
 		{"expires: 30s" + least, `:1:10: expires 30s: must not be shorter than interval (1m), or nothing is valid in between`},
 		{"minimum_skill: 2" + least, `:1:16: minimum_skill "2": must be a number from 0 to 1`},
+		{"model: arima" + least, `:1:8: model "arima": must be one of prophet, ets`},
 		{"token: ${WEIR_TEST_MISSING}" + least, `:1:8: token "${WEIR_TEST_MISSING}": the environment has no WEIR_TEST_MISSING, or an empty one`},
 		{"token: ${WEIR_TEST_EMPTY}" + least, `or an empty one`},
 		{"token: a\ntoken_file: b" + least, `:2:13: token_file and token are mutually exclusive`},

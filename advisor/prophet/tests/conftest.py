@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pandas as pd
+import pytest
 import yaml
 
 from weir_advisor.config import Config, parse
@@ -18,6 +19,15 @@ from weir_advisor.service import Service
 
 REPOSITORY = Path(__file__).parents[3]
 RULE: dict[str, Any] = {"rule": "api", "limit": "60/1m", "floor": "30/1m", "ceiling": "400/1m"}
+
+
+MODELS = ["prophet", "ets"]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request: pytest.FixtureRequest) -> str:
+    """Each model in turn."""
+    return str(request.param)
 
 
 def configured(folder: Path = Path(), rule: dict[str, Any] | None = None, **fields: Any) -> Config:

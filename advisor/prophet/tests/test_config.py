@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY, configured
-from weir_advisor.config import ConfigError, Limit, duration, limit, load, parse
+from weir_advisor.config import PROPHETS_OWN, ConfigError, Limit, ProphetConfig, duration, limit, load, parse
 
 WHOLE = """\
 listen: 127.0.0.1:8787
@@ -99,6 +99,10 @@ def test_all_fields_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
         ("fleet: shop", "fleet: [", "line 4: expected ',' or ']'"),
         ("fleet: shop", "folder: x", "line 2: folder: unknown field"),
         ("listen: 127.0.0.1:8787", "listen: 8787", "line 1: listen"),
+        ("fleet: shop", "model: arima", "line 2: model 'arima': must be 'prophet' or 'ets'"),
+        ("fleet: shop", "modl: ets", "line 2: modl: unknown field; did you mean model?"),
+        ("fleet: shop", "model: ets", "line 15: prophet.holidays: is of the model prophet alone: remove it, or write model: prophet"),
+        ("fleet: shop", "model: ets", "line 17: prophet.changepoint_prior_scale: is of the model prophet alone"),
     ],
 )
 def test_an_error_says_where_and_what_would_be_right(monkeypatch: pytest.MonkeyPatch, old: str, new: str, want: str) -> None:
@@ -108,6 +112,22 @@ def test_an_error_says_where_and_what_would_be_right(monkeypatch: pytest.MonkeyP
         parse(WHOLE.replace(old, new, 1))
     assert want in str(error.value)
     assert "s3cret" not in str(error.value)
+
+
+def test_ets_takes_what_it_honours() -> None:
+    shared = {
+        "scale": "linear",
+        "fourier_order": 4,
+        "weekly": True,
+        "time_zone": "Asia/Tokyo",
+        "refit": "2h",
+        "points": 500,
+        "folds": 2,
+        "state": "x",
+    }
+    assert {*shared, *PROPHETS_OWN} == {*ProphetConfig.model_fields}
+    assert configured(model="ets", prophet=shared).prophet.folds == 2
+    assert configured(prophet={"country": "DE"}).model == "prophet"
 
 
 def test_all_mistakes_are_said_at_once_with_the_file(tmp_path: Path) -> None:

@@ -44,13 +44,14 @@ def test_health_and_problems_are_as_the_contract_has_them(tmp_path: Path) -> Non
         validator("Problem").validate(ask(service, f"/v1/advice?fleet={fleet}", headers).json())
 
 
-def test_what_is_advised_is_as_the_contract_has_it() -> None:
-    advisor = Advisor(configured(), Played(seasonal), keeps=False)
+def test_what_is_advised_is_as_the_contract_has_it(model: str) -> None:
+    advisor = Advisor(configured(model=model), Played(seasonal), keeps=False)
     published, outcomes = advisor.turn(1_700_006_400)
     document = json.loads(published.body)
     assert outcomes[0].advised
     assert published.body == json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
     VALIDATOR.validate(document)
+    assert document["model"]["name"] == model
     document["rules"][0] = {"rule": "api", "reason": "abuse", "above": above(Keys(usual_tail=20, usual_most=4))}
     VALIDATOR.validate(document)
     document["rules"][0]["above"]["limit"] = "0/10s"

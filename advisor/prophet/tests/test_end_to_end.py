@@ -170,7 +170,7 @@ def command(file: Path, *more: str) -> list[str]:
 ROOT = REPOSITORY / "advisor/prophet"
 
 
-def test_from_blocks_to_documents(prometheus: str, tmp_path: Path) -> None:
+def test_from_blocks_to_documents(model: str, prometheus: str, tmp_path: Path) -> None:
     certificates(tmp_path)
     key = Ed25519PrivateKey.generate()
     (tmp_path / "advisor.key").write_bytes(pem(key))
@@ -178,6 +178,7 @@ def test_from_blocks_to_documents(prometheus: str, tmp_path: Path) -> None:
     file = configuration(
         tmp_path,
         prometheus,
+        model=model,
         listen=listen,
         token="${WEIR_ADVISOR_TOKEN}",
         private_key="advisor.key",
@@ -216,6 +217,7 @@ def test_from_blocks_to_documents(prometheus: str, tmp_path: Path) -> None:
         assert api["forecast"]["mean"] == pytest.approx(6 * peak, rel=0.12)
         assert everything["forecast"]["mean"] == pytest.approx(6 * (90 + 10 * peak), rel=0.12)
         assert api["limit"]["requests"] >= 1.2 * api["forecast"]["mean"] or api["limit"]["requests"] == 1000
+        assert document["model"]["name"] == model
         assert document["model"]["skill_vs_last"] > 0.3
         assert 'weir_advisor_limit{rule="api"}' in metrics
         check = subprocess.run([program("promtool"), "check", "metrics"], input=metrics, text=True, capture_output=True, check=False)
@@ -246,6 +248,7 @@ def test_mistakes_are_said_and_end_the_command(tmp_path: Path, monkeypatch: pyte
         ({"private_key": "none.key"}, 1, "none.key"),
         ({"private_key": "advisor.yaml"}, 1, "must be an Ed25519 key without a password, in PEM"),
         ({"token_file": "none"}, 1, "none"),
+        ({"model": "arima"}, 2, "model 'arima': must be 'prophet' or 'ets'"),
         ({"prophet": {"country": "XX"}}, 1, "prophet.country 'XX': must be a country whose holidays are known, such as DE"),
     ):
         file = configuration(tmp_path, "http://127.0.0.1:9", **fields)

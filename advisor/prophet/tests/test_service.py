@@ -118,7 +118,7 @@ def test_serials_rise_over_restarts_even_if_the_clock_steps_back(tmp_path: Path,
 
 
 def test_models_survive_a_restart_and_are_fitted_anew_when_they_are_old(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fitted: list[float] = []
     really = Forecaster.fit
@@ -128,7 +128,7 @@ def test_models_survive_a_restart_and_are_fitted_anew_when_they_are_old(
         return really(self, past, now)
 
     monkeypatch.setattr(Forecaster, "fit", fit)
-    config = configured(tmp_path, rule={"rule": "shop/login"})
+    config = configured(tmp_path, rule={"rule": "shop/login"}, model=model)
     first, outcomes = Advisor(config, Played(seasonal)).turn(NOW)
     assert outcomes[0].why == ""
     again = Advisor(config, Played(seasonal))
@@ -137,7 +137,7 @@ def test_models_survive_a_restart_and_are_fitted_anew_when_they_are_old(
     assert fitted == [NOW]
     file = tmp_path / "advisor-state/shop%2Flogin.model.json"
     whole = file.read_text()
-    for broken in (whole[:-100], whole.replace('"k":', '"q":')):
+    for broken in (whole[:-100], whole.replace('"k":', '"q":').replace('"weights":', '"height":')):
         file.write_text(broken)
         with caplog.at_level(logging.WARNING):
             after = Advisor(config, Played(seasonal))
@@ -155,9 +155,9 @@ def test_models_survive_a_restart_and_are_fitted_anew_when_they_are_old(
     assert fitted == [NOW, NOW + 1, NOW + 3600]
 
 
-def test_of_many_models_only_some_are_fitted_anew_in_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_models_only_some_are_fitted_anew_in_a_turn(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rules = [{"rule": f"r{i}", "limit": "60/1m", "ceiling": "90/1m"} for i in range(6)]
-    advisor = Advisor(configured(tmp_path, rules=rules, prophet={"refit": "3m"}), Played(seasonal))
+    advisor = Advisor(configured(tmp_path, rules=rules, model=model, prophet={"refit": "3m"}), Played(seasonal))
     fitted: list[float] = []
     really = Forecaster.fit(advisor._forecaster, Played(seasonal).series("", int(NOW) - 575 * 900, int(NOW), 900), NOW)
 
@@ -207,11 +207,11 @@ def test_a_crowd_is_no_abuse() -> None:
     ]
 
 
-def test_a_crowd_is_advised_more_with_its_reason(tmp_path: Path) -> None:
+def test_a_crowd_is_advised_more_with_its_reason(model: str, tmp_path: Path) -> None:
     def jump(time: float) -> float:
         return seasonal(time) + (60 if time >= NOW - 1800 else 0)
 
-    config = configured(tmp_path, rule={"demand": "total", "abuse": True}, minimum_skill=0)
+    config = configured(tmp_path, rule={"demand": "total", "abuse": True}, minimum_skill=0, model=model)
     queries = Queries.of(config.rules[0], config)
     values = {queries.now_active: 500, queries.usual_active: 100.0, queries.now_share: 0.06, queries.usual_share: 0.2}
     _, outcomes = Advisor(config, Played(jump, values)).turn(NOW)

@@ -80,8 +80,8 @@ def points(case: dict[str, Any]) -> dict[int, float]:
 class Case:
     """A case of series, with its source and configuration."""
 
-    def __init__(self, case: dict[str, Any]) -> None:
-        text = {"prometheus": {"url": "http://127.0.0.1:9"}, **case["config"], "rules": [case["rule"]]}
+    def __init__(self, case: dict[str, Any], model: str) -> None:
+        text = {"prometheus": {"url": "http://127.0.0.1:9"}, "model": model, **case["config"], "rules": [case["rule"]]}
         self.config: Config = parse(yaml.safe_dump(text))
         demand = points(case)
         self.known = [round(y, 2) for y in list(demand.values())[:3]]
@@ -108,8 +108,8 @@ def fits() -> dict[str, Fit]:
 
 
 @pytest.mark.parametrize("case", VECTORS["series"], ids=lambda case: case["title"])
-def test_series(case: dict[str, Any], fits: dict[str, Fit], monkeypatch: pytest.MonkeyPatch) -> None:
-    played, want = Case(case), case["want"]
+def test_series(case: dict[str, Any], model: str, fits: dict[str, Fit], monkeypatch: pytest.MonkeyPatch) -> None:
+    played, want = Case(case, model), case["want"]
     assert played.known == case.get("begins", played.known)
 
     def fit(self: Forecaster, past: pd.Series[float], now: float, really: Any = Forecaster.fit) -> Fit:

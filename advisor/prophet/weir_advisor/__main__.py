@@ -43,7 +43,7 @@ def _time(text: str) -> datetime:
 
 def main() -> int:
     """Runs the command. Returns its exit status: 2 if advisor.yaml is wrong, 1 if it cannot work with what it names."""
-    parser = argparse.ArgumentParser("weir_advisor", description="Advises limits to Weir by forecasts of Prophet.")
+    parser = argparse.ArgumentParser("weir_advisor", description="Advises limits to Weir by forecasts of Prophet or ETS.")
     parser.add_argument("--config", type=Path, default=Path("advisor.yaml"), help="the configuration (advisor.yaml)")
     parser.add_argument("--from", dest="begin", type=_time, metavar="TIME", help="dry run: first turn, such as 2026-11-01T00:00:00Z")
     parser.add_argument("--to", dest="end", type=_time, metavar="TIME", help="dry run: last turn")

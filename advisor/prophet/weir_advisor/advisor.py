@@ -15,7 +15,6 @@ from weir_advisor.forecast import Fit, Forecaster, TooShort
 from weir_advisor.prometheus import History, Source, SourceError
 
 log = logging.getLogger("weir_advisor")
-NAME = "prophet"
 
 
 @dataclass
@@ -96,7 +95,7 @@ class Advisor:
             except TooShort:
                 return demand.Outcome(rule.rule, None, "history")
             except (RuntimeError, ValueError) as error:
-                log.error("rule %r: Prophet cannot be fitted: %s", rule.rule, error)
+                log.error("rule %r: the model %s cannot be fitted: %s", rule.rule, self._config.model, error)
                 return demand.Outcome(rule.rule, None, "skill")
             if self._keeps:
                 self._save(kept.fit, kept.file)
@@ -134,7 +133,7 @@ class Advisor:
             "effective_at": advice.rfc3339(now),
             "expires_at": advice.rfc3339(expires),
             "model": {
-                "name": NAME,
+                "name": config.model,
                 "horizon_seconds": math.ceil(config.horizon.total_seconds()),
                 "skill_vs_last": round(min(skills), 4) if skills else None,
             },

@@ -21,6 +21,17 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 MOST_REQUESTS = 1_000_000_000
 ALGORITHMS = ("token_bucket", "leaky_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter")
 BUCKETS = ("token_bucket", "leaky_bucket")
+PROPHETS_OWN = (  # fields of the section prophet that only Prophet honours
+    "growth",
+    "changepoints",
+    "n_changepoints",
+    "changepoint_range",
+    "changepoint_prior_scale",
+    "seasonality_prior_scale",
+    "holidays",
+    "holidays_prior_scale",
+    "country",
+)
 CALENDAR = {"day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=31)}
 _UNITS = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6, "m": 60e6, "h": 3600e6, "d": 86_400e6}
 _DURATION = re.compile(r"(\d+d)?((\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))*")
@@ -134,7 +145,7 @@ class Holiday(_Section):
 
 
 class ProphetConfig(_Section):
-    """Settings of Prophet, by its own names, and what this advisor keeps of it. The Go advisor ignores the section.
+    """Settings of Prophet, by its own names, and of all models. The Go advisor ignores the section. PROPHETS_OWN are refused with another model.
 
     On the ``scale`` log, trend, season and errors multiply; on linear they add. ``country`` adds its public holidays
     (ISO 3166 code). ``time_zone`` is that of the days. ``refit`` is how often models are fitted anew. ``points`` is the
@@ -233,7 +244,7 @@ def digest(rules: tuple[Rule, ...]) -> str:
 
 
 class Config(_Section):
-    """All of advisor.yaml. Paths are relative to the file."""
+    """All of advisor.yaml. Paths are relative to the file. ``model`` is what forecasts."""
 
     listen: Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:]+\]|[^:\s]*):\d{1,5}$")] = "127.0.0.1:8787"
     fleet: Annotated[str, Field(max_length=128)] = ""
@@ -249,6 +260,7 @@ class Config(_Section):
     interval: _Turn = timedelta(minutes=1)
     expires: _Turn = timedelta(minutes=10)
     minimum_skill: Annotated[float, Field(ge=0, le=1)] = 0.05
+    model: Literal["prophet", "ets"] = "prophet"
     prophet: ProphetConfig = ProphetConfig()
     rules: Annotated[tuple[Rule, ...], Field(strict=False, max_length=10_000)]
     folder: Path = Path()  # of the file; not in it
@@ -353,7 +365,12 @@ def parse(text: str, folder: Path = Path()) -> Config:
     if "folder" in data:
         raise ConfigError(f"line {lines[('folder',)]}: folder: unknown field; known are " + ", ".join(_fields(())))
     try:
-        return Config.model_validate({**data, "folder": folder})
+        config = Config.model_validate({**data, "folder": folder})
+        written = [name for name in PROPHETS_OWN if config.model != "prophet" and name in config.prophet.model_fields_set]
+        if written:
+            wrong = "is of the model prophet alone: remove it, or write model: prophet"
+            raise ConfigError("\n".join(f"line {lines['prophet', name]}: prophet.{name}: {wrong}" for name in written))
+        return config
     except ValidationError as error:
         raise ConfigError("\n".join(_problem(e, lines) for e in error.errors())) from None
 

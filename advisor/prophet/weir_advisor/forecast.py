@@ -1,43 +1,33 @@
-"""Forecasts a demand with Prophet, and measures on the demand's own past what the forecast is worth.
+"""Forecasts a demand with a model, and measures on the demand's own past what the forecast is worth.
 
-Prophet says what is usual: trend, season, week and holidays, m(t), of x = ln(y + c), where y is the demand and c is 1 % of
+The model says what is usual: trend, season, week and holidays, m(t), of x = ln(y + c), where y is the demand and c is 1 % of
 its mean (on the scale linear, x = y). What is unusual now lasts for a while, so the forecast h steps after t is
 
-    f(t+h) = m(t+h) + φ(h)·(x(t) − m(t)),   φ(h) = Σ r(t)·r(t+h) / Σ r(t)²  within 0 to 1,   r = x − m,
+    f(t+h) = m(t+h) + φ(h)·z(t,h),   φ(h) from 0 to 1.
 
-the regression of the error on the present one. It is learnt, as are the band (quantiles 0.01 and 0.99 of f's errors at h)
-and the skill, from models that have not seen what they are tested on: the last part of the history is cut into folds, and
-for each Prophet is fitted to all that is before (rolling origins). Values are in the unit of the series; times are UTC.
+Here z(t,h) is what the model makes of the errors r = x − m up to t: r(t) itself with Prophet, a forecast of r(t+h) with ets. φ is the
+regression of r(t+h) on it, by least squares with Prophet, by least absolute errors with ets. It is learnt, as are the band (quantiles
+0.01 and 0.99 of f's errors at h) and the skill, from models that have not seen what they are tested on: the last part of the history is
+cut into folds, and for each a model is fitted to all that is before (rolling origins). Values are in the unit of the series; times are
+UTC.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from weir_advisor.config import Config, ProphetConfig
+from weir_advisor.models import Array, Maker, Model, Shape
 
-for talks in ("prophet.plot", "cmdstanpy"):  # of plots that nobody wants, and of each fit; what fails is raised
-    logging.getLogger(talks).disabled = True
-
-from holidays import list_supported_countries
-from prophet import Prophet
-from prophet.serialize import model_from_dict, model_to_dict
-
-logging.getLogger("prophet").setLevel(logging.ERROR)
-
-Array = npt.NDArray[np.float64]
 MOST_LEADS = 60  # distances ahead at which the band is known; between them it is that of the next
 TESTED = 0.3  # the part of the history that the folds are cut from
 LOWER, UPPER = 0.01, 0.99  # the quantiles of the band
@@ -65,7 +55,7 @@ class Fit:
     value, and of the mean of the past; None if what is compared with has no error.
     """
 
-    model: Prophet
+    model: Model
     fitted_at: float
     leads: list[int]
     lasts: list[float]
@@ -89,64 +79,17 @@ class Forecaster:
     """Fits models by the settings of advisor.yaml. Used by one thread. Raises ValueError for an unknown country."""
 
     def __init__(self, config: Config) -> None:
+        self.model = config.model
         self._options: ProphetConfig = config.prophet
-        if self._options.country not in ("", *list_supported_countries(include_aliases=False)):
-            raise ValueError(f"prophet.country {self._options.country!r}: must be a country whose holidays are known, such as DE")
-        self._season = config.season.total_seconds()
         self._step = config.step.total_seconds()
         self._horizon = math.ceil(config.horizon / config.step)
         weekly = self._options.weekly
-        self._weekly = config.season == timedelta(days=1) and config.history >= timedelta(days=14) if weekly is None else weekly
-        shape = (self._options.model_dump(mode="json", exclude={"state", "refit"}), self._season, self._step, self._horizon)
+        weekly = config.season == timedelta(days=1) and config.history >= timedelta(days=14) if weekly is None else weekly
+        season = config.season.total_seconds()
+        self._maker = _maker(config.model, Shape(self._options, season, self._step, weekly))
+        shape = (config.model, self._options.model_dump(mode="json", exclude={"state", "refit"}), season, self._step, self._horizon, weekly)
         self.shape = hashlib.sha256(json.dumps(shape).encode()).hexdigest()
         """Names the settings that a fit depends on: a fit of another shape is of no use."""
-
-    def _local(self, times: pd.DatetimeIndex) -> pd.DatetimeIndex:
-        return times.tz_convert(self._options.time_zone).tz_localize(None)
-
-    def _prophet(self, past: pd.Series[float]) -> Prophet:
-        """Fits Prophet to a past of more than one value, by means of neighbours if there are many."""
-        options = self._options
-        known = past.dropna()
-        group = np.arange(len(known)) // math.ceil(len(known) / options.points)
-        times = known.index.to_series().groupby(group).mean()
-        frame = pd.DataFrame({"ds": self._local(pd.DatetimeIndex(times)), "y": known.groupby(group).mean().to_numpy()})
-        first, last = frame["ds"].iloc[0], frame["ds"].iloc[-1]
-        changes = [day for day in map(pd.Timestamp, options.changepoints) if first < day < last]
-        rows = [
-            {"holiday": h.name, "ds": pd.Timestamp(day), "lower_window": h.lower_window, "upper_window": h.upper_window}
-            for h in options.holidays
-            for day in h.dates
-        ]
-        model = Prophet(
-            growth=options.growth,
-            changepoints=changes or None,
-            n_changepoints=options.n_changepoints,
-            changepoint_range=options.changepoint_range,
-            changepoint_prior_scale=options.changepoint_prior_scale,
-            seasonality_prior_scale=options.seasonality_prior_scale,
-            holidays=pd.DataFrame(rows) if rows else None,
-            holidays_prior_scale=options.holidays_prior_scale,
-            yearly_seasonality=False,
-            weekly_seasonality=False,
-            daily_seasonality=False,
-            uncertainty_samples=0,
-        )
-        order = max(1, min(options.fourier_order, int(self._season / self._step / 2) - 1))
-        model.add_seasonality("season", self._season / 86_400, order)
-        if self._weekly:
-            model.add_seasonality("weekly", 7, 3)
-        if options.country:
-            model.add_country_holidays(options.country)
-        with TemporaryDirectory() as folder:  # each fit leaves files and folders where it works
-            model.fit(frame, output_dir=folder)
-        model.fit_kwargs = {}
-        return model
-
-    def usual(self, model: Prophet, times: pd.DatetimeIndex) -> Array:
-        """Returns m at some times: what is usual then, on the scale of the model."""
-        found = model.predict(pd.DataFrame({"ds": self._local(times)}))
-        return found["yhat"].to_numpy(dtype=np.float64)
 
     def fit(self, past: pd.Series[float], now: float) -> Fit:
         """Fits a model to a series, and tests it. Raises TooShort if a fold would not be twice the horizon."""
@@ -159,25 +102,28 @@ class Forecaster:
         if size < 2 * horizon or size < 8:
             raise TooShort(f"{len(y)} values are too few for {self._options.folds} folds of twice the horizon")
         leads = sorted({math.ceil(horizon * (i + 1) / MOST_LEADS) for i in range(MOST_LEADS)})
-        errors: list[Array] = []  # r of each fold
+        trials: list[_Trial] = []
         worth: list[Array] = []  # of each fold but the first, the errors of f, of the last value and of the mean
         for fold in range(self._options.folds):
             begin = len(y) - (self._options.folds - fold) * size
-            seen, tested = scaled.iloc[:begin], scaled.iloc[begin : begin + size]
-            usual = self.usual(self._prophet(seen), pd.DatetimeIndex(tested.index))
-            r = x[begin : begin + size] - usual
-            if errors:
+            model = self._maker.fit(scaled.iloc[:begin])
+            seen = scaled.iloc[max(begin - self._maker.memory, 0) : begin + size]
+            usual = model.usual(pd.DatetimeIndex(seen.index))
+            r = np.asarray(seen, dtype=np.float64) - usual
+            trial = _Trial(r[-size:], model.rest(r, leads)[:, -size:])
+            if trials:
                 later, earlier = y[begin + horizon : begin + size], y[begin : begin + size - horizon]
-                mine = self.demand(usual[horizon:] + _lasts(errors, horizon) * r[:-horizon], shift)
+                left = self._lasts(trials, -1, horizon) * trial.rest[-1, :-horizon]
+                mine = self.demand(usual[-size:][horizon:] + left, shift)
                 worth.append(np.abs(np.vstack([later - mine, later - earlier, later - float(np.nanmean(y[:begin]))])))
-            errors.append(r)
+            trials.append(trial)
         compared = np.hstack(worth)
         mae = compared[:, ~np.isnan(compared).any(axis=0)].mean(axis=1)
-        lasts = [_lasts(errors, lead) for lead in leads]
-        bands = [np.nanquantile(_ahead(errors, lead, last), [LOWER, UPPER]) for lead, last in zip(leads, lasts, strict=True)]
-        usual_low, usual_high = _usual(np.concatenate(errors))
+        lasts = [self._lasts(trials, i, lead) for i, lead in enumerate(leads)]
+        bands = [np.nanquantile(_ahead(trials, i, lead, lasts[i]), [LOWER, UPPER]) for i, lead in enumerate(leads)]
+        usual_low, usual_high = _usual(np.concatenate([trial.errors for trial in trials]))
         return Fit(
-            model=self._prophet(scaled),
+            model=self._maker.fit(scaled),
             fitted_at=now,
             leads=leads,
             lasts=lasts,
@@ -190,19 +136,27 @@ class Forecaster:
             skill_vs_mean=1 - float(mae[0] / mae[2]) if mae[2] > 0 else None,
         )
 
+    def _lasts(self, trials: list[_Trial], i: int, lead: int) -> float:
+        """Returns φ of a lead, which is the one numbered i: how much of z comes true."""
+        now = np.concatenate([trial.rest[i, :-lead] for trial in trials])
+        later = np.concatenate([trial.errors[lead:] for trial in trials])
+        both = ~(np.isnan(now) | np.isnan(later))
+        return self._maker.regress(now[both], later[both])
+
     def ahead(self, fit: Fit, past: pd.Series[float]) -> list[tuple[pd.Timestamp, Band]]:
         """Forecasts after the last known value of a series, at each of the fit's leads up to the horizon. No number is below 0."""
-        known = past.dropna()
-        origin = pd.Timestamp(known.index[-1])
-        times = pd.DatetimeIndex([origin, *(past.index[-1] + pd.Timedelta(seconds=lead * self._step) for lead in fit.leads)])
-        usual = self.usual(fit.model, times)
-        unusual = self.scaled(np.asarray(known.iloc[-1:], dtype=np.float64), fit.shift)[0] - usual[0]
-        bands = zip(usual[1:] + np.array(fit.lasts) * unusual, fit.low, fit.high, strict=True)
-        return [(pd.Timestamp(times[i + 1]), self._band(fit, *band)) for i, band in enumerate(bands)]
+        end = len(past) - 1 - int(np.argmax(past.notna().to_numpy()[::-1]))
+        known = past.iloc[max(end - self._maker.memory, 0) : end + 1]
+        times = [past.index[-1] + pd.Timedelta(seconds=lead * self._step) for lead in fit.leads]
+        usual = fit.model.usual(pd.DatetimeIndex([*known.index, *times]))
+        errors = self.scaled(np.asarray(known, dtype=np.float64), fit.shift) - usual[: len(known)]
+        rest = fit.model.rest(errors, fit.leads)[:, -1]
+        bands = zip(usual[len(known) :] + np.array(fit.lasts) * rest, fit.low, fit.high, strict=True)
+        return [(pd.Timestamp(time), self._band(fit, *band)) for time, band in zip(times, bands, strict=True)]
 
     def expected(self, fit: Fit, time: pd.Timestamp) -> Band:
         """Returns the band of what is usual at a time, whatever happened before."""
-        return self._band(fit, float(self.usual(fit.model, pd.DatetimeIndex([time]))[0]), fit.usual_low, fit.usual_high)
+        return self._band(fit, float(fit.model.usual(pd.DatetimeIndex([time]))[0]), fit.usual_low, fit.usual_high)
 
     def _band(self, fit: Fit, mean: float, low: float, high: float) -> Band:
         return Band(*(float(y) for y in self.demand(np.array([mean, mean + low, mean + high]), fit.shift)))
@@ -217,7 +171,8 @@ class Forecaster:
 
     def save(self, fit: Fit, path: Path) -> None:
         """Writes a fit into a file, whole or not at all. Raises OSError."""
-        text = json.dumps({"shape": self.shape, **asdict(replace(fit, model=None)), "model": model_to_dict(fit.model)})  # type: ignore[arg-type]
+        learnt = {field.name: getattr(fit, field.name) for field in fields(fit)}
+        text = json.dumps({"shape": self.shape, **learnt, "model": fit.model.written()})
         new = path.with_suffix(".new")
         new.write_text(text)
         new.replace(path)
@@ -228,7 +183,7 @@ class Forecaster:
             data: dict[str, Any] = json.loads(path.read_text())
             if data.pop("shape") != self.shape:
                 return None
-            fit = Fit(**{**data, "model": model_from_dict(data["model"])})
+            fit = Fit(**{**data, "model": self._maker.read(data["model"])})
             self.expected(fit, pd.Timestamp(fit.fitted_at, unit="s", tz="UTC"))
             return fit
         except FileNotFoundError:
@@ -245,15 +200,25 @@ def _usual(errors: Array) -> tuple[float, float]:
     return min(middle - wide, 0.0), max(middle + wide, 0.0)
 
 
-def _lasts(errors: list[Array], lead: int) -> float:
-    """Returns φ: how much of an error is left after so many steps."""
-    now = np.concatenate([r[:-lead] for r in errors])
-    later = np.concatenate([r[lead:] for r in errors])
-    both = ~(np.isnan(now) | np.isnan(later))
-    square = float(np.square(now[both]).sum())
-    return min(max(float((now[both] * later[both]).sum()) / square, 0.0), 1.0) if square > 0 else 0.0
+@dataclass(frozen=True)
+class _Trial:
+    """What a fold has shown: the errors r, and z, of the shape (leads, errors)."""
+
+    errors: Array
+    rest: Array
 
 
-def _ahead(errors: list[Array], lead: int, lasts: float) -> Array:
+def _ahead(trials: list[_Trial], i: int, lead: int, lasts: float) -> Array:
     """Returns the errors of the forecast so many steps ahead, with gaps."""
-    return np.concatenate([r[lead:] - lasts * r[:-lead] for r in errors])
+    return np.concatenate([trial.errors[lead:] - lasts * trial.rest[i, :-lead] for trial in trials])
+
+
+def _maker(name: str, shape: Shape) -> Maker:
+    """Returns what fits models of a name. What only others need is not loaded."""
+    if name == "ets":
+        from weir_advisor import model_ets
+
+        return model_ets.Maker(shape)
+    from weir_advisor import model_prophet
+
+    return model_prophet.Maker(shape)
