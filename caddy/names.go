@@ -31,5 +31,6 @@ type (
 	Advisor       = adapt.Advisor
 	Guard         = protect.Guard
 	GuardPriority = protect.GuardPriority
+	GuardPressure = protect.GuardPressure
 	Page          = admin.Page
 )

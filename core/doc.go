@@ -18,6 +18,7 @@
 //	answer      what the client gets to see of the Verdict: header fields, bodies
 //	ruleset     reads rules as users write them, in files and in the settings of proxies, and finds those that cover a request
 //	excepted    puts in force what people have decided for single keys
+//	pressure    asks how busy a service is
 //	guard       how many requests may be under way to a service
 //	advice      what an advisor may say about limits
 //	front       what the adapters of all proxies do with a request

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -120,6 +122,8 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	must.Succeed(t, os.WriteFile(rules, []byte("rules: [{name: ofFile, limit: 5/1m}]\n"), 0o600))
 	advisor := startAdvisor(t)
 	advisor.says("")
+	health := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "0.5") }))
+	t.Cleanup(health.Close)
 	caddy := startCaddyWithGlobal(t, "off", "rate_limit {\nadvisor "+advisor.URL+" {\ninterval 1s\n}\n}", `metrics /metrics
 		rate_limit {
 			store redis `+redis.Addr()+`
@@ -172,6 +176,7 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 			}
 			rate_limit {
 				guard {
+					pressure `+health.URL+`
 					shadow
 				}
 				rules_file `+rules+`
@@ -197,7 +202,7 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	s := newSite(t)
 	address := freeAddr()
 	withMetrics := ", metrics: {address: '" + address + "'}"
-	s.limit("here", "{limit: 500/1m, algorithm: token_bucket, penalty: [1h], candidate: {limit: 3/1m}, guard: {shadow: true}"+withMetrics+"}")
+	s.limit("here", "{limit: 500/1m, algorithm: token_bucket, penalty: [1h], candidate: {limit: 3/1m}, guard: {shadow: true, pressure: {url: '"+health.URL+"'}}"+withMetrics+"}")
 	s.limit("there", "{limit: 500/1m, consistency: lease"+withMetrics+", store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
 	s.limit("told", "{limit: 500/1m, consistency: eventual 1s, regions: eventual 1s"+withMetrics+", store: {redis: {address: '"+far.Addr()+"', nodes: 1, region: us, peers: {eu: '"+redis.Addr()+"'}}}}")
 	s.limit("adapted", "{limit: 500/1m, costResponse: [bytes], limitFrom: {source: 'header:X-Limit'}, adapt: {ceiling: 800/1m}, advisor: {url: '"+advisor.URL+"', interval: 1s}"+withMetrics+"}")

@@ -666,6 +666,7 @@ func TestDocsHaveTheSettingsThatTheCodeHas(t *testing.T) {
 	manual.SameWords(t, "of guard", tableWords(t, guards, "setting of guard"), fieldNames(config.Guard{}))
 	manual.SameWords(t, "of cors", tableWords(t, manual.Section(t, page, "### Of `cors`"), "setting of cors"), fieldNames(config.CORS{}))
 	manual.SameWords(t, "of a guard's priority", tableWords(t, guards, "setting of priority"), fieldNames(config.GuardPriority{}))
+	manual.SameWords(t, "of a guard's pressure", tableWords(t, guards, "setting of pressure"), fieldNames(config.GuardPressure{}))
 	advisors := manual.Section(t, page, "### Of `advisor`")
 	manual.SameWords(t, "of advisor", tableWords(t, advisors, "setting of advisor"), fieldNames(config.Advisor{}))
 	manual.SameWords(t, "of advisor.tls", tableWords(t, advisors, "setting of tls"), fieldNames(config.ClientTLS{}))

@@ -13,6 +13,7 @@ import (
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/metrics"
+	"github.com/proxyweir/weir/core/pressure"
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
@@ -403,6 +404,8 @@ type sharedGuard struct {
 	guard *guard.Guard
 	alone *guard.Rule            // of requests under no rule
 	rules map[string]*guard.Rule // by label; with the registry's lock
+
+	pressure *pressure.Watch // with the registry's lock; nil: there is none
 }
 
 // guardSeries has what metrics show of one guard.
@@ -411,12 +414,15 @@ type guardSeries struct {
 	guard  *guard.Guard
 	labels []string      // of the rules; the first is empty: of requests under no rule
 	rules  []*guard.Rule // of the same order
+
+	pressure *pressure.Watch // nil: there is none
 }
 
 // addGuard adds the metrics of a guard.
 func addGuard(p *metrics.Page, g *guardSeries, now int64) {
 	at := guard.Look(g.guard)
 	metrics.AddGuard(p, g.name, &at)
+	metrics.AddPressure(p, g.name, &at, g.pressure, now)
 	for i, label := range g.labels {
 		of := guard.LookAt(g.rules[i], now)
 		metrics.AddDemand(p, g.name, label, &of)

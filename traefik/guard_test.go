@@ -10,6 +10,7 @@ import (
 	"net/textproto"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,6 +35,11 @@ func TestMistakesInAGuardAreSaid(t *testing.T) {
 		{object{"name": "a b"}, `guard: name: `},
 		{object{"tighten": "maybe"}, `guard: tighten "maybe": must be on or off`},
 		{object{"shadow": "perhaps"}, `guard: shadow "perhaps": `},
+		{object{"pressure": "yes"}, `guard: pressure "yes": must be an object`},
+		{object{"pressure": object{}}, `guard: pressure: url "": must be an address such as http://10.0.0.5:9100/health, with`},
+		{object{"pressure": object{"url": "http://a/", "high": "much"}}, `guard: pressure: high "much": must be a number above 0, such as 0.9`},
+		{object{"pressure": object{"url": "http://a/", "interval": "1h"}}, `guard: pressure: interval "1h": must be a duration from 100ms to 1m`},
+		{object{"pressure": object{"url": "http://a/", "query": "up", "field": "load"}}, `guard: pressure: field "load": has no effect with query; write one of them`},
 		{object{"warmUp": "1s"}, `guard: warmUp "1s": must be a duration from 10s to 720h`},
 		{object{"tighten": "off", "warmUp": "24h"}, `guard: warmUp: has no effect with tighten off`},
 		{object{"priority": object{"values": "gold"}}, `guard: priority: source: is missing`},
@@ -543,6 +549,69 @@ func TestAGuardInShadowTurnsNobodyAway(t *testing.T) {
 	s.step(2 * time.Second)
 	get(h, "192.0.2.1", nil)
 	must.Equal(t, s.log.count("weir: middleware m@file: the guard would turn away what is beyond 1 requests under way: that is its max, and"), 1, "the log has: %s", s.log)
+}
+
+// TestAGuardAsksForThePressure by a Prometheus, once for all middlewares that share the guard, over a reload, and until none has it any more.
+func TestAGuardAsksForThePressure(t *testing.T) {
+	s := newStage(t)
+	var mu sync.Mutex
+	asked, value := 0, "0.95"
+	prometheus := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked++
+		if r.URL.Path != "/api/v1/query" || r.URL.Query().Get("query") != "max(cpu)" {
+			t.Errorf("%s was asked", r.URL)
+		}
+		_, _ = io.WriteString(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"`+value+`"]}]}}`)
+	}))
+	defer prometheus.Close()
+	config := withMetrics(Config{Guard: object{"name": "shop", "pressure": object{"url": prometheus.URL, "query": "max(cpu)", "high": 0.9, "interval": "2s"}}})
+	times := func(n int) {
+		t.Helper()
+		until(t, func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			mu.Lock()
+			defer mu.Unlock()
+			return asked == n && s.waiting() == 1
+		})
+	}
+	page := func(h http.Handler, want string) {
+		t.Helper()
+		found := scrape(t, h)
+		must.Equal(t, found[`weir_guard_pressure{guard="shop"}`]+" "+found[`weir_guard_pressure_high{guard="shop"}`]+" "+found[`weir_guard_pressure_failures_total{guard="shop",reason="invalid"}`], want, "value, high and failures")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	next := &service{serve: func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {}}
+	h := guardedBy(t, s, ctx, config, "m@file", next)
+	guardedBy(t, s, ctx, config, "n@file", next)
+	times(1)
+	page(h, "0.95 1 0")
+	mu.Lock()
+	value = "NaN"
+	mu.Unlock()
+	s.step(2 * time.Second)
+	times(2)
+	page(h, "0.95 1 1")
+	must.Equal(t, s.log.count(`weir: middleware m@file: the pressure on the service cannot be read from `+prometheus.URL+`, and has no effect: "NaN" is no finite number`), 1, "the log has: %s", s.log)
+	s.step(2 * time.Second)
+	times(3)
+	s.step(2 * time.Second)
+	times(4)
+	page(h, " 0 3")
+
+	s.end(ctx, cancel)
+	ctx, cancel = context.WithCancel(context.Background())
+	h = guardedBy(t, s, ctx, config, "m@file", next)
+	page(h, " 0 3")
+	s.end(ctx, cancel)
+	ctx, cancel = context.WithCancel(context.Background())
+	h = guardedBy(t, s, ctx, withMetrics(Config{Guard: object{"name": "shop"}}), "m@file", next)
+	page(h, "  ")
+	s.end(ctx, cancel)
+	s.step(lingering)
+	until(t, func() bool { return runtimeOf("pressure.run") == 0 })
 }
 
 // TestPassagesAtOnceLeaveNothingUnderWay, however what ends them falls together.

@@ -38,6 +38,7 @@ func goList(t *testing.T, args ...string) []string {
 var mayImport = map[string]string{
 	"core/words":      "",
 	"core/guard":      "",
+	"core/pressure":   "core/words",
 	"core/advice":     "core/rate core/words",
 	"core/match":      "core/words",
 	"core/rate":       "core/words",
@@ -54,13 +55,13 @@ var mayImport = map[string]string{
 	"core/adaptive":   "core core/advice core/front core/guard core/rate core/ruleset core/words",
 	"core/meter":      "core core/rate",
 	"core/excepted":   "core core/exception core/ruleset core/transition",
-	"core/metrics":    "core core/advice core/front core/guard core/memory core/rate",
+	"core/metrics":    "core core/advice core/front core/guard core/memory core/pressure core/rate",
 	"redis":           "core core/advice core/eventual core/exception core/match core/memory core/rate core/recent core/usage core/words redis/logs",
 	"redis/logs":      "core/rate core/usage",
 	"redis/regions":   "core core/advice core/eventual core/rate core/usage core/words redis redis/logs",
 	"redis/resp":      "redis",
-	"traefik/config":  "core/adaptive core/advice core/answer core/front core/guard core/match core/memory core/rate core/ruleset core/words redis redis/regions redis/resp",
-	"traefik":         "core core/adaptive core/advice core/answer core/excepted core/exception core/front core/guard core/match core/memory core/meter core/metrics core/rate core/ruleset core/transition core/words redis redis/regions redis/resp traefik/config",
+	"traefik/config":  "core/adaptive core/advice core/answer core/front core/guard core/match core/memory core/pressure core/rate core/ruleset core/words redis redis/regions redis/resp",
+	"traefik":         "core core/adaptive core/advice core/answer core/excepted core/exception core/front core/guard core/match core/memory core/meter core/metrics core/pressure core/rate core/ruleset core/transition core/words redis redis/regions redis/resp traefik/config",
 }
 
 func interpretedFolders() (list []string) {

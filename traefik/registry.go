@@ -377,6 +377,7 @@ func (g *registry) join(gen *generation, e *engine) {
 	e.living++
 	if e.guard != nil {
 		guard.Bound(e.guard, e.guardSettings.Bounds)
+		g.watch(g.guards[e.guardSettings.Name], e.guardSettings.Pressure, e.name)
 	}
 	if e.monitoring.Address != "" {
 		g.listen(e.monitoring.Address, e.name)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/pressure"
 )
 
 // guardCells is the guard.Config.Cells of guards: fewer than by default, since to clear and to read them takes an interpreter long.
@@ -32,12 +33,26 @@ func (g *registry) takeGuard(e *engine) {
 	g.track(e, e.inForce())
 }
 
+// watch has a guard told of the pressure that a source has. A source that is asked already goes on to be.
+func (g *registry) watch(of *sharedGuard, source pressure.Source, middleware string) {
+	h := g.host
+	of.pressure = pressure.Renew(of.pressure, pressure.Config{
+		Source: source, Wait: h.waitFor, Now: func() int64 { return guardNow(h) }, Press: func(until int64) { guard.Press(of.guard, until) },
+		Tell: func(message string, failing bool) { tellOf(middleware, message, failing) },
+	})
+}
+
 // logGuard logs that a guard begins to limit requests, or stops.
 func logGuard(middleware string, c guard.Change) {
-	if c.Begins {
-		warn(middleware, front.GuardChange(c))
+	tellOf(middleware, front.GuardChange(c), c.Begins)
+}
+
+// tellOf logs what a middleware's guard tells.
+func tellOf(middleware, message string, warns bool) {
+	if warns {
+		warn(middleware, message)
 	} else {
-		inform(middleware, front.GuardChange(c))
+		inform(middleware, message)
 	}
 }
 
@@ -62,6 +77,7 @@ func (g *registry) forgetGuards() {
 	for name, of := range g.guards {
 		users := g.indexes.guards[name]
 		if len(users) == 0 {
+			g.watch(of, pressure.Source{}, "")
 			delete(g.guards, name)
 			continue
 		}
@@ -90,7 +106,7 @@ func (g *registry) guardsOf(engines []*engine) []*guardSeries {
 			continue
 		}
 		found[e.guardSettings.Name] = true
-		one := &guardSeries{name: e.guardSettings.Name, guard: of.guard, labels: []string{""}, rules: []*guard.Rule{of.alone}}
+		one := &guardSeries{name: e.guardSettings.Name, guard: of.guard, labels: []string{""}, rules: []*guard.Rule{of.alone}, pressure: of.pressure}
 		labels := make([]string, 0, len(of.rules))
 		for label := range of.rules {
 			labels = append(labels, label)

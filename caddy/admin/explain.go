@@ -350,6 +350,9 @@ func (w *walk) rateLimit(h explainer, r *http.Request) (ended bool, err error) {
 		if state.UnderWay >= state.Limit {
 			w.note("the guard's limit is used: if the request came now, it would be turned away with status 503")
 		}
+		if state.Pressure != nil && state.Pressure.Acts {
+			w.note("the pressure on the service is high, and has a part in the guard's limit")
+		}
 	}
 	w.answer.Handlers = append(w.answer.Handlers, answer)
 	ended = q.Verdict.Outcome == core.Reject || q.Verdict.Outcome == core.Unavailable

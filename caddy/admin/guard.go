@@ -5,6 +5,7 @@ import (
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/metrics"
+	"github.com/proxyweir/weir/core/pressure"
 )
 
 // guardAnswer is the state of a guard.
@@ -19,8 +20,17 @@ type guardAnswer struct {
 	Rejected  map[string]int64 `json:"rejected"`             // by reason
 	Shadow    bool             `json:"shadow,omitempty"`     // nobody is turned away
 	Spared    map[string]int64 `json:"shadow_rejected,omitempty"`
+	Pressure  *pressureAnswer  `json:"pressure,omitempty"` // nil: nobody is asked for it
 	Tightened []tightenedRule  `json:"tightened,omitempty"`
 	Learning  bool             `json:"learning,omitempty"` // no rule has learnt for as long as warm_up says
+}
+
+// pressureAnswer is how busy the service is by another sign.
+type pressureAnswer struct {
+	Value *float64 `json:"value,omitempty"` // nil: it is not known
+	High  bool     `json:"high"`
+	Acts  bool     `json:"acts"`            // it has a part in the guard's limit
+	Error string   `json:"error,omitempty"` // why the last question has brought no value
 }
 
 // tightenedRule is a rule whose unusual keys are limited.
@@ -41,6 +51,13 @@ func guardAnswerOf(g *protect.Guarded) guardAnswer {
 	a.Rejected = metrics.ByValue(metrics.GuardRejected, rejected)
 	if spared, shown := front.GuardCounts(&at, true); shown {
 		a.Spared = metrics.ByValue(metrics.GuardShadowRejected, spared)
+	}
+	if w := g.Pressure(); w != nil {
+		r := pressure.Read(w, now)
+		a.Pressure = &pressureAnswer{High: r.High, Acts: at.Pressed, Error: r.Why}
+		if r.Known {
+			a.Pressure.Value = &r.Value
+		}
 	}
 	g.Each(func(label string, r *guard.Rule) {
 		of := guard.LookAt(r, now)

@@ -22,6 +22,7 @@ import (
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/metrics"
+	"github.com/proxyweir/weir/core/pressure"
 )
 
 // Guard limits how many requests are under way to what the handler stands before, by how long that takes to begin its answers. A
@@ -47,6 +48,9 @@ type Guard struct {
 	// How much traffic the guard learns from before it does that. From 10s to 720h; the default is 24h.
 	WarmUp caddy.Duration `json:"warm_up,omitempty"`
 
+	// How busy the service is by another sign, which has the guard find a queue sooner. Alone it turns nobody away.
+	Pressure *GuardPressure `json:"pressure,omitempty"`
+
 	// Whether the guard turns nobody away, and only says in the log and in metrics whom it would.
 	Shadow bool `json:"shadow,omitempty"`
 }
@@ -68,6 +72,7 @@ func (g *Guard) settings() []syntax.Setting {
 		{Word: "priority", To: g.priority},
 		syntax.WordTo("tighten", &g.Tighten, "on", "off"),
 		syntax.DurationTo("warm_up", &g.WarmUp, "10s", "720h"),
+		{Word: "pressure", To: g.readPressure},
 		{Word: "shadow", To: &g.Shadow},
 	}
 }
@@ -106,6 +111,9 @@ func (g *Guard) Check() error {
 	if _, err := front.GuardWarmUp(g.Tighten, time.Duration(g.WarmUp)); err != nil {
 		return err
 	}
+	if _, err := g.Pressure.source(); err != nil {
+		return err
+	}
 	if p := g.Priority; p != nil {
 		t, err := syntax.NewValue(p.Source)
 		if err != nil {
@@ -125,7 +133,9 @@ func (g *Guard) Check() error {
 
 // Alike reports whether two guards of one name are the same.
 func (g *Guard) Alike(other *Guard) bool {
-	if g.Max != other.Max || g.Min != other.Min || g.Tighten != other.Tighten || g.WarmUp != other.WarmUp || g.Shadow != other.Shadow || (g.Priority == nil) != (other.Priority == nil) {
+	mine, _ := g.Pressure.source()
+	theirs, _ := other.Pressure.source()
+	if mine != theirs || g.Max != other.Max || g.Min != other.Min || g.Tighten != other.Tighten || g.WarmUp != other.WarmUp || g.Shadow != other.Shadow || (g.Priority == nil) != (other.Priority == nil) {
 		return false
 	}
 	return g.Priority == nil || g.Priority.Source == other.Priority.Source && slices.Equal(g.Priority.Values, other.Priority.Values)
@@ -147,6 +157,7 @@ type Guarded struct {
 	priority *syntax.Template // nil: no request has priority
 	values   map[string]bool
 	config   guard.Config
+	pressure pressure.Source
 	jitter   float64 // of the waits of those who are turned away
 	errors   *ErrorRoutes
 	logger   *zap.Logger
@@ -158,8 +169,9 @@ type GuardState struct {
 	Label string
 	alone *guard.Rule // of requests under no rule
 
-	mu    sync.Mutex
-	rules map[string]*trackedRule // by label
+	mu       sync.Mutex
+	rules    map[string]*trackedRule // by label
+	pressure *pressure.Watch         // nil: nobody is asked for it
 }
 
 // trackedRule is a rule whose demand a guard learns, for as many reporters as it has.
@@ -223,6 +235,7 @@ func (s *GuardState) Each(do func(label string, r *guard.Rule)) {
 func (s *GuardState) addMetrics(p *metrics.Page) {
 	at, now := guard.Look(s.Guard), GuardNow()
 	metrics.AddGuard(p, s.Label, &at)
+	metrics.AddPressure(p, s.Label, &at, s.Pressure(), now)
 	s.Each(func(label string, r *guard.Rule) {
 		of := guard.LookAt(r, now)
 		metrics.AddDemand(p, s.Label, label, &of)
@@ -239,6 +252,7 @@ func AddGuards(p *metrics.Page) {
 
 // Destruct implements caddy.Destructor.
 func (s *GuardState) Destruct() error {
+	s.watch(pressure.Source{})
 	return nil
 }
 
@@ -261,6 +275,7 @@ func New(g *Guard, namespace string, jitter float64, errors *ErrorRoutes, logger
 		return nil, err
 	}
 	made := &Guarded{GuardState: value.(*GuardState), id: label, config: g.config(), jitter: jitter, errors: errors, logger: logger}
+	made.pressure, _ = g.Pressure.source() // which check has checked
 	if p := g.Priority; p != nil {
 		made.priority, _ = syntax.NewTemplate(p.Source)
 		made.values = make(map[string]bool, len(p.Values))
@@ -294,6 +309,7 @@ func (g *Guarded) PutInForce() {
 		config := g.config
 		config.Notify = g.logChange
 		guard.Bound(g.Guard, config)
+		g.watch(g.pressure)
 	}
 }
 
@@ -303,7 +319,7 @@ func (g *Guarded) logChange(c guard.Change) {
 	if !c.Begins {
 		log, message = g.logger.Info, "the guard stops limiting requests"
 	}
-	log(message, zap.String("guard", g.Label), zap.String("why", front.GuardChange(c)), zap.Int64("limit", c.Limit), zap.Int64("under_way", c.UnderWay), zap.Bool("shadow", c.Shadow))
+	log(message, zap.String("guard", g.Label), zap.String("why", front.GuardChange(c)), zap.Int64("limit", c.Limit), zap.Int64("under_way", c.UnderWay), zap.Bool("shadow", c.Shadow), zap.Bool("pressure", c.Pressed))
 }
 
 // Leave undoes newGuarded.

@@ -136,8 +136,12 @@ func GuardChange(c guard.Change) string {
 		return fmt.Sprintf("the guard lets all requests through again%s; %d %s in %s", why, c.Rejected, turned, time.Duration(c.Lasted)*time.Microsecond)
 	}
 	if c.Queue {
-		return fmt.Sprintf("the guard %s what is beyond %d requests under way, since they queue: %d are under way, the quickest fifth of the answers takes up to %s (usually %s), %.2f answers' time longer for each request more, and %.0f requests a second come (usually %.0f)",
-			turns, c.Limit, c.UnderWay, milliseconds(c.Quickest), milliseconds(c.Usually), c.Slope, c.Coming, c.Came)
+		since := "since they queue"
+		if c.Pressed {
+			since = "since the pressure on the service is high and they seem to queue"
+		}
+		return fmt.Sprintf("the guard %s what is beyond %d requests under way, %s: %d are under way, the quickest fifth of the answers takes up to %s (usually %s), %.2f answers' time longer for each request more, and %.0f requests a second come (usually %.0f)",
+			turns, c.Limit, since, c.UnderWay, milliseconds(c.Quickest), milliseconds(c.Usually), c.Slope, c.Coming, c.Came)
 	}
 	why := "so many at once are not usual"
 	if c.Limit >= c.Max {

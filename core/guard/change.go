@@ -9,6 +9,8 @@ type Change struct {
 	Queue  bool // a queue is believed; else more came than may be under way
 	Vain   bool // it stops since the limit made nothing quicker
 
+	Pressed bool // the pressure on the service is high, and had a part in it: see Press
+
 	Limit, Max int64 // of requests under way
 	UnderWay   int64 // the most
 
@@ -64,7 +66,7 @@ func report(g *Guard, now int64, before Belief, s Second, e Evidence) {
 		return
 	}
 	tell(Change{
-		Begins: begins, Shadow: atomic.LoadInt64(&g.shadow) != 0, Queue: queue, Vain: g.belief.denied > before.denied,
+		Begins: begins, Shadow: atomic.LoadInt64(&g.shadow) != 0, Queue: queue, Vain: g.belief.denied > before.denied, Pressed: atomic.LoadInt64(&g.pressing) != 0,
 		Limit: int64(g.gradient.Limit), Max: atomic.LoadInt64(&g.ceiling), UnderWay: s.Most,
 		Quickest: e.Quick, Usually: g.belief.Quick, Slope: e.Slope, Coming: g.came, Came: g.belief.Rate, Rejected: l.rejected, Lasted: now - l.since,
 	})

@@ -122,7 +122,11 @@ type Guard struct {
 	lingering [2]int64
 	strained  int64 // when the last second ended in which requests were turned away or keys were tightened; 0: none did
 	warmUp    int64
-	turning   int32
+
+	pressedUntil int64 // until when the pressure is high
+	pressing     int64 // 1: it has a part in the limit
+
+	turning int32
 
 	seed    uint64
 	answers *answers
@@ -148,6 +152,7 @@ type Guard struct {
 
 	lingersUntil int64   // until then there are no tickets
 	before       float64 // how many requests the service got through in the second before the last
+	peak         float64 // how many were under way at most, lately: see pressure.go
 }
 
 // New makes a guard. It runs nothing in the background.
@@ -315,6 +320,9 @@ type State struct {
 	// Tightened is how many requests were turned away since their keys were unusual, also under rules that are not tracked any more.
 	Tightened int64
 
+	// Pressed says that pressure has a part in the limit: see Press.
+	Pressed bool
+
 	// Shadow says that nobody is turned away now. ShadowFull, ShadowUnfair and ShadowTightened are how many requests would have been while that was so.
 	Shadow                                    bool
 	ShadowFull, ShadowUnfair, ShadowTightened int64
@@ -325,7 +333,8 @@ func Look(g *Guard) State {
 	return State{
 		UnderWay: atomic.LoadInt64(&g.word) & underWay, Limit: atomic.LoadInt64(&g.limit), Max: atomic.LoadInt64(&g.ceiling), Min: atomic.LoadInt64(&g.floor), WarmUp: atomic.LoadInt64(&g.warmUp), Fair: atomic.LoadInt64(&g.level), Baseline: atomic.LoadInt64(&g.baseline),
 		Full: atomic.LoadInt64(&g.full), Unfair: atomic.LoadInt64(&g.unfair), Tightened: atomic.LoadInt64(&g.tightened),
-		Shadow: atomic.LoadInt64(&g.shadow) != 0, ShadowFull: atomic.LoadInt64(&g.spFull), ShadowUnfair: atomic.LoadInt64(&g.spUnfair), ShadowTightened: atomic.LoadInt64(&g.spTight),
+		Pressed: atomic.LoadInt64(&g.pressing) != 0,
+		Shadow:  atomic.LoadInt64(&g.shadow) != 0, ShadowFull: atomic.LoadInt64(&g.spFull), ShadowUnfair: atomic.LoadInt64(&g.spUnfair), ShadowTightened: atomic.LoadInt64(&g.spTight),
 	}
 }
 
@@ -369,14 +378,15 @@ func judge(g *Guard, now int64, seconds float64) {
 	ceiling := float64(atomic.LoadInt64(&g.ceiling))
 	most := float64(atomic.LoadInt64(&g.open))
 	before := g.belief
-	e := evidence(g, through)
+	e := evidence(g, through, now, s.Most)
 	g.belief = Believe(g.belief, e, s, g.came, ceiling)
 	g.answers.last = g.answers.this
 	g.answers.this = atomic.LoadInt64(&g.answers.counted)
 	if g.belief.Queue && !before.Queue {
-		g.gradient.Limit = first(g.belief)
+		g.gradient.Limit = begins(g, e)
 	}
-	g.gradient = turnGradient(g.gradient, g.belief, s, float64(atomic.LoadInt64(&g.floor)), ceiling)
+	notePressure(g, e, s.Most)
+	g.gradient = turnGradient(g.gradient, g.belief, s, e, float64(atomic.LoadInt64(&g.floor)), ceiling)
 	limited := s.Rejected > 0 && (g.belief.Queue || g.belief.Trusted >= ceiling)
 	open := g.gradient.Limit
 	if favoured > 0 {
@@ -422,9 +432,9 @@ func judge(g *Guard, now int64, seconds float64) {
 
 // turnGradient returns the state of the limit after a second. While no queue is believed, the limit is what is trusted, and only the baseline moves:
 // not up while more and more are under way, as in a queue that is not believed yet.
-func turnGradient(g Gradient, b Belief, s Second, floor, ceiling float64) Gradient {
+func turnGradient(g Gradient, b Belief, s Second, e Evidence, floor, ceiling float64) Gradient {
 	if b.Queue {
-		return Next(g, s, floor, ceiling)
+		return gate(Next(g, s, floor, ceiling), b, e, within(g.Limit, floor, ceiling), ceiling)
 	}
 	s.Most, s.Rejected = 0, 0
 	baseline := g.Baseline
@@ -436,9 +446,12 @@ func turnGradient(g Gradient, b Belief, s Second, floor, ceiling float64) Gradie
 	return g
 }
 
-// evidence returns what the last answers say, of which there were so many a second.
-func evidence(g *Guard, rate float64) Evidence {
-	return evidenceOf(g.answers, rate/second, tall*float64(atomic.LoadInt64(&g.longest)))
+// evidence returns what the last answers say, of which there were so many a second, and the pressure, while so many were under way at most.
+func evidence(g *Guard, rate float64, now, most int64) Evidence {
+	e := evidenceOf(g.answers, rate/second, tall*float64(atomic.LoadInt64(&g.longest)))
+	e.Pressed = now < atomic.LoadInt64(&g.pressedUntil)
+	e.Above = float64(most) > pressedLimit(g)
+	return e
 }
 
 // question finds out whether there is a queue, since as many are under way as are trusted. It reports whether the limit has changed.
@@ -455,10 +468,11 @@ func question(g *Guard, now int64) bool {
 		if part < 1 {
 			came += (1 - part) * g.came
 		}
-		g.belief = Doubt(g.belief, evidence(g, (g.passed+through)/(1+part)), came, float64(atomic.LoadInt64(&g.ceiling)))
+		e := evidence(g, (g.passed+through)/(1+part), now, atomic.LoadInt64(&g.word)&underWay)
+		g.belief = Doubt(g.belief, e, came, float64(atomic.LoadInt64(&g.ceiling)))
 		limit := g.belief.Trusted
 		if g.belief.Queue {
-			limit = first(g.belief)
+			limit = begins(g, e)
 		}
 		changed = limit != g.gradient.Limit
 		g.gradient.Limit = limit

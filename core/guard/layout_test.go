@@ -13,7 +13,7 @@ func TestNumbersThatAreAtomicComeFirst(t *testing.T) {
 	for _, c := range []struct {
 		of   reflect.Type
 		last string
-	}{{reflect.TypeOf(Guard{}), "warmUp"}, {reflect.TypeOf(Rule{}), "learnt"}, {reflect.TypeOf(demand{}), "state"}} {
+	}{{reflect.TypeOf(Guard{}), "pressing"}, {reflect.TypeOf(Rule{}), "learnt"}, {reflect.TypeOf(demand{}), "state"}} {
 		for i := 0; ; i++ {
 			f := c.of.Field(i)
 			kind := f.Type.Kind()

@@ -37,6 +37,9 @@ type Evidence struct {
 	// Slope is how much longer an answer took for each request more that was under way, in times between two answers: in a queue each waits for one
 	// answer more. Wrong is its standard error.
 	Slope, Wrong float64
+
+	Pressed bool // the pressure on the service is high: see Press
+	Above   bool // more are under way than would be let through if pressure had a queue found
 }
 
 // evidenceOf returns what the answers say, of which there are so many a microsecond. For the slope each counts as longest at most.
@@ -84,6 +87,9 @@ func evidenceOf(a *answers, rate, longest float64) Evidence {
 type Belief struct {
 	Queue bool
 
+	// Pressed says that the queue was found since the pressure on the service is high.
+	Pressed bool
+
 	// Trusted is up to how many requests may be under way while no queue is believed; 0: Trust.
 	Trusted float64
 
@@ -97,6 +103,9 @@ type Belief struct {
 	slow        int     // for how many seconds even the quickest answers have taken patience longer than usual
 	quick, met  float64 // Evidence of when the queue was longest
 	denied, not float64 // for how many seconds growth is no queue, and how often it was none
+
+	// For how many seconds pressure has held the limit down where even the quickest answers do not wait, for how many it is ignored, and how often it was.
+	held, ignores, ignored float64
 }
 
 const (
@@ -133,16 +142,18 @@ func Waits(b Belief, e Evidence) bool {
 
 // Doubt returns the belief when as many requests are under way as are trusted, and rate come a second: there is a queue, or more are trusted.
 func Doubt(b Belief, e Evidence, rate, ceiling float64) Belief {
-	if Waits(b, e) && rate > surges*b.Rate && e.Slope > steep && e.Slope > certain*e.Wrong {
-		return found(b, e)
+	if own := Waits(b, e) && rate > surges*b.Rate && grown(e); own || decides(b, e) {
+		return found(b, e, !own)
 	}
 	b.Trusted = math.Min(ceiling, raises*b.Trusted)
 	return b
 }
 
-func found(b Belief, e Evidence) Belief {
+func found(b Belief, e Evidence, pressed bool) Belief {
 	b.Queue = true
+	b.Pressed = pressed
 	b.calm = 0
+	b.held = 0
 	b.quick = e.Quick
 	b.met = e.Met
 	return b
@@ -167,6 +178,7 @@ func Believe(b Belief, e Evidence, s Second, rate, ceiling float64) Belief {
 	}
 	b.most = most
 	b.denied = math.Max(0, b.denied-1)
+	b.ignores = math.Max(0, b.ignores-1)
 	waits, hidden := Waits(b, e), float64(s.Left) > impatient*float64(s.Answered)
 	if b.Queue {
 		b.calm++
@@ -186,15 +198,15 @@ func Believe(b Belief, e Evidence, s Second, rate, ceiling float64) Belief {
 			b.denied = denies * b.not
 			b.Trusted = math.Min(ceiling, math.Max(b.Trusted, 2*b.met))
 		}
-		return b
+		return hold(b, e, waits)
 	}
 	b.slow++
 	if !(e.Quick > b.Quick+patience) {
 		b.slow = 0
 	}
 	grows := b.slow >= lasting && b.grows >= growing && s.Most > few && b.denied == 0
-	if waits && (hidden || grows) {
-		return found(b, e)
+	if own := waits && (hidden || grows); own || decides(b, e) {
+		return found(b, e, !own)
 	}
 	if b.Rate == 0 {
 		b.Rate = rate

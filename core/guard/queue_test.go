@@ -72,7 +72,7 @@ func TestAQueueIsFoundWhereClientsLeave(t *testing.T) {
 }
 
 func TestAQueueIsOver(t *testing.T) {
-	queue := found(usual(), waitsUp)
+	queue := found(usual(), waitsUp, false)
 	quick := Evidence{Answers: 100, Quick: 21_000, Met: 20}
 	b := queue
 	for i := 0; i < releaseAfter; i++ {

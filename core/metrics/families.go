@@ -8,6 +8,7 @@ import (
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/memory"
+	"github.com/proxyweir/weir/core/pressure"
 )
 
 // Family is a metric with all of its series.
@@ -165,6 +166,13 @@ var (
 		"Requests that the guard rejected, by reason: full if the limit was reached, unfair if the key asked for more than its fair share, tightened if it asked for more than any key over a day.",
 		ofGuard, turned)
 	GuardShadowRejected = counter("weir_guard_shadow_rejected_total", "Requests that the guard would have rejected, by reason, while it was a shadow.", ofGuard, turned)
+
+	Pressure         = gauge("weir_guard_pressure", "How busy the service is by another sign; only while that is known.", ofGuard)
+	PressureHigh     = gauge("weir_guard_pressure_high", "1 while the pressure is high, else 0.", ofGuard)
+	PressureActs     = gauge("weir_guard_pressure_acts", "1 while the pressure has a part in the guard's limit, else 0.", ofGuard)
+	PressureFailures = counter("weir_guard_pressure_failures_total",
+		"Questions for the pressure that brought no value, by reason: unreachable without an answer in time, status if it was not 200, invalid without a finite number, series if the query returned none or several.",
+		ofGuard, Label{"reason", pressure.Reasons})
 
 	KeyDemand    = histogram("weir_key_demand", "Requests of one key in 10 seconds, rejected ones included.", ofGuard, ofRule)
 	ActiveKeys   = gauge("weir_active_keys", "Keys with a request in the last 10 seconds that are over.", ofGuard, ofRule)

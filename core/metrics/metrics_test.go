@@ -1,12 +1,15 @@
 package metrics
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/pressure"
 )
 
 func TestFamiliesAreNamedAsPrometheusWants(t *testing.T) {
@@ -48,6 +51,10 @@ func TestRareOutcomesAreThereFromTheStart(t *testing.T) {
 	g := guard.New(guard.Config{})
 	at := guard.Look(g)
 	AddGuard(p, "g", &at)
+	AddPressure(p, "g", &at, pressure.Renew(nil, pressure.Config{
+		Source: pressure.Source{URL: "http://127.0.0.1:1/", Interval: time.Minute}, Press: func(until int64) {}, Tell: func(message string, failing bool) {},
+		Now: func() int64 { return 0 }, Wait: func(ctx context.Context, d time.Duration) { <-ctx.Done() },
+	}), 0)
 	state := advice.NewState(advice.StateConfig{}, nil)
 	AddAdvice(p, []Advice{{State: state}}, 0)
 	for _, c := range []struct {
@@ -55,7 +62,7 @@ func TestRareOutcomesAreThereFromTheStart(t *testing.T) {
 		series int
 	}{
 		{Requests, len(front.OutcomeNames)}, {Candidates, 4}, {Penalties, 1}, {Measured, 3}, {MeasuredUnits, 1}, {Waiting, 1}, {Keys, 0}, {LeaseUnits, 0}, {Limit, 0},
-		{GuardRejected, 3}, {GuardShadowRejected, 0}, {AdviceRefused, len(advice.Reasons)}, {AdvicePolls, 1}, {AdviceAge, 0},
+		{GuardRejected, 3}, {GuardShadowRejected, 0}, {Pressure, 0}, {PressureHigh, 1}, {PressureActs, 1}, {PressureFailures, 4}, {AdviceRefused, len(advice.Reasons)}, {AdvicePolls, 1}, {AdviceAge, 0},
 	} {
 		found := values(p, c.family)
 		if len(found) != c.series {

@@ -8,6 +8,7 @@ import (
 	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
+	"github.com/proxyweir/weir/core/pressure"
 	"github.com/proxyweir/weir/core/rate"
 )
 
@@ -98,6 +99,27 @@ func AddGuard(p *Page, name string, s *guard.State) {
 	if spared, shown := front.GuardCounts(s, true); shown {
 		Each(p, GuardShadowRejected, spared, name)
 	}
+}
+
+// AddPressure adds the series of the pressure on a guard's service; w is nil if nobody asks for it.
+func AddPressure(p *Page, name string, s *guard.State, w *pressure.Watch, now int64) {
+	if w == nil {
+		return
+	}
+	r := pressure.Read(w, now)
+	if r.Known {
+		Add(p, Pressure, r.Value, name)
+	}
+	high, acts := 0.0, 0.0
+	if r.High {
+		high = 1
+	}
+	if s.Pressed {
+		acts = 1
+	}
+	Add(p, PressureHigh, high, name)
+	Add(p, PressureActs, acts, name)
+	Each(p, PressureFailures, r.Failures, name)
 }
 
 // AddDemand adds the series of what a guard knows of a rule; its label is empty for requests under none.

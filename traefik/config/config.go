@@ -316,6 +316,9 @@ type Guard struct {
 	// How much traffic the guard learns from before it does that. From 10s to 720h; the default is 24h.
 	WarmUp string `json:"warmUp,omitempty" yaml:"warmUp,omitempty"`
 
+	// How busy the service is by another sign, which has the guard find a queue sooner. Alone it turns nobody away.
+	Pressure interface{} `json:"pressure,omitempty" yaml:"pressure,omitempty"`
+
 	// Whether the guard turns nobody away, and only says in the log and in metrics whom it would.
 	Shadow string `json:"shadow,omitempty" yaml:"shadow,omitempty"`
 }
@@ -337,6 +340,25 @@ type GuardPriority struct {
 
 	// The values that have priority. Required.
 	Values []string `json:"values,omitempty" yaml:"values,omitempty"`
+}
+
+// GuardPressure says whom to ask how busy the service is, and from what value on that is high.
+type GuardPressure struct {
+	// The address of the number: of a health endpoint, or with a query that of a Prometheus. Required.
+	URL string `json:"url,omitempty" yaml:"url,omitempty"`
+
+	// Where the number is in an answer in JSON: names of fields and places in lists, with dots between them. Without it the whole
+	// answer is the number.
+	Field string `json:"field,omitempty" yaml:"field,omitempty"`
+
+	// PromQL that returns one series.
+	Query string `json:"query,omitempty" yaml:"query,omitempty"`
+
+	// From what value on the pressure is high. Above 0; the default is 0.9.
+	High string `json:"high,omitempty" yaml:"high,omitempty"`
+
+	// How often it is asked. From 100ms to 1m; the default is 1s.
+	Interval string `json:"interval,omitempty" yaml:"interval,omitempty"`
 }
 
 // IPStrategy says which address is the client's. It has the words and the meaning of Traefik's own ipStrategy.

@@ -7,6 +7,7 @@ import (
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/pressure"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/words"
 )
@@ -17,6 +18,7 @@ type GuardSettings struct {
 	Bounds   guard.Config
 	Priority match.Source
 	Values   map[string]bool // of priority that have it; nil: no request has
+	Pressure pressure.Source // whom to ask how busy the service is
 }
 
 // newGuardSettings reads a guard; nil: there is none. namespace is that of the middleware.
@@ -48,11 +50,32 @@ func newGuardSettings(value interface{}, namespace string) (*GuardSettings, erro
 	if s.Name == "" {
 		s.Name = namespace
 	}
+	if s.Pressure, err = newPressure(given.Pressure); err != nil {
+		return none, err
+	}
 	present, err = decodeObject("guard: priority", given.Priority, &source)
 	if err != nil || !present {
 		return s, err
 	}
 	return s, s.setPriority(strings.TrimSpace(source.Source), trimmed(source.Values))
+}
+
+// newPressure reads whom to ask how busy the service is.
+func newPressure(value interface{}) (pressure.Source, error) {
+	var (
+		none  pressure.Source
+		given GuardPressure
+		in    ruleset.Settings
+	)
+	present, err := decodeObject("guard: pressure", value, &given)
+	if err != nil || !present {
+		return none, err
+	}
+	interval := in.Duration("interval", given.Interval, pressure.LeastInterval, pressure.MostInterval, 0)
+	if in.Err != nil {
+		return none, fmt.Errorf("guard: pressure: %w", in.Err)
+	}
+	return pressure.NewSource(strings.TrimSpace(given.URL), strings.TrimSpace(given.Field), strings.TrimSpace(given.Query), strings.TrimSpace(given.High), interval)
 }
 
 func (s *GuardSettings) setPriority(text string, values []string) error {
@@ -79,7 +102,7 @@ func (s *GuardSettings) setPriority(text string, values []string) error {
 
 // Alike reports whether two guards of one name have the same bounds. (Which requests have priority is each middleware's own.)
 func (s *GuardSettings) Alike(other *GuardSettings) bool {
-	return s.Bounds.Max == other.Bounds.Max && s.Bounds.Min == other.Bounds.Min && s.Bounds.WarmUp == other.Bounds.WarmUp && s.Bounds.Shadow == other.Bounds.Shadow
+	return s.Pressure == other.Pressure && s.Bounds.Max == other.Bounds.Max && s.Bounds.Min == other.Bounds.Min && s.Bounds.WarmUp == other.Bounds.WarmUp && s.Bounds.Shadow == other.Bounds.Shadow
 }
 
 // isOn reports whether an object of the configuration is there.

@@ -1,0 +1,148 @@
+package pressure
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Config is what a Watch is made of.
+type Config struct {
+	Source Source
+
+	// Press is told until when the pressure is high, in microseconds by Now; 0: it is not.
+	Press func(until int64)
+
+	// Tell is told when questions begin to fail, or fail for another reason, and when they are answered again. It must not call the Watch.
+	Tell func(message string, failing bool)
+
+	// Now returns the time in microseconds of a clock that does not go back. Wait waits for so long, or until the context ends.
+	Now  func() int64
+	Wait func(ctx context.Context, d time.Duration)
+}
+
+// lasts is how many intervals a value is known for, from the beginning of its question.
+const lasts = 3
+
+// Watch asks a source again and again. Renew makes it and starts it. Its functions may be called by any number of goroutines at a time.
+type Watch struct {
+	config Config
+	client *http.Client
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	reading Reading
+	known   int64  // until when
+	failing string // the reason; "": nothing fails
+}
+
+// Reading is what a Watch knows.
+type Reading struct {
+	Known    bool // there is a value that is not older than three intervals; else the next two are zero
+	Value    float64
+	High     bool
+	Why      string  // why the last question has brought no value; "": it has, or none was asked yet
+	Failures []int64 // questions that have brought none, for each of Reasons
+}
+
+// Renew returns the Watch that takes the place of another, which it stops, unless that asks the same source: then it returns that. nil is none, before and for
+// no source.
+func Renew(before *Watch, c Config) *Watch {
+	var w *Watch
+	if before != nil && before.config.Source == c.Source {
+		return before
+	}
+	if before != nil {
+		Stop(before)
+	}
+	if c.Source.URL == "" {
+		return w
+	}
+	w = &Watch{config: c, client: &http.Client{
+		Transport:     &http.Transport{DisableCompression: true, MaxResponseHeaderBytes: most, MaxIdleConnsPerHost: 1},
+		CheckRedirect: func(r *http.Request, via []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	w.reading.Failures = make([]int64, len(Reasons))
+	ctx, cancel := context.WithCancel(context.Background())
+	w.cancel = cancel
+	go run(w, ctx)
+	return w
+}
+
+// Stop has it ask no more, and cuts a question off. From then on it presses and tells nothing, and the pressure is not high.
+func Stop(w *Watch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cancel()
+	w.config.Press(0)
+}
+
+func run(w *Watch, ctx context.Context) {
+	for ctx.Err() == nil {
+		began := w.config.Now()
+		once(w, ctx, began)
+		if rest := w.config.Source.Interval - time.Duration(w.config.Now()-began)*time.Microsecond; rest > 0 {
+			w.config.Wait(ctx, rest)
+		}
+	}
+	w.client.CloseIdleConnections()
+}
+
+// once asks once.
+func once(w *Watch, ctx context.Context, began int64) {
+	defer func() {
+		if v := recover(); v != nil { // an interpreted program has no other recover, and would end the proxy
+			note(w, ctx, began, 0, failed("invalid", "asking panicked, which is a defect: %v", v))
+		}
+	}()
+	value, wrong := ask(ctx, w.client, w.config.Source)
+	note(w, ctx, began, value, wrong)
+}
+
+// note notes what a question has brought that began at a time. A value stays known when the next questions fail, for as long as it may.
+func note(w *Watch, ctx context.Context, began int64, value float64, wrong *failure) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	s, was := &w.config.Source, w.failing
+	if wrong != nil {
+		for i := range Reasons {
+			if Reasons[i] == wrong.reason {
+				w.reading.Failures[i]++
+			}
+		}
+		w.reading.Why = wrong.text
+		if w.failing = wrong.reason; was != w.failing {
+			w.config.Tell("the pressure on the service cannot be read from "+s.URL+", and has no effect: "+wrong.text, true)
+		}
+		return
+	}
+	w.failing = ""
+	w.known = began + lasts*int64(s.Interval/time.Microsecond)
+	w.reading = Reading{Known: true, Value: value, High: value >= s.High, Failures: w.reading.Failures}
+	if w.reading.High {
+		w.config.Press(w.known)
+	} else {
+		w.config.Press(0)
+	}
+	if was != "" {
+		w.config.Tell(fmt.Sprintf("the pressure on the service can be read again: %.3g", value), false)
+	}
+}
+
+// Read returns what a Watch knows at a time.
+func Read(w *Watch, now int64) Reading {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := Reading{Why: w.reading.Why, Failures: append([]int64(nil), w.reading.Failures...)}
+	if w.reading.Known && now < w.known {
+		r.Known = true
+		r.Value = w.reading.Value
+		r.High = w.reading.High
+	}
+	return r
+}
