@@ -191,7 +191,8 @@ def test_from_blocks_to_documents(model: str, prometheus: str, tmp_path: Path) -
     authorized = {"Authorization": "Bearer s3cret"}
     written: list[int] = []
     serials: list[int] = []
-    for _ in range(2):  # the second time with the models of the first
+    # The second time with the models of the first. That those of ets survive is tested of the service.
+    for _ in range(2 if model == "prophet" else 1):
         running = subprocess.Popen(command(file), cwd=ROOT, env={**os.environ, "WEIR_ADVISOR_TOKEN": "s3cret"})
         try:
             with httpx.Client(verify=trusted) as client:
@@ -224,8 +225,9 @@ def test_from_blocks_to_documents(model: str, prometheus: str, tmp_path: Path) -
         assert (check.returncode, check.stdout, check.stderr) == (0, "", "")
         written.append((tmp_path / "advisor-state/api.model.json").stat().st_mtime_ns)
         serials.append(document["serial"])
-    assert written[0] == written[1]
-    assert serials[0] < serials[1]
+    assert len(set(written)) == 1
+    assert len(set(serials)) == len(serials)
+    assert serials == sorted(serials)
 
 
 def test_a_dry_run_says_what_would_have_been_advised(prometheus: str, tmp_path: Path) -> None:

@@ -158,6 +158,32 @@ def test_with_sines_the_level_of_the_last_season_is_usual() -> None:
     assert Forecaster(configured())._maker.regress(said, came) == models.least_squares(said, came) != models.least_absolute(said, came)
 
 
+def test_sines_follow_the_clock_of_the_time_zone() -> None:
+    """Clocks in Berlin are put back on 25 October 2026. Demand goes by them."""
+
+    def demand(time: float) -> float:
+        hour = pd.Timestamp(time, unit="s", tz="UTC").tz_convert("Europe/Berlin").hour
+        return 100 + 50 * math.sin(2 * math.pi * hour / 24)
+
+    end = int(pd.Timestamp("2026-10-25T00:00Z").timestamp())
+    past = Played(demand).series("", end - 6 * 86_400, end, 3600)
+    prophet = {"scale": "linear", "time_zone": "Europe/Berlin"}
+    model = Forecaster(configured(model="ets", step="1h", prophet=prophet))._maker.fit(past)
+    later = pd.date_range("2026-10-25T02:00Z", periods=24, freq="1h")
+    assert list(model.usual(later)) == pytest.approx([demand(time.timestamp()) for time in later], abs=1)
+
+
+def test_errors_that_last_are_learnt_to_last(model: str) -> None:
+    rng = np.random.default_rng(4)
+    lasting = np.zeros(576)
+    for i in range(1, len(lasting)):
+        lasting[i] = 0.98 * lasting[i - 1] + 4 * rng.normal()
+    past = Played(lambda time: 300.0 + seasonal(time)).series("", NOW - 575 * 900, NOW, 900)
+    fit = Forecaster(configured(model=model)).fit(past + lasting, NOW)
+    assert min(fit.lasts) > 0.8
+    assert fit.lasts == sorted(fit.lasts, reverse=True)
+
+
 def test_sines_of_a_short_past_and_errors_that_are_none_do_no_harm() -> None:
     """A week cannot be told from two days, and a constant has no likelihood."""
     forecaster = Forecaster(configured(model="ets", prophet={"weekly": True}))

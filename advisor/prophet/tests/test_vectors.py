@@ -155,8 +155,8 @@ def pem(key: Ed25519PrivateKey) -> bytes:
 
 
 @pytest.mark.parametrize("case", VECTORS["http"], ids=lambda case: case["title"])
-def test_http(case: dict[str, Any], tmp_path: Path) -> None:
-    fields: dict[str, Any] = {"fleet": case.get("fleet", "shop"), "token": case.get("token", "")}
+def test_http(case: dict[str, Any], model: str, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"model": model, "fleet": case.get("fleet", "shop"), "token": case.get("token", "")}
     key = Ed25519PrivateKey.generate()
     if case.get("signs"):
         (tmp_path / "advisor.key").write_bytes(pem(key))
