@@ -33,6 +33,7 @@ type arm struct {
 	lines   string // of a Caddyfile, if it is bare
 	low     bool   // limits that were not tuned
 	guard   bool
+	presses bool   // the guard knows the service's CPU use
 	adviser string // "go", "prophet", "oracle", "random", "study" or "changes"; "": nobody
 
 	interval time.Duration // how often proxies ask the advisor; 0: each second
@@ -56,6 +57,8 @@ func armOf(name string) (arm, error) {
 			a.low = true
 		case word == "guard":
 			a.guard = true
+		case word == "pressure":
+			a.presses = true
 		case a.adviser == "" && slices.Contains(advisers, word):
 			a.adviser = word
 		default:
@@ -64,6 +67,9 @@ func armOf(name string) (arm, error) {
 	}
 	if a.adviser != "" && a.guard == (a.adviser == "study") {
 		return arm{}, fmt.Errorf("%q: study goes without a guard, and the other advisors go with one", name)
+	}
+	if a.presses && !a.guard {
+		return arm{}, fmt.Errorf("%q: pressure is told to a guard", name)
 	}
 	return a, nil
 }

@@ -150,6 +150,20 @@ interval_s,run,change,at_s,proxy,from,to,delay_ms,within_ms
 `)
 }
 
+// TestAGuardIsToldWhereTheCPUUseIs, in the words of both proxies, if the arm says so.
+func TestAGuardIsToldWhereTheCPUUseIs(t *testing.T) {
+	for name, want := range map[string]bool{"guard+pressure": true, "guard": false} {
+		a, err := armOf(name)
+		must.Succeed(t, err)
+		p := &plan{arm: a, algorithm: "token_bucket", service: "127.0.0.1:1"}
+		must.Equal(t, strings.Contains(p.caddyfile("127.0.0.1:2", "127.0.0.1:3"), "min 2\npressure http://127.0.0.1:1/health {\nfield load\n}\n}\n"), want, name)
+		must.Equal(t, strings.Contains(p.traefik("127.0.0.1:3"), `, pressure: {url: "http://127.0.0.1:1/health", field: load}}`), want, name)
+	}
+	if _, err := armOf("static+pressure"); err == nil {
+		t.Error("pressure without a guard is taken")
+	}
+}
+
 // TestTheServiceTellsItsCPUUse as JSON and as a metric, if it has background work.
 func TestTheServiceTellsItsCPUUse(t *testing.T) {
 	get := func(address string) (status int, body string) {

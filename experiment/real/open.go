@@ -74,7 +74,7 @@ func explored() []open {
 	for _, interval := range intervals {
 		list = append(list, openPairs([]string{effectScenario}, []string{algorithmOfEffects}, []string{intervalWord + interval.String()}, 1, 3))
 	}
-	return append(list, openPairs([]string{"cpu"}, bucket, []string{"static", "guard"}, 1, 5))
+	return append(list, openPairs([]string{"cpu"}, bucket, []string{"static", "guard", "guard+pressure"}, 1, 5))
 }
 
 // missing returns the cells that have no file in a folder.

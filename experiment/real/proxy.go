@@ -104,7 +104,11 @@ func (p *plan) caddyfile(address, metrics string) string {
 	var b strings.Builder
 	b.WriteString("rate_limit {\nnamespace shop\n")
 	if p.arm.guard {
-		fmt.Fprintf(&b, "guard {\nmax %d\nmin %d\n}\n", mostOfGuards/proxies, leastOfGuards/proxies)
+		fmt.Fprintf(&b, "guard {\nmax %d\nmin %d\n", mostOfGuards/proxies, leastOfGuards/proxies)
+		if p.arm.presses {
+			fmt.Fprintf(&b, "pressure http://%s/health {\nfield load\n}\n", p.service)
+		}
+		b.WriteString("}\n")
 	}
 	for _, z := range p.zones() {
 		fmt.Fprintf(&b, "zone %s {\nkey %s\nlimit %d/%s\nalgorithm %s\non_error open\nipv6_prefix 64\n", z.name, z.key, z.requests, z.period, p.algorithm)
@@ -184,7 +188,11 @@ func (p *plan) traefik(metrics string) string {
           store: {redis: {address: "%s", nodes: %d}}
 `, p.service, metrics, p.redis, proxies)
 	if p.arm.guard {
-		fmt.Fprintf(&b, "          guard: {max: %d, min: %d}\n", mostOfGuards/proxies, leastOfGuards/proxies)
+		pressure := ""
+		if p.arm.presses {
+			pressure = fmt.Sprintf(", pressure: {url: \"http://%s/health\", field: load}", p.service)
+		}
+		fmt.Fprintf(&b, "          guard: {max: %d, min: %d%s}\n", mostOfGuards/proxies, leastOfGuards/proxies, pressure)
 	}
 	if p.adviser != "" {
 		fmt.Fprintf(&b, "          advisor: {url: \"http://%s/v1/advice\", mode: apply, interval: %s, fleet: shop, %s}\n", p.adviser, p.interval(), p.gates(": ", ", warmUp: 10s"))

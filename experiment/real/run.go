@@ -372,6 +372,7 @@ var watched = map[string]string{
 	`weir_breaker_open{server="",store="redis"}`:              "breaker_open",
 	`experiment_service_under_way`:                            "under_way",
 	`experiment_service_load`:                                 "load",
+	`weir_guard_pressure_acts{guard="shop/"}`:                 "pressure_acts",
 	`weir_advisor_forecast{bound="lower",rule="shop/client"}`: "forecast_lower",
 	`weir_advisor_forecast{bound="mean",rule="shop/client"}`:  "forecast_mean",
 	`weir_advisor_forecast{bound="upper",rule="shop/client"}`: "forecast_upper",

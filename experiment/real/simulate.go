@@ -138,7 +138,11 @@ func (c cell) simulated(s *simulation.Situation, follows *followed) (good, sprea
 		case a.adviser != "":
 			return 0, 0, false, nil
 		case a.guard:
-			policy = simulation.NewFleet(proxies, mostOfGuards, seed)
+			fleet := simulation.NewFleet(proxies, mostOfGuards, seed)
+			policy = fleet
+			if a.presses {
+				policy = simulation.PressFleet(fleet)
+			}
 		}
 		one := simulation.Run(s, l, policy, adviser, seed).Good
 		good += one / timesSimulated

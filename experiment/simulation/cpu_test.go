@@ -56,10 +56,16 @@ func TestTheCPUIsBusyBeforeTheServiceIsSlow(t *testing.T) {
 	near(v.Load(41.5), 0, "CPU use of an idle service")
 }
 
-// listener remembers when an answer came late first.
+// listener is told the CPU use, and remembers when it was full first in the event, and when an answer came late first.
 type listener struct {
 	None
-	late float64
+	event, full, late float64
+}
+
+func (l *listener) Tell(t, load float64) {
+	if load > 0.999 && l.full == 0 && t > l.event {
+		l.full = t
+	}
 }
 
 func (l *listener) Answered(t, begun float64, failed bool) {
@@ -74,15 +80,32 @@ func (l *listener) Left(t, begun float64) {
 	}
 }
 
-// TestLatencyIsLateInTheSituationCPU: clients leave only after some ten seconds of a crowd that is more than the CPU can do.
+// TestLatencyIsLateInTheSituationCPU: the CPU is full for seconds before clients leave. And a policy is told so each second.
 func TestLatencyIsLateInTheSituationCPU(t *testing.T) {
 	for seed := uint64(1); seed <= 3; seed++ {
 		s := New("cpu", seed, Options{Real: true}).Cut(15, 500, 500, 560)
-		heard := new(listener)
+		heard := &listener{event: s.Begin}
 		Run(s, Limits{}, heard, nil, seed)
-		if heard.late < s.Begin+8 || heard.late > s.Begin+30 {
-			t.Errorf("seed %d: a client leaves at %.1f; the crowd comes at %.1f", seed, heard.late, s.Begin)
+		if heard.full == 0 || heard.late < heard.full+5 || heard.late > s.Begin+30 {
+			t.Errorf("seed %d: the CPU is full from %.1f on, and a client leaves at %.1f; the crowd comes at %.1f", seed, heard.full, heard.late, s.Begin)
 		}
+	}
+}
+
+// TestAGuardIsPressedWhileTheCPUIsBusy, for as long as the product knows a value.
+func TestAGuardIsPressedWhileTheCPUIsBusy(t *testing.T) {
+	good := map[string]float64{}
+	for seed := uint64(1); seed <= 3; seed++ {
+		s := New("cpu", seed, Options{})
+		for _, policy := range []string{"tuned", "guard", "guard+pressure"} {
+			o, err := Cell{"cpu", policy, "token_bucket", seed}.Play(s)
+			must.Succeed(t, err)
+			good[policy] += o.Good / 3
+		}
+	}
+	t.Logf("goodput: %v", good)
+	if good["guard+pressure"] == good["guard"] {
+		t.Error("what the guard is told has no effect")
 	}
 	if all := (&Situation{Background: &background}).Tuned().All; math.Abs(all-90) > 1e-9 {
 		t.Errorf("a limit of %v is tuned to a CPU that can do 100 requests a second", all)

@@ -64,11 +64,12 @@ func Cells(situation string, seed uint64) []Cell {
 // ExploredNames are the situations that are played beside the matrix, and belong to no hypothesis.
 var ExploredNames = []string{"cpu"}
 
-// Explored returns the cells of such a situation and a seed. Its policies are tuned and guard.
+// Explored returns the cells of such a situation and a seed. Its policies are tuned, guard, and "guard+pressure", which is the guard that knows the service's
+// CPU use.
 func Explored(situation string, seed uint64) []Cell {
 	var list []Cell
 	for _, algorithm := range rate.AlgorithmNames {
-		for _, policy := range []string{"tuned", "guard"} {
+		for _, policy := range []string{"tuned", "guard", "guard+pressure"} {
 			list = append(list, Cell{situation, policy, algorithm, seed})
 		}
 	}
@@ -101,6 +102,9 @@ func (c Cell) Play(s *Situation) (Outcome, error) {
 	case "guard":
 		limits.All = 0
 		policy = NewGuarded(mostUnderWay)
+	case "guard+pressure":
+		limits.All = 0
+		policy = Press(NewGuarded(mostUnderWay))
 	default:
 		if _, err := fmt.Sscanf(c.Policy, "grid %g %g", &client, &all); err != nil {
 			return Outcome{}, fmt.Errorf("%q: there is no such policy", c.Policy)

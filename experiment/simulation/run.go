@@ -128,6 +128,8 @@ func Run(s *Situation, limits Limits, p Policy, adviser Adviser, seed uint64) Ou
 	if adviser != nil {
 		nextAdvice = adviser.Interval()
 	}
+	told, isTold := p.(Told)
+	nextTold := toldEach
 	for i := 0; i < len(s.Arrivals) || len(waiting) > 0; {
 		var t float64
 		var a attempt
@@ -147,6 +149,9 @@ func Run(s *Situation, limits Limits, p Policy, adviser Adviser, seed uint64) Ou
 			} else {
 				p.Answered(end, u.begun, false)
 			}
+		}
+		for ; isTold && t >= nextTold; nextTold += toldEach {
+			told.Tell(nextTold, upstream.Load(nextTold))
 		}
 		for t >= nextAdvice {
 			if l := adviser.Advise(nextAdvice, asked); l != limits {
