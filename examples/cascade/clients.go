@@ -11,7 +11,7 @@ import (
 )
 
 // A client tries up to so many times: a try without an answer after timeout is given up, and after a failed one it waits from half of backoff to one
-// and a half of it.
+// and a half of it. Random numbers come from seed.
 const (
 	tries   = 4
 	timeout = time.Second
@@ -38,13 +38,16 @@ type tally struct {
 
 func newTally(seconds int) *tally { return &tally{rows: make([]row, seconds)} }
 
-// note changes the row of this second. What happens after the last is not counted.
-func (t *tally) note(change func(*row)) {
+// note changes the row of this second, and reports false if the run is over: what happens then is not counted.
+func (t *tally) note(change func(*row)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if second := int(time.Since(t.begun) / time.Second); second < len(t.rows) {
-		change(&t.rows[second])
+	second := int(time.Since(t.begun) / time.Second)
+	if second >= len(t.rows) {
+		return false
 	}
+	change(&t.rows[second])
+	return true
 }
 
 // noteLate notes that the machine has kept a request waiting.
@@ -82,7 +85,9 @@ func send(url string, rate float64, seed uint64, t *tally) {
 func request(client *http.Client, url, address string, pause [tries]time.Duration, t *tally) {
 	t.note(func(r *row) { r.begun++ })
 	for i := range pause {
-		t.note(func(r *row) { r.tries++ })
+		if !t.note(func(r *row) { r.tries++ }) {
+			return
+		}
 		switch try(client, url, address) {
 		case http.StatusOK:
 			t.note(func(r *row) { r.answered++ })

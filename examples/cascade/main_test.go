@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// The whole story in short: what a run of real processes comes to. Bounds are half of what A can do, or less: a slow machine does not reach them.
+// The whole story in short, with real load balancers. Bounds are half of what A can do, or less: a slow machine does not reach them.
 func TestTheGuardKeepsUpWhatIsLeft(t *testing.T) {
 	if underrace.On {
 		t.Skip("it needs the time that a machine takes without the race detector: the part `example` of make test runs it")
