@@ -660,7 +660,7 @@ func TestDocsHaveTheSettingsThatTheCodeHas(t *testing.T) {
 	manual.SameWords(t, "of descriptors", descriptors, append(fieldNames(config.Descriptor{}), fieldNames(config.DescriptorEntry{})...))
 	manual.SameWords(t, "of match", tableWords(t, manual.Section(t, page, "### Of `match`"), "setting"), settingsOf("match"))
 	manual.SameWords(t, "of ipStrategy", tableWords(t, manual.Section(t, page, "### Of `ipStrategy`"), "setting"), fieldNames(config.IPStrategy{}))
-	manual.SameWords(t, "of metrics", tableWords(t, manual.Section(t, page, "### Of `metrics`"), "setting of metrics"), fieldNames(config.Metrics{}))
+	manual.SameWords(t, "of metrics", tableWords(t, manual.Section(t, page, "## Metrics"), "setting of metrics"), fieldNames(config.Metrics{}))
 	guards := manual.Section(t, page, "### Of `guard`")
 	manual.SameWords(t, "of guard", tableWords(t, guards, "setting of guard"), fieldNames(config.Guard{}))
 	manual.SameWords(t, "of cors", tableWords(t, manual.Section(t, page, "### Of `cors`"), "setting of cors"), fieldNames(config.CORS{}))
