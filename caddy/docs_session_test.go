@@ -21,7 +21,7 @@ import (
 )
 
 // pagesWithSessions are the pages whose sessions are all played, with their least number.
-var pagesWithSessions = map[string]int{"docs/past-the-limit.md": 8, "docs/algorithms.md": 1, "docs/guard.md": 1, "docs/adaptive.md": 1, "docs/defer.md": 1, "docs/keys.md": 2, "docs/responses.md": 1, "docs/single-keys.md": 1, "docs/ask.md": 1}
+var pagesWithSessions = map[string]int{"docs/past-the-limit.md": 8, "docs/algorithms.md": 1, "docs/guard.md": 1, "docs/adaptive.md": 1, "docs/defer.md": 1, "docs/keys.md": 2, "docs/responses.md": 1, "docs/single-keys.md": 1, "docs/ask.md": 1, "docs/monitoring.md": 3}
 
 // Every session of a page is played against a Caddy of its own, with the Caddyfile before it.
 func TestSessionsOfTheManualAreWhatCaddyAnswers(t *testing.T) {
@@ -275,7 +275,7 @@ func filtered(text string, filters []string) (string, error) {
 
 var (
 	waitOf        = regexp.MustCompile(`(?:^(?:Retry-After|X-Ratelimit-Reset|X-Ratelimit-Retry-After): |;t=|in )(\d+)`)
-	insignificant = []*regexp.Regexp{regexp.MustCompile(`^Date: .*$`), regexp.MustCompile(`after [0-9.]+ s`), regexp.MustCompile(`"id":"\d[^"]*"`),
+	insignificant = []*regexp.Regexp{regexp.MustCompile(`^Date: .*$`), regexp.MustCompile(`after [0-9.]+ s`), regexp.MustCompile(`"id":"(?:\d[^"]*|[\w-]{16})"`),
 		regexp.MustCompile(`"(?:due|accepted|ended|until)":"2[0-9-]*T[0-9:.]*Z"`), regexp.MustCompile(`"position":[1-9]\d*`), regexp.MustCompile(`^Content-Length: 2\d\d$`), // of an answer with those
 		regexp.MustCompile(`"(?:retry_after_seconds|reset_seconds|reset|delay)":[0-9.]+`),
 		regexp.MustCompile(`^weir_guard_baseline_seconds\S* 0\.5[0-9]*$`)}
