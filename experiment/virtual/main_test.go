@@ -27,6 +27,7 @@ func TestTheCommittedDataAreWhatTheSimulationFinds(t *testing.T) {
 	}{
 		{"virtual.csv.gz", batch{"crowd over", 1}, simulation.Cells, len(simulation.Policies)},
 		{"virtual-open.csv.gz", batchesOf(list)[0], cellsOf(list), 2},
+		{"explored/virtual.csv.gz", batch{"cpu", 1}, simulation.Explored, 3},
 	} {
 		known := linesOf(t, c.file)
 		s := simulation.New(c.batch.situation, c.batch.seed, simulation.Options{})
