@@ -27,7 +27,6 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/answer"
-	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
@@ -552,29 +551,21 @@ func TestDocsQuotasAreThePlugins(t *testing.T) {
 	must.Equal(t, answers, 1, "%d answers", answers)
 }
 
-// The manual's table has every series that there is, and no other.
-func TestDocsHaveTheSeriesThatTheCodeHas(t *testing.T) {
-	var want []string
+// The manual names the beginnings of all series that Caddy alone has, and of no other. The tests of core/metrics hold the tables of all series to the code.
+func TestDocsNameTheSeriesThatTraefikHasNot(t *testing.T) {
+	section := manual.Section(t, manual.Page(t, "docs/traefik.md"), "## Metrics")
+	excepted := regexp.MustCompile("`(weir_[a-z]+_)…`").FindAllStringSubmatch(section, -1)
+	if len(excepted) == 0 {
+		t.Fatal("no series are excepted")
+	}
 	for _, f := range metrics.Families {
-		if f.Caddy {
-			continue
+		without := false
+		for _, m := range excepted {
+			without = without || strings.HasPrefix(f.Name, m[1])
 		}
-		var labels []string
-		for _, l := range f.Labels {
-			labels = append(labels, l.Name)
-		}
-		name := f.Name
-		if len(labels) > 0 {
-			name += "{" + strings.Join(labels, ",") + "}"
-		}
-		want = append(want, name)
+		must.Equal(t, without, f.Caddy, "whether the manual says that Traefik has no %s", f.Name)
 	}
-	table := manual.Section(t, manual.Page(t, "docs/traefik.md"), "## Metrics")
-	manual.SameWords(t, "series", tableWords(t, table, "series"), want)
-	for _, value := range append(metrics.StoreErrors.Labels[0].Values, front.OutcomeNames...) {
-		must.Contain(t, table, "`"+value+"`", "%s is missing", value)
-	}
-	must.Contain(t, table, fmt.Sprintf("One decision in %d ", memory.TimedShare), "how many decisions are timed is another number")
+	must.Contain(t, section, fmt.Sprintf("One decision in %d ", memory.TimedShare), "how many decisions are timed is another number")
 }
 
 func TestDocsWarningIsThePlugins(t *testing.T) {
