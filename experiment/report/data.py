@@ -26,6 +26,8 @@ class Data:
     records: list  # the first lines of the cells that count
     more: pd.DataFrame  # as virtual, of the combinations that the protocol has open
     windows: pd.DataFrame  # a row for each window with the forecast on or off
+    explored: "Data | None" = None  # what belongs to no hypothesis
+    effects: pd.DataFrame | None = None  # a row for each change of advice and proxy: interval_s, proxy, delay_ms (NaN: not before the next change), within_ms
 
     @property
     def tiers(self) -> dict[str, pd.DataFrame]:
@@ -52,10 +54,12 @@ def read(folder: Path) -> Data:
     simulated = read_simulated(folder / "simulated.csv")
     for row in rows:
         row["simulated"], row["spread"], row["followed"] = simulated.get((row["situation"], row["algorithm"], row["policy"], row["seed"]), (math.nan,) * 3)
-    real = pd.DataFrame(rows, columns=["situation", "algorithm", "policy", "seed", *REAL_MEASURES, *RESOURCES, "simulated", "spread", "followed", "lateness"])
+    real = pd.DataFrame(rows, columns=["situation", "algorithm", "policy", "seed", *REAL_MEASURES, *RESOURCES, "rejections", "simulated", "spread", "followed", "lateness"])
     thrown = sum(1 for _ in (folder / "real").rglob("*.thrown-*"))
     more, _ = read_virtual(folder / "virtual-open.csv.gz")
-    return Data(virtual, origin, real, seconds, thrown, records, more, pd.DataFrame(windows, columns=["situation", "algorithm", "policy", "seed", "mean_ms", "lateness"]))
+    explored = read(folder / "explored") if (folder / "explored").is_dir() else None
+    effects = [pd.read_csv(name, comment="#") for name in sorted((folder / "effect").glob("*.csv"))]
+    return Data(virtual, origin, real, seconds, thrown, records, more, pd.DataFrame(windows, columns=["situation", "algorithm", "policy", "seed", "mean_ms", "lateness"]), explored, pd.concat(effects) if effects else None)
 
 
 def read_virtual(name: Path) -> tuple[pd.DataFrame, dict]:
@@ -162,6 +166,7 @@ def measures(record: dict, of: pd.DataFrame) -> dict:
         "lost": 100 * (1 - float(event["own_answered"].sum()) / max(1, could)),
         "changes": changed / record["event"] * 3600,
         **resources(record.get("used") or {}, int(sent.sum())),
+        "rejections": rejected / record["event"],
         "lateness": record["lateness"],
     }
 

@@ -156,6 +156,68 @@ def resources(data: Data) -> str:
     return table(["scenario", "algorithm", "arm", "runs", *RESOURCES.values()], rows, left=3)
 
 
+FLOOD = re.compile(r"flood (\d+)")
+
+
+def floods(data: Data) -> pd.DataFrame:
+    """The cells in which a flood of requests is rejected, with the rate of the flood as "rate"."""
+    runs = data.explored.real if data.explored else data.real.iloc[:0]
+    found = runs[runs["situation"].str.fullmatch(FLOOD.pattern)].copy()
+    found["rate"] = [int(FLOOD.fullmatch(s)[1]) for s in found["situation"]]
+    return found
+
+
+def flood(data: Data) -> str:
+    """What heavy rejection does to the legitimate clients and to the proxies."""
+    cells, rows = floods(data), []
+    for rate in sorted(set(cells["rate"])):
+        of = cells[cells["rate"] == rate]
+        slower = [paired(cells, c, {"rate": rate}, {"rate": 0}) for c in ("mean_ms", "p99_ms")]
+        columns = {"rejections": 0, "good": 2, "mean_ms": 1, "p99_ms": 0, "cpu_caddy": 0, "cpu_traefik": 0, "memory_caddy": 0, "memory_traefik": 0, "goroutines": 0}
+        row = [str(len(of)), *(with_interval(estimate(of[c]), digits) for c, digits in columns.items())]
+        rows.append(row[:5] + ([with_interval(d, 1, sign=True) for d in slower] if rate else ["–", "–"]) + row[5:])
+    head = ["runs", "rejected a second", "goodput, %", "mean, ms", "p99, ms", "mean: slower by, ms", "p99: slower by, ms", *(RESOURCES[c] for c in RESOURCES if c != "wait")]
+    return table(head, rows, left=0)
+
+
+def effect(data: Data) -> str:
+    """How long it takes from when advice is published until a proxy decides by it, in seconds."""
+    rows = []
+    if data.effects is None:
+        return NOT_RUN
+    for interval, of in data.effects.groupby("interval_s"):
+        for kind, proxies in (("Caddy", ["caddy1", "caddy2"]), ("Traefik", ["traefik"])):
+            delays = of[of["proxy"].isin(proxies)]["delay_ms"] / 1000
+            there = delays.dropna()
+            rows.append([f"{interval:g} s", kind, str(len(delays)), *(number(v, 2) for v in (there.median(), there.quantile(0.95), there.max())), str(len(delays) - len(there))])
+    return table(["asked each", "proxy", "changes", "median, s", "95 % within, s", "at most, s", "never"], rows, left=2)
+
+
+def effect_median(data: Data, interval: float) -> str:
+    """The median of those delays over all proxies, in seconds."""
+    if data.effects is None:
+        return "–"
+    return number(float(data.effects[data.effects["interval_s"] == interval]["delay_ms"].median()) / 1000, 1)
+
+
+def cpu(data: Data) -> str:
+    """The situation in which the service's CPU is what is short, in both tiers: what a guard and pressure change."""
+    rows = []
+    if data.explored is None:
+        return NOT_RUN
+    for tier, runs, first in (("on a virtual clock", data.explored.virtual, "tuned"), ("with real parts", data.explored.real, "static")):
+        if runs.empty:
+            continue
+        of = runs_of(runs, situation="cpu", algorithm="token_bucket")
+        for policy in (first, "guard", "guard+pressure"):
+            found = of[of["policy"] == policy]
+            if len(found):
+                gain = [paired(of, "good", {"policy": policy}, {"policy": other}) for other in (first, "guard")]
+                rows.append([tier, policy, str(len(found)), with_interval(estimate(found["good"])), with_interval(estimate(found["p95_ms"]), 0),
+                             *("–" if policy in (first, other) else with_interval(d, 1, sign=True) for d, other in zip(gain, (first, "guard"), strict=True))])  # fmt: skip
+    return table(["", "arm", "runs", "goodput, %", "p95, ms", "− static", "− guard"], rows, left=2)
+
+
 TIERS = {("virtual",): "on a virtual clock", ("real", "windows"): "with real parts"}
 
 

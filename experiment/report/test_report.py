@@ -348,6 +348,25 @@ class TheReport(unittest.TestCase):
             for text in want:
                 self.assertIn(text, tables.signs([hypothesis], short, full_))
 
+    def test_what_is_explored_has_its_tables(self):
+        rows = [
+            {"situation": f"flood {rate}", "algorithm": "token_bucket", "policy": "static", "seed": seed, "good": 100.0, "mean_ms": 100 + rate / 1000 + seed, "p99_ms": 400.0, "rejections": float(rate)}
+            for rate in (0, 3000) for seed in (1, 2, 3)
+        ] + [
+            {"situation": "cpu", "algorithm": "token_bucket", "policy": policy, "seed": seed, "good": good + seed, "p95_ms": 300.0}
+            for policy, good in (("static", 50.0), ("guard", 60.0), ("guard+pressure", 61.0)) for seed in (1, 2, 3)
+        ]  # fmt: skip
+        none = pd.DataFrame()
+        explored = data.Data(none, {}, pd.DataFrame(rows, columns=["situation", "algorithm", "policy", "seed", *data.REAL_MEASURES, *data.RESOURCES, "rejections"]), {}, 0, [], none, none)
+        effects = pd.DataFrame({"interval_s": [1.0] * 4, "proxy": ["caddy1", "caddy2", "traefik", "traefik"], "delay_ms": [500.0, 700, 900, math.nan]})
+        of = data.Data(none, {}, explored.real.iloc[:0], {}, 0, [], none, none, explored, effects)
+        self.assertIn("| 3 | 3000 ± 0 | 100.00 ± 0.00 | 105.0 ± 2.5 | 400 ± 0 | +3.0 ± 0.0 | +0.0 ± 0.0 |", tables.flood(of))
+        self.assertIn("| 1 s | Caddy | 2 | 0.60 | 0.69 | 0.70 | 0 |", tables.effect(of))
+        self.assertIn("| 1 s | Traefik | 2 | 0.90 | 0.90 | 0.90 | 1 |", tables.effect(of))
+        self.assertEqual(tables.effect_median(of, 1), "0.7")
+        self.assertIn("| with real parts | guard+pressure | 3 | 63.0 ± 2.5 | 300 ± 0 | +11.0 ± 0.0 | +1.0 ± 0.0 |", tables.cpu(of))
+        self.assertIn("| with real parts | guard | 3 | 62.0 ± 2.5 | 300 ± 0 | +10.0 ± 0.0 | – |", tables.cpu(of))
+
     def test_what_is_left_is_told(self):
         def of(situation, pairs, complete):
             return inference.Comparison("real", "guard − static", situation, "token_bucket", pd.Series([1.0] * (3 + pairs), index=range(1, 4 + pairs)), complete, 0.95, {"first": 4, "pairs": 9})
