@@ -217,6 +217,8 @@ func (r *runner) play(ctx context.Context, c attempted, t *together) bool {
 		r.bar.Say("%v: failed, and will be repeated: %v", c.cell, err)
 	case found.Thrown && found.windows != nil:
 		r.bar.Say("%v: thrown away, and will be repeated: in more than a quarter of its blocks requests were sent too late", c.cell)
+	case found.Thrown && found.Lateness < milliseconds(mostLateness):
+		r.bar.Say("%v: thrown away, and will be repeated: the machine was not quiet, and the proxies waited for a core %.1f s for each that they had one", c.cell, wait(found.Used))
 	case found.Thrown:
 		r.bar.Say("%v: thrown away, and will be repeated: 99.9 %% of the requests were sent within %.1f ms only", c.cell, found.Lateness)
 	case found.effects != nil:

@@ -84,6 +84,17 @@ func allOf(t *testing.T, matrix string, pairs int) []cell {
 	return cells
 }
 
+func TestACellOnAMachineThatIsNotQuietIsThrownAway(t *testing.T) {
+	busy := map[string]used{"caddy1": {CPU: 1, Waited: 3}, "traefik": {CPU: 1, Waited: 5.5}, "advisor": {CPU: 10}}
+	must.Equal(t, wait(busy), 4.25)
+	must.Equal(t, wait(nil), 0)
+	steady, err := scenarioOf("steady")
+	must.Succeed(t, err)
+	flood, err := scenarioOf("flood 3000")
+	must.Succeed(t, err)
+	must.Equal(t, [3]bool{steady.quiet(&site{}), flood.quiet(&site{}), steady.quiet(&site{adviserAt: "127.0.0.1:1"})}, [3]bool{true, false, false})
+}
+
 // TestEveryArmIsAConfiguration that Caddy takes, with each algorithm.
 func TestEveryArmIsAConfiguration(t *testing.T) {
 	s := simulation.New("steady", 1, simulation.Options{Real: true})

@@ -193,6 +193,7 @@ func play(ctx context.Context, c cell, o settings, t *together) (*record, []seco
 		return r, nil, nil
 	}
 	r.summarize(attempts)
+	r.Thrown = r.Thrown || p.quiet(of) && wait(r.Used) >= mostWait
 	return r, secondsOf(attempts, s.Begin, seen), nil
 }
 

@@ -62,6 +62,10 @@ var scenarios = []scenario{
 	{name: "flood 3000", situation: "flood 3000", calmEnds: 300, from: 300, to: 330, explored: true, alone: true},
 }
 
+// quiet reports whether a cell of the scenario asks for a quiet machine beside its own load: a flood, or an advisor that is a program, has proxies wait for
+// a core by itself.
+func (p scenario) quiet(of *site) bool { return !p.explored && of.adviserAt == "" }
+
 func scenarioOf(name string) (scenario, error) {
 	for _, s := range scenarios {
 		if s.name == name {

@@ -67,3 +67,21 @@ func (m *meter) lap() map[string]used {
 	maps.DeleteFunc(m.most, func(string, used) bool { return true })
 	return found
 }
+
+// mostWait is how long the threads of the proxies may wait for a core, in seconds for each in which they have one: twice as long as on a quiet machine. A
+// cell in which they waited longer is thrown away.
+const mostWait = 4.0
+
+// wait returns how long the threads of the proxies waited for a core, in seconds for each in which they had one.
+func wait(by map[string]used) float64 {
+	var on, waited float64
+	for name, u := range by {
+		if name != "advisor" {
+			on, waited = on+u.CPU, waited+u.Waited
+		}
+	}
+	if on == 0 {
+		return 0
+	}
+	return waited / on
+}
