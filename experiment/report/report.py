@@ -64,6 +64,7 @@ class Chapter:
             "gain": self.gain,
             "against": self.against,
             "says": self.says,
+            "when": self.when,
             "real_short": tables.real_short(data),
             "resources": tables.resources(data),
             "waits": self.waits(),
@@ -96,22 +97,28 @@ class Chapter:
         of = tables.runs_of(self.data.virtual, situation=situation, policy=policy, algorithm=algorithm)
         return f"{estimate(of['good']).mean:.1f}"
 
-    def gain(self, situation: str, left: str, right: str, algorithm: str = "token_bucket") -> str:
+    def gain(self, situation: str, left: str, right: str, algorithm: str = "token_bucket", sign: bool = True) -> str:
         """A paired difference of tier 2; of what the protocol has open, that of its runs."""
         sides = [{"situation": situation, "policy": p, "algorithm": algorithm} for p in (left, right)]
         found = paired(self.data.more, "good", *sides)
-        return tables.with_interval(found if found.n else paired(self.data.virtual, "good", *sides), sign=True)
+        return tables.with_interval(found if found.n else paired(self.data.virtual, "good", *sides), sign=sign)
 
     def algorithm_gain(self, situation: str, left: str, right: str, policy: str = "tuned") -> str:
-        """A paired difference between algorithms, of tier 2."""
+        """A paired difference between algorithms, of tier 2, without a sign."""
         sides = [{"situation": situation, "policy": policy, "algorithm": a} for a in (left, right)]
-        return tables.with_interval(paired(self.data.virtual, "good", *sides), sign=True)
+        return tables.with_interval(paired(self.data.virtual, "good", *sides))
 
     def against(self, name: str) -> str:
         return next(tables.against(h, found) for h, found in self.found if h["name"] == name)
 
     def says(self, name: str, *allowed: str) -> str:
         return next(tables.says(h, found, *allowed) for h, found in self.found if h["name"] == name)
+
+    def when(self, name: str, **texts: str) -> str:
+        """The text for the verdict of a hypothesis with real parts. KeyError if there is none for it."""
+        hypothesis, found = next((h, f) for h, f in self.found if h["name"] == name)
+        of = dict(tables.tiers_of(hypothesis, found))["with real parts"]
+        return texts[tables.outcome(hypothesis, of or [])[0].replace(" ", "_")]
 
     def waits(self) -> str:
         """How long threads of proxies waited for a core in the cells that measured it, for each second in which they had one: the median, and the most."""
