@@ -272,6 +272,19 @@ func TestEachPageHasItsContentsAndStandsInTheMap(t *testing.T) {
 	}
 }
 
+// A blank line ends a table: the rows behind it would be prose.
+func TestTablesOfTheManualAreWhole(t *testing.T) {
+	for name, page := range manualPages(t) {
+		lines := strings.Split(outsideBlocks(page), "\n")
+		for i := 2; i < len(lines)-1; i++ {
+			row := func(n int) bool { return n < len(lines) && strings.HasPrefix(lines[n], "|") }
+			if lines[i] == "" && row(i-1) && row(i+1) && !(row(i+2) && strings.HasPrefix(lines[i+2], "| ---")) {
+				t.Errorf("%s: a blank line in a table, before %.60s", name, lines[i+1])
+			}
+		}
+	}
+}
+
 // outsideBlocks returns a page without its fenced blocks.
 func outsideBlocks(page string) string {
 	return regexp.MustCompile("(?ms)^ *```.*?^ *```$").ReplaceAllString(page, "")
