@@ -215,7 +215,7 @@ def cpu(data: Data) -> str:
                 gain = [paired(of, "good", {"policy": policy}, {"policy": other}) for other in (first, "guard")]
                 rows.append([tier, policy, str(len(found)), with_interval(estimate(found["good"])), with_interval(estimate(found["p95_ms"]), 0),
                              *("–" if policy in (first, other) else with_interval(d, 1, sign=True) for d, other in zip(gain, (first, "guard"), strict=True))])  # fmt: skip
-    return table(["", "arm", "runs", "goodput, %", "p95, ms", "− static", "− guard"], rows, left=2)
+    return table(["", "arm", "runs", "goodput, %", "p95, ms", "− static limits", "− guard"], rows, left=2)
 
 
 TIERS = {("virtual",): "on a virtual clock", ("real", "windows"): "with real parts"}
