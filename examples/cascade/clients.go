@@ -33,7 +33,7 @@ type tally struct {
 	begun time.Time
 	mu    sync.Mutex
 	rows  []row
-	late  time.Duration // for how long a request has waited at most because the machine did not keep up
+	late  time.Duration // see latest
 }
 
 func newTally(seconds int) *tally { return &tally{rows: make([]row, seconds)} }
@@ -55,6 +55,13 @@ func (t *tally) noteLate(wait time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.late = max(t.late, wait)
+}
+
+// latest returns for how long a request has waited at most because the machine did not keep up.
+func (t *tally) latest() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.late
 }
 
 // send sends the requests of all clients to the load balancer, and returns when the last has ended. Clients begin so many a second on average,

@@ -150,7 +150,7 @@ func runAll(s story, seed uint64) (rows [][]row, late time.Duration, err error) 
 		if err != nil {
 			return nil, 0, fmt.Errorf("%s: %w", protections[i].title, err)
 		}
-		rows, late = append(rows, tallies[i].rows), max(late, tallies[i].late)
+		rows, late = append(rows, tallies[i].rows), max(late, tallies[i].latest())
 	}
 	return rows, late, nil
 }

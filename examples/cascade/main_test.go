@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// The whole story in short, with real load balancers. Bounds are half of what A can do, or less: a slow machine does not reach them.
+// The whole story in short, with real load balancers. Bounds are far from what comes on an idle machine.
 func TestTheGuardKeepsUpWhatIsLeft(t *testing.T) {
 	if underrace.On {
 		t.Skip("it needs the time that a machine takes without the race detector: the part `example` of make test runs it")
@@ -32,32 +32,28 @@ func TestTheGuardKeepsUpWhatIsLeft(t *testing.T) {
 	if late > 2*tooLate {
 		t.Skipf("the machine was too busy, four times: it kept requests waiting for up to %s", late)
 	}
-	alone := func(i int) float64 { return mean(rows[i], s.back-3, s.back) } // the end of the time in which A is alone
-	defer func() {
-		if t.Failed() {
-			t.Logf("%s", format(rows))
-		}
-	}()
+	// A's queue has become too long for any client six seconds after B has failed.
+	answered := func(i int) int { return sum(rows[i], s.fails+6, s.back).answered }
 	for i, p := range protections {
 		all := sum(rows[i], 0, s.ends)
-		t.Logf("%s: %.0f answered a second at first, %.0f at the end of B's absence, %.0f when it is back; in all %+v",
-			p.title, mean(rows[i], 0, s.fails), alone(i), mean(rows[i], s.back+2, s.ends), all)
+		t.Logf("%s: %.0f answered a second at first, %d by A alone from second %d on, %.0f a second at the end; in all %+v",
+			p.title, mean(rows[i], 0, s.fails), answered(i), s.fails+6, mean(rows[i], s.back+2, s.ends), all)
 		if all.begun < 9*s.ends*int(s.rate())/10 || mean(rows[i], 0, s.fails) < float64(s.capacity())/2 {
 			t.Errorf("%s: clients began %d requests, of which %.0f a second were answered before B failed", p.title, all.begun, mean(rows[i], 0, s.fails))
 		}
 	}
-	if got := alone(0); got > float64(s.capacity())/5 {
-		t.Errorf("without a limit A still answers %.0f a second", got)
-	}
-	for i := 1; i < len(protections); i++ {
-		if got := alone(i); got < float64(s.capacity())/2 {
-			t.Errorf("%s A answers %.0f a second", protections[i].title, got)
+	// Bounds are in seconds of A's work, of which there are 12. The guard alone needs time to see the queue, and now and then gives up once before A
+	// has worked it off.
+	for i, bounds := range [][2]float64{{0, 0.25}, {6, 13}, {0.5, 13}, {6, 13}} {
+		if seconds := float64(answered(i)) / float64(s.capacity()); seconds < bounds[0] || seconds > bounds[1] {
+			t.Errorf("%s A answers the work of %.1f seconds, not of %v to %v", protections[i].title, seconds, bounds[0], bounds[1])
 		}
 	}
-	for i := 2; i < len(protections); i++ {
-		if got := mean(rows[i], s.back+2, s.ends); got < s.rate()/2 {
-			t.Errorf("%s %.0f a second are answered when B is back", protections[i].title, got)
-		}
+	if got := mean(rows[3], s.back+2, s.ends); got < s.rate()/2 {
+		t.Errorf("%s %.0f a second are answered when B is back", protections[3].title, got)
+	}
+	if t.Failed() {
+		t.Logf("%s", format(rows))
 	}
 }
 
