@@ -18,9 +18,10 @@ const (
 	Outdated       = "outdated" // nothing is known of the last horizon
 	WithoutSkill   = "skill"    // the errors are not less, by minimum_skill, than those of the last value and of the mean of the season before
 	Unneeded       = "unneeded" // the configured limit is right within a tenth
+	UnderPressure  = "pressure" // more than the configured limit would be right, and the pressure on the service is high
 )
 
-var abstentions = []string{WithoutSource, WithoutHistory, WithGaps, Outdated, WithoutSkill, Unneeded}
+var abstentions = []string{WithoutSource, WithoutHistory, WithGaps, Outdated, WithoutSkill, Unneeded, UnderPressure}
 
 // Why a limit or a threshold is advised, as documents say it.
 const (
@@ -38,7 +39,7 @@ type Finding struct {
 	Requests int64    // the limit that is advised; 0: none
 	Above    *Threshold
 	Reason   string // why either is advised, or why neither
-	Err      error  // of the source
+	Err      error  // of the source; without the pressure alone something may be advised all the same
 }
 
 // Sample is the demand at a time, in requests in the limit's period.
@@ -104,6 +105,12 @@ func find(ctx context.Context, c *Config, r *Rule, source Source, kept *memory, 
 			f.Reason = reasonCrowd
 		} else if wanted < configured || f.Forecast.Mean > 1.1*f.At.Demand {
 			f.Reason = reasonSchedule
+		}
+	}
+	if f.Requests > configured && c.PressureQuery != "" { // what is not known has no effect
+		var s Series
+		if s, f.Err = source.Series(ctx, Quantity{Of: QueryDemand, Query: c.PressureQuery}, now, now, c.Step); f.Err == nil && s.Values[0] >= c.PressureHigh {
+			f.Requests, f.Reason = 0, UnderPressure
 		}
 	}
 	return f

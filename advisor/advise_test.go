@@ -2,9 +2,13 @@ package advisor
 
 import (
 	"context"
+	"errors"
 	"math"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/tools/must"
 )
 
 // holed is a source that knows nothing of some values.
@@ -83,4 +87,33 @@ func TestEachValueIsAskedForOnce(t *testing.T) {
 			t.Errorf("%v: %v", s, err)
 		}
 	}
+}
+
+// without is a source that has no answer to one query.
+type without struct {
+	Source
+	query string
+}
+
+func (w without) Series(ctx context.Context, q Quantity, from, to time.Time, step time.Duration) (Series, error) {
+	if q.Query == w.query {
+		return Series{}, errors.New("no answer")
+	}
+	return w.Source.Series(ctx, q, from, to, step)
+}
+
+// TestPressureThatCannotBeReadIsToldAndHasNoEffect, and is asked for only where a limit would be raised.
+func TestPressureThatCannotBeReadIsToldAndHasNoEffect(t *testing.T) {
+	a := newTestAdvisor(t, without{new(steady), "max(cpu)"})
+	a.SetClock(func() time.Time { return noon })
+	must.Succeed(t, a.Compute(t.Context()))
+	before := a.latest.document.Rules[0].Limit.Requests
+	a.config.PressureQuery = "max(cpu)"
+	if f := a.Find(t.Context(), noon)[0]; f.Err == nil || f.Requests == 0 || f.Reason != reasonGrowth {
+		t.Errorf("%+v", f)
+	}
+	if err := a.Compute(t.Context()); err == nil || !strings.Contains(err.Error(), `rule "api": no answer`) {
+		t.Errorf("the error is %v", err)
+	}
+	must.Equal(t, a.latest.document.Rules[0].Limit.Requests, before, "the limit that is advised")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -85,7 +86,7 @@ func (a *Advisor) Compute(ctx context.Context) error {
 	err := errors.Join(failed...)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(failed) == 0 || len(failed) < len(findings) {
+	if len(findings) == 0 || slices.ContainsFunc(findings, func(f Finding) bool { return f.Reason != WithoutSource }) {
 		if wrong := a.issue(findings, now); wrong != nil {
 			err = errors.Join(err, wrong)
 		}

@@ -37,6 +37,9 @@ type Config struct {
 	// with less.
 	MinimumSkill float64
 
+	PressureQuery string  // PromQL of how busy the service is; "": nobody is asked
+	PressureHigh  float64 // from what value of it on no limit above the configured one is advised
+
 	Rules []Rule
 }
 
@@ -85,7 +88,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	}
 	c := &Config{
 		Listen: "127.0.0.1:8787", History: 14 * day, Step: time.Minute, Season: day, Horizon: 10 * time.Minute, Interval: time.Minute, Expires: 10 * time.Minute,
-		MinimumSkill: 0.05, Prometheus: Prometheus{Timeout: 10 * time.Second},
+		MinimumSkill: 0.05, PressureHigh: 0.9, Prometheus: Prometheus{Timeout: 10 * time.Second},
 	}
 	r := &reader{file: name}
 	r.config(root, c)
@@ -130,6 +133,12 @@ func (r *reader) config(root *ruleset.Node, c *Config) {
 		field{name: "interval", to: &c.Interval, least: 1, most: daySeconds},
 		field{name: "expires", to: &c.Expires, least: 1, most: daySeconds},
 		field{name: "minimum_skill", to: &c.MinimumSkill, least: 0, most: 1},
+		field{name: "pressure", to: func(n *ruleset.Node) error {
+			set := r.fields(n, "pressure", field{name: "query", to: &c.PressureQuery}, field{name: "high", to: &c.PressureHigh, least: 1e-6, most: 1e12})
+			r.needs(n, set, "query", "PromQL that returns one series, such as max(instance:cpu_busy:ratio)")
+			r.check(set, "query", set["query"] == nil || c.PressureQuery != "", "query: is empty; write PromQL that returns one series")
+			return nil
+		}},
 		field{name: "model", to: new(string), words: []string{"prophet", "ets"}}, field{name: "prophet", to: func(*ruleset.Node) error { return nil }}, // of another advisor
 		field{name: "rules", to: func(n *ruleset.Node) error { return r.rules(n, c) }},
 	)

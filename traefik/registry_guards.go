@@ -38,21 +38,16 @@ func (g *registry) watch(of *sharedGuard, source pressure.Source, middleware str
 	h := g.host
 	of.pressure = pressure.Renew(of.pressure, pressure.Config{
 		Source: source, Wait: h.waitFor, Now: func() int64 { return guardNow(h) }, Press: func(until int64) { guard.Press(of.guard, until) },
-		Tell: func(message string, failing bool) { tellOf(middleware, message, failing) },
+		Warn: func(message string) { warn(middleware, message) }, Inform: func(message string) { inform(middleware, message) },
 	})
 }
 
 // logGuard logs that a guard begins to limit requests, or stops.
 func logGuard(middleware string, c guard.Change) {
-	tellOf(middleware, front.GuardChange(c), c.Begins)
-}
-
-// tellOf logs what a middleware's guard tells.
-func tellOf(middleware, message string, warns bool) {
-	if warns {
-		warn(middleware, message)
+	if c.Begins {
+		warn(middleware, front.GuardChange(c))
 	} else {
-		inform(middleware, message)
+		inform(middleware, front.GuardChange(c))
 	}
 }
 

@@ -65,19 +65,17 @@ func (p *GuardPressure) source() (s pressure.Source, err error) {
 
 // watch has the guard told of the pressure that a source has. A source that is asked already goes on to be.
 func (s *GuardState) watch(source pressure.Source) {
+	log := func() *zap.Logger { // the watch outlives a handler's own
+		return caddy.Log().Named("http.handlers.rate_limit").With(zap.String("guard", s.Label))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pressure = pressure.Renew(s.pressure, pressure.Config{
 		Source: source,
 		Press:  func(until int64) { guard.Press(s.Guard, until) },
-		Tell: func(message string, failing bool) {
-			level := zap.InfoLevel
-			if failing {
-				level = zap.WarnLevel
-			}
-			caddy.Log().Named("http.handlers.rate_limit").Log(level, message, zap.String("guard", s.Label)) // the watch outlives a handler's own
-		},
-		Now: func() int64 { return GuardNow() },
+		Warn:   func(message string) { log().Warn(message) },
+		Inform: func(message string) { log().Info(message) },
+		Now:    func() int64 { return GuardNow() },
 		Wait: func(ctx context.Context, d time.Duration) {
 			select {
 			case <-time.After(d):

@@ -395,6 +395,8 @@ func meaningOf(reason string) string {
 		return ": forecasts were not better than simpler ones"
 	case "unneeded":
 		return ": the configured limit is right within a tenth"
+	case "pressure":
+		return ": the pressure on the service is high"
 	}
 	return ""
 }

@@ -9,8 +9,7 @@ type Change struct {
 	Queue  bool // a queue is believed; else more came than may be under way
 	Vain   bool // it stops since the limit made nothing quicker
 
-	Pressed bool // the pressure on the service is high, and had a part in it: see Press
-
+	Pressed    bool  // the pressure on the service is high, and had a part in it: see Press
 	Limit, Max int64 // of requests under way
 	UnderWay   int64 // the most
 

@@ -122,11 +122,9 @@ type Guard struct {
 	lingering [2]int64
 	strained  int64 // when the last second ended in which requests were turned away or keys were tightened; 0: none did
 	warmUp    int64
-
-	pressedUntil int64 // until when the pressure is high
-	pressing     int64 // 1: it has a part in the limit
-
-	turning int32
+	pressed   int64 // until when the pressure is high
+	pressing  int64 // 1: it has a part in the limit
+	turning   int32
 
 	seed    uint64
 	answers *answers
@@ -316,12 +314,10 @@ type State struct {
 	Baseline int64 // the mean time that the service takes to begin an answer while it keeps up, in microseconds; 0: it is not known yet
 	Full     int64 // requests that were turned away since the limit was reached
 	Unfair   int64 // requests that were turned away since their keys asked for more than their share
+	Pressed  bool  // pressure has a part in the limit: see Press
 
 	// Tightened is how many requests were turned away since their keys were unusual, also under rules that are not tracked any more.
 	Tightened int64
-
-	// Pressed says that pressure has a part in the limit: see Press.
-	Pressed bool
 
 	// Shadow says that nobody is turned away now. ShadowFull, ShadowUnfair and ShadowTightened are how many requests would have been while that was so.
 	Shadow                                    bool
@@ -449,7 +445,7 @@ func turnGradient(g Gradient, b Belief, s Second, e Evidence, floor, ceiling flo
 // evidence returns what the last answers say, of which there were so many a second, and the pressure, while so many were under way at most.
 func evidence(g *Guard, rate float64, now, most int64) Evidence {
 	e := evidenceOf(g.answers, rate/second, tall*float64(atomic.LoadInt64(&g.longest)))
-	e.Pressed = now < atomic.LoadInt64(&g.pressedUntil)
+	e.Pressed = now < atomic.LoadInt64(&g.pressed)
 	e.Above = float64(most) > pressedLimit(g)
 	return e
 }

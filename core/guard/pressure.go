@@ -19,7 +19,7 @@ const (
 
 // Press says that the pressure on the service is high until a time, in microseconds as Begin has it; 0: it is not, or is not known. A guard that is never
 // told behaves as if it were not.
-func Press(g *Guard, until int64) { atomic.StoreInt64(&g.pressedUntil, until) }
+func Press(g *Guard, until int64) { atomic.StoreInt64(&g.pressed, until) }
 
 // lags reports whether the quickest answers take longer than usual, by what is enough together with pressure.
 func lags(b Belief, e Evidence) bool {
@@ -89,12 +89,12 @@ func pressedLimit(g *Guard) float64 {
 
 // notePressure notes of a second how many were under way, and whether pressure has a part in the limit.
 func notePressure(g *Guard, e Evidence, most int64) {
-	part, presses := int64(0), presses(g.belief, e)
-	if g.belief.Queue && (g.belief.Pressed || presses) {
+	part, high := int64(0), presses(g.belief, e)
+	if g.belief.Queue && (g.belief.Pressed || high) {
 		part = 1
 	}
 	atomic.StoreInt64(&g.pressing, part)
-	if !g.belief.Queue && !presses {
+	if !g.belief.Queue && !high {
 		g.peak = math.Max(fades*g.peak, float64(most))
 	}
 }

@@ -85,10 +85,8 @@ func evidenceOf(a *answers, rate, longest float64) Evidence {
 // Belief is whether a guard believes that the service queues. It is the state of a loop that turns once a second, and when as many are under way as
 // are trusted: see Believe and Doubt. The zero value believes in none, and knows nothing.
 type Belief struct {
-	Queue bool
-
-	// Pressed says that the queue was found since the pressure on the service is high.
-	Pressed bool
+	Queue   bool
+	Pressed bool // it was found since the pressure on the service is high
 
 	// Trusted is up to how many requests may be under way while no queue is believed; 0: Trust.
 	Trusted float64

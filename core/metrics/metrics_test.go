@@ -51,10 +51,12 @@ func TestRareOutcomesAreThereFromTheStart(t *testing.T) {
 	g := guard.New(guard.Config{})
 	at := guard.Look(g)
 	AddGuard(p, "g", &at)
-	AddPressure(p, "g", &at, pressure.Renew(nil, pressure.Config{
-		Source: pressure.Source{URL: "http://127.0.0.1:1/", Interval: time.Minute}, Press: func(until int64) {}, Tell: func(message string, failing bool) {},
+	asks := pressure.Renew(nil, pressure.Config{
+		Source: pressure.Source{URL: "http://127.0.0.1:1/", Interval: time.Minute}, Press: func(until int64) {}, Warn: func(string) {}, Inform: func(string) {},
 		Now: func() int64 { return 0 }, Wait: func(ctx context.Context, d time.Duration) { <-ctx.Done() },
-	}), 0)
+	})
+	AddPressure(p, "g", &at, asks, 0)
+	pressure.Renew(asks, pressure.Config{})
 	state := advice.NewState(advice.StateConfig{}, nil)
 	AddAdvice(p, []Advice{{State: state}}, 0)
 	for _, c := range []struct {

@@ -110,15 +110,13 @@ func AddPressure(p *Page, name string, s *guard.State, w *pressure.Watch, now in
 	if r.Known {
 		Add(p, Pressure, r.Value, name)
 	}
-	high, acts := 0.0, 0.0
-	if r.High {
-		high = 1
+	for f, is := range map[*Family]bool{PressureHigh: r.High, PressureActs: s.Pressed} {
+		value := 0.0
+		if is {
+			value = 1
+		}
+		Add(p, f, value, name)
 	}
-	if s.Pressed {
-		acts = 1
-	}
-	Add(p, PressureHigh, high, name)
-	Add(p, PressureActs, acts, name)
 	Each(p, PressureFailures, r.Failures, name)
 }
 

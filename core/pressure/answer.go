@@ -16,9 +16,6 @@ import (
 // redirects have, which are not followed; it is too long, or has no finite number where one is wanted; the query returns no series, or several.
 var Reasons = []string{"unreachable", "status", "invalid", "series"}
 
-// most is how many bytes an answer may have.
-const most = 64 << 10
-
 // failure is why a question has brought no value.
 type failure struct {
 	reason, text string
@@ -30,6 +27,7 @@ func failed(reason, text string, args ...interface{}) *failure {
 
 // ask asks a source once, for as long as its interval.
 func ask(ctx context.Context, client *http.Client, s Source) (float64, *failure) {
+	const most = 64 << 10 // bytes of an answer
 	limited, cancel := context.WithTimeout(ctx, s.Interval)
 	defer cancel()
 	address := s.URL

@@ -60,10 +60,10 @@ func sourceOf(t *testing.T, url, field, query string) Source {
 // clientOf returns the client of a Watch that is stopped.
 func clientOf() *http.Client {
 	w := Renew(nil, Config{
-		Source: Source{URL: "http://127.0.0.1:1/", Interval: time.Minute}, Press: func(until int64) {}, Tell: func(message string, failing bool) {},
+		Source: Source{URL: "http://127.0.0.1:1/", Interval: time.Minute}, Press: func(until int64) {}, Warn: func(string) {}, Inform: func(string) {},
 		Now: func() int64 { return 0 }, Wait: func(ctx context.Context, d time.Duration) { <-ctx.Done() },
 	})
-	Stop(w)
+	Renew(w, Config{})
 	return w.client
 }
 
@@ -191,11 +191,8 @@ func watching(t *testing.T) *clock {
 			c.pressed = append(c.pressed, until)
 			c.mu.Unlock()
 		},
-		Tell: func(message string, failing bool) {
-			c.mu.Lock()
-			c.told = append(c.told, strings.ReplaceAll(fmt.Sprint(failing, " ", message), server.URL, "URL"))
-			c.mu.Unlock()
-		},
+		Warn:   func(message string) { c.tell("warn " + strings.ReplaceAll(message, server.URL, "URL")) },
+		Inform: func(message string) { c.tell("inform " + message) },
 		Now: func() int64 {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -207,12 +204,18 @@ func watching(t *testing.T) *clock {
 		},
 	})
 	t.Cleanup(func() {
-		Stop(c.watch)
+		Renew(c.watch, Config{})
 		close(c.steps)
 		server.Close()
 	})
 	<-c.waiting
 	return c
+}
+
+func (c *clock) tell(message string) {
+	c.mu.Lock()
+	c.told = append(c.told, message)
+	c.mu.Unlock()
 }
 
 // next has the server answer otherwise, and a minute pass until it has.
@@ -267,15 +270,15 @@ func TestFailuresAreToldOnceForEachReason(t *testing.T) {
 	for _, answer := range []string{"0.1", "busy", "very busy", "NaN", "0.2", "0.95", "busy"} {
 		c.next(answer)
 	}
-	must.Equal(t, strings.Join(c.told, "\n"), `true the pressure on the service cannot be read from URL, and has no effect: "busy" is no finite number
-false the pressure on the service can be read again: 0.2
-true the pressure on the service cannot be read from URL, and has no effect: "busy" is no finite number`)
+	must.Equal(t, strings.Join(c.told, "\n"), `warn the pressure on the service cannot be read from URL, and has no effect: "busy" is no finite number
+inform the pressure on the service can be read again: 0.2
+warn the pressure on the service cannot be read from URL, and has no effect: "busy" is no finite number`)
 }
 
 func TestAWatchThatIsStoppedSaysNothingMore(t *testing.T) {
 	c := watching(t)
 	c.next("1")
-	Stop(c.watch)
+	Renew(c.watch, Config{})
 	must.Equal(t, c.last(), 0, "told when it stops")
 	pressed, told := len(c.pressed), len(c.told)
 	ctx, cancel := context.WithCancel(context.Background())

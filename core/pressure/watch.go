@@ -15,8 +15,8 @@ type Config struct {
 	// Press is told until when the pressure is high, in microseconds by Now; 0: it is not.
 	Press func(until int64)
 
-	// Tell is told when questions begin to fail, or fail for another reason, and when they are answered again. It must not call the Watch.
-	Tell func(message string, failing bool)
+	// Warn is told when questions begin to fail, or fail for another reason, and Inform when they are answered again. They must not call the Watch.
+	Warn, Inform func(message string)
 
 	// Now returns the time in microseconds of a clock that does not go back. Wait waits for so long, or until the context ends.
 	Now  func() int64
@@ -47,21 +47,24 @@ type Reading struct {
 	Failures []int64 // questions that have brought none, for each of Reasons
 }
 
-// Renew returns the Watch that takes the place of another, which it stops, unless that asks the same source: then it returns that. nil is none, before and for
-// no source.
+// Renew returns the Watch that takes the place of another, unless that asks the same source: then it returns that. nil is none, before and for no source. The
+// other one's question is cut off. From then on it presses and tells nothing, and the pressure is not high until the new one says so.
 func Renew(before *Watch, c Config) *Watch {
 	var w *Watch
 	if before != nil && before.config.Source == c.Source {
 		return before
 	}
 	if before != nil {
-		Stop(before)
+		before.mu.Lock()
+		before.cancel()
+		before.config.Press(0)
+		before.mu.Unlock()
 	}
 	if c.Source.URL == "" {
 		return w
 	}
 	w = &Watch{config: c, client: &http.Client{
-		Transport:     &http.Transport{DisableCompression: true, MaxResponseHeaderBytes: most, MaxIdleConnsPerHost: 1},
+		Transport:     &http.Transport{DisableCompression: true, MaxResponseHeaderBytes: 64 << 10, MaxIdleConnsPerHost: 1},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	w.reading.Failures = make([]int64, len(Reasons))
@@ -69,14 +72,6 @@ func Renew(before *Watch, c Config) *Watch {
 	w.cancel = cancel
 	go run(w, ctx)
 	return w
-}
-
-// Stop has it ask no more, and cuts a question off. From then on it presses and tells nothing, and the pressure is not high.
-func Stop(w *Watch) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.cancel()
-	w.config.Press(0)
 }
 
 func run(w *Watch, ctx context.Context) {
@@ -117,7 +112,7 @@ func note(w *Watch, ctx context.Context, began int64, value float64, wrong *fail
 		}
 		w.reading.Why = wrong.text
 		if w.failing = wrong.reason; was != w.failing {
-			w.config.Tell("the pressure on the service cannot be read from "+s.URL+", and has no effect: "+wrong.text, true)
+			w.config.Warn("the pressure on the service cannot be read from " + s.URL + ", and has no effect: " + wrong.text)
 		}
 		return
 	}
@@ -130,7 +125,7 @@ func note(w *Watch, ctx context.Context, began int64, value float64, wrong *fail
 		w.config.Press(0)
 	}
 	if was != "" {
-		w.config.Tell(fmt.Sprintf("the pressure on the service can be read again: %.3g", value), false)
+		w.config.Inform(fmt.Sprintf("the pressure on the service can be read again: %.3g", value))
 	}
 }
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -112,6 +113,21 @@ def test_an_error_says_where_and_what_would_be_right(monkeypatch: pytest.MonkeyP
         parse(WHOLE.replace(old, new, 1))
     assert want in str(error.value)
     assert "s3cret" not in str(error.value)
+
+
+def test_the_pressure_is_read() -> None:
+    assert configured().pressure is None
+    pressure = configured(pressure={"query": "max(cpu)"}).pressure
+    assert pressure is not None
+    assert (pressure.query, pressure.high) == ("max(cpu)", 0.9)
+    for wrong, want in (
+        ({"high": 0.8}, "pressure.query: is missing"),
+        ({"query": ""}, "pressure.query"),
+        ({"query": "up", "high": 0.0}, "pressure.high '0.0': must be greater than or equal to 0.000001"),
+        ({"query": "up", "hihg": 0.8}, "pressure.hihg: unknown field; did you mean high?"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(want)):
+            configured(pressure=wrong)
 
 
 def test_ets_takes_what_it_honours() -> None:

@@ -237,3 +237,21 @@ def test_a_source_that_is_away_at_first_is_an_error(tmp_path: Path) -> None:
     source.down = True
     with pytest.raises(SourceError):
         Advisor(configured(tmp_path), source).turn(NOW)
+
+
+def test_pressure_that_cannot_be_read_is_logged_and_has_no_effect(tmp_path: Path, model: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Silent(Played):
+        def value(self, query: str, at: float) -> float | None:
+            raise SourceError(f"{query}: no answer")
+
+    config = configured(tmp_path, model=model, pressure={"query": "max(cpu)"})
+    _, outcomes = Advisor(config, Silent(seasonal), keeps=False).turn(NOW)
+    assert outcomes[0].advised
+    assert "limit" in outcomes[0].advised
+    assert "pressure: max(cpu): no answer" in caplog.text
+    played = Played(seasonal, {"max(cpu)": 0.9})
+    published, outcomes = Advisor(config, played, keeps=False).turn(NOW)
+    assert json.loads(published.body)["abstained"] == [{"rule": "api", "reason": "pressure"}]
+    played.values["max(cpu)"] = 0.89
+    _, again = Advisor(config, played, keeps=False).turn(NOW)
+    assert again[0].advised

@@ -98,6 +98,8 @@ class Case:
                 q.usual_tail: keys["demand_10s"]["p99.9"],
                 q.usual_most: keys["demand_10s"]["p90"],
             }
+        if self.config.pressure and "pressure" in case:
+            values[self.config.pressure.query] = case["pressure"]
         self.source = Played(lambda time: demand.get(int(time), math.nan), values)
 
 
@@ -132,6 +134,8 @@ def test_series(case: dict[str, Any], model: str, fits: dict[str, Fit], monkeypa
         said = f"{outcomes[0]}"
         if name == "abstains":
             assert not advised, said
+        elif name == "reason":
+            assert outcomes[0].why == wanted, said
         elif name == "limit":
             assert wanted["at_least"] <= advised["limit"]["requests"] <= wanted["at_most"], said
         elif name == "skill_at_least":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -100,7 +100,23 @@ class Advisor:
             if self._keeps:
                 self._save(kept.fit, kept.file)
         keys = self._keys(kept, now) if rule.abuse else demand.Keys()
-        return demand.judge(rule, self._config, self._forecaster, kept.fit, past, keys)
+        found = demand.judge(rule, self._config, self._forecaster, kept.fit, past, keys)
+        limit = (found.advised or {}).get("limit")
+        if isinstance(limit, dict) and limit["requests"] > rule.limit.requests and self._pressed(now):
+            return replace(found, advised=None, why="pressure")
+        return found
+
+    def _pressed(self, now: float) -> bool:
+        """Whether the pressure on the service is high (Unix seconds). If it is not known it is not, and that is logged."""
+        pressure = self._config.pressure
+        if pressure is None:
+            return False
+        try:
+            value = self._source.value(pressure.query, now)
+        except SourceError as error:
+            log.warning("pressure: %s", error)
+            return False
+        return value is not None and value >= pressure.high
 
     def _keys(self, kept: _Kept, now: float) -> demand.Keys:
         """Reads how the demand spreads over the keys: now, and as often as models are fitted what is usual, up to a horizon ago."""

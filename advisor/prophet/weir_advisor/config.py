@@ -135,6 +135,14 @@ class PrometheusConfig(_Section):
     timeout: Annotated[timedelta, _between(timedelta(milliseconds=1), timedelta(hours=1), "1ms to 1h")] = timedelta(seconds=10)
 
 
+class PressureConfig(_Section):
+    """How busy the service is: the value of ``query``, PromQL that returns one series. While it is ``high`` or more, no limit
+    above the configured one is advised."""
+
+    query: Annotated[str, Field(min_length=1)]
+    high: Annotated[float, Field(ge=1e-6, le=1e12)] = 0.9
+
+
 class Holiday(_Section):
     """Days on which demand is unlike that of other days. The windows are days before (0 or less) and after each date."""
 
@@ -262,6 +270,7 @@ class Config(_Section):
     minimum_skill: Annotated[float, Field(ge=0, le=1)] = 0.05
     model: Literal["prophet", "ets"] = "prophet"
     prophet: ProphetConfig = ProphetConfig()
+    pressure: PressureConfig | None = None
     rules: Annotated[tuple[Rule, ...], Field(strict=False, max_length=10_000)]
     folder: Path = Path()  # of the file; not in it
 
@@ -323,7 +332,14 @@ def _environment(value: Any) -> Any:
 
 def _fields(path: tuple[str | int, ...]) -> list[str]:
     """Returns the fields of the section at a path."""
-    sections: dict[str, type[BaseModel]] = {"rules": Rule, "prometheus": PrometheusConfig, "prophet": ProphetConfig, "tls": TLS, "holidays": Holiday}
+    sections: dict[str, type[BaseModel]] = {
+        "rules": Rule,
+        "prometheus": PrometheusConfig,
+        "pressure": PressureConfig,
+        "prophet": ProphetConfig,
+        "tls": TLS,
+        "holidays": Holiday,
+    }
     names = [p for p in path if isinstance(p, str)]
     section = sections.get(names[-1], Config) if names else Config
     return [name for name in section.model_fields if name != "folder"]

@@ -93,7 +93,7 @@ class Keys:
 @dataclass(frozen=True)
 class Outcome:
     """What a turn found for a rule. ``advised`` is the rule's entry in the document, or None, and ``why`` then says why: source,
-    history, gaps, outdated, skill or unneeded. ``at`` and ``value`` are the last known demand (Unix seconds)."""
+    history, gaps, outdated, skill, unneeded or pressure. ``at`` and ``value`` are the last known demand (Unix seconds)."""
 
     rule: str
     advised: dict[str, object] | None
