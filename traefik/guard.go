@@ -401,20 +401,18 @@ func memberOf(v reflect.Value, names []string) reflect.Value {
 
 // sharedGuard is a guard of the process.
 type sharedGuard struct {
-	guard *guard.Guard
-	alone *guard.Rule            // of requests under no rule
-	rules map[string]*guard.Rule // by label; with the registry's lock
-
-	pressure *pressure.Watch // with the registry's lock; nil: there is none
+	guard    *guard.Guard
+	alone    *guard.Rule            // of requests under no rule
+	rules    map[string]*guard.Rule // by label; with the registry's lock
+	pressure *pressure.Watch        // with the registry's lock; nil: there is none
 }
 
 // guardSeries has what metrics show of one guard.
 type guardSeries struct {
-	name   string
-	guard  *guard.Guard
-	labels []string      // of the rules; the first is empty: of requests under no rule
-	rules  []*guard.Rule // of the same order
-
+	name     string
+	guard    *guard.Guard
+	labels   []string        // of the rules; the first is empty: of requests under no rule
+	rules    []*guard.Rule   // of the same order
 	pressure *pressure.Watch // nil: there is none
 }
 

@@ -14,7 +14,7 @@ const (
 
 	// A limit begins at headroom times the most that were under way lately, or at leastPeak, whichever is more. Each second that most fades to fades of
 	// itself. The seconds in which pressure has a part say nothing of it.
-	headroom, fades, leastPeak = 1.25, 1 - 1.0/30, 16
+	headroom, fades, leastPeak = 1.25, 1 - 1.0/30, 32
 )
 
 // Press says that the pressure on the service is high until a time, in microseconds as Begin has it; 0: it is not, or is not known. A guard that is never
@@ -39,11 +39,14 @@ func grown(e Evidence) bool { return e.Slope > steep && e.Slope > certain*e.Wron
 func decides(b Belief, e Evidence) bool { return presses(b, e) && e.Above && grown(e) }
 
 // hold returns a belief in a queue after a second, by what pressure has to do with it. A queue that was found by pressure is over as soon as that is not
-// high any more, unless even the quickest answers wait. Where they do not wait, a limit is held down for releaseAfter seconds at most: then the pressure is
-// ignored, for denies seconds, and for longer the next time.
-func hold(b Belief, e Evidence, waits bool) Belief {
+// high any more, unless even the quickest answers wait. The limit was no good if for releaseAfter seconds answers have not become as quick as ever, and either do
+// not wait, or are fewer than half of what they were: a queue keeps a service busy. Then the pressure is ignored, for denies seconds, longer the next time.
+func hold(b Belief, e Evidence, s Second, waits bool) Belief {
+	if b.passed == 0 {
+		b.passed = float64(s.Answered)
+	}
 	b.held++
-	if waits || !presses(b, e) {
+	if waits && float64(s.Answered) > b.passed/2 || !b.Pressed && !presses(b, e) || e.Answers >= enough && !lags(b, e) {
 		b.held = 0
 	}
 	if b.Queue && b.held > releaseAfter {

@@ -287,6 +287,32 @@ func TestWhatPressureHasFoundEndsWithIt(t *testing.T) {
 	}
 }
 
+// TestALimitUnderPressureIsGivenUpWhereTheServiceDoesLess: a queue keeps it busy. Before it was given up only where answers do not wait, or no fewer are under way.
+func TestALimitUnderPressureIsGivenUpWhereTheServiceDoesLess(t *testing.T) {
+	waits := pressedQueue
+	waits.Quick = 60_000
+	for _, c := range []struct {
+		answered int64
+		queue    bool
+	}{{51, true}, {50, false}} {
+		b := Believe(usual(), waits, Second{Answered: 100, Most: 60}, 100, 1000)
+		b = Believe(b, waits, Second{Answered: 100, Most: 60, Rejected: 5}, 100, 1000)
+		for i := 0; i <= releaseAfter; i++ {
+			must.Equal(t, b.Queue, true, "a queue is believed after %d seconds with %d answers", i, c.answered)
+			b = Believe(b, waits, Second{Answered: c.answered, Most: 60, Rejected: 5}, 100, 1000)
+		}
+		must.Equal(t, b.Queue, c.queue, "a queue is believed in the end, with %d answers", c.answered)
+		must.Equal(t, b.denied, 0, "seconds in which growth is no queue")
+	}
+	b := Believe(usual(), waits, Second{Answered: 100, Most: 60}, 100, 1000)
+	fewer := waits
+	fewer.Met = 20
+	b = Believe(b, fewer, Second{Answered: 100, Most: 20, Rejected: 5}, 100, 1000)
+	if b.Queue || b.denied != 0 || b.ignores != denies {
+		t.Errorf("%+v; want that a limit that makes nothing quicker has the pressure ignored, and nothing else", b)
+	}
+}
+
 func TestPressureHoldsALimitAndNoLonger(t *testing.T) {
 	b := usual()
 	b.Queue = true
@@ -307,18 +333,18 @@ func TestTheLimitUnderPressureIsWhatWasUnderWayLately(t *testing.T) {
 	for _, c := range []struct {
 		most int64
 		want float64
-	}{{4, 16}, {40, 50}, {1000, first(usual())}} {
+	}{{4, 32}, {40, 50}, {1000, first(usual())}} {
 		g.peak = 0
 		notePressure(g, Evidence{}, c.most)
 		notePressure(g, pressedQueue, 5000)
 		must.Equal(t, begins(g, pressedQueue), c.want, "the limit after %d under way", c.most)
 	}
-	Bound(g, Config{Min: 30})
+	Bound(g, Config{Min: 45})
 	notePressure(g, Evidence{}, 4)
 	for i := 0; i < 300; i++ {
 		notePressure(g, Evidence{}, 4)
 	}
-	must.Equal(t, begins(g, pressedQueue), 30.0, "the limit with that min")
+	must.Equal(t, begins(g, pressedQueue), 45.0, "the limit with that min")
 }
 
 func TestThatPressureHadAPartIsTold(t *testing.T) {

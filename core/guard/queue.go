@@ -102,8 +102,8 @@ type Belief struct {
 	quick, met  float64 // Evidence of when the queue was longest
 	denied, not float64 // for how many seconds growth is no queue, and how often it was none
 
-	// For how many seconds pressure has held the limit down where even the quickest answers do not wait, for how many it is ignored, and how often it was.
-	held, ignores, ignored float64
+	// For how many seconds a limit under pressure was no good, for how many the pressure is ignored, how often it was, and the answers of the first second.
+	held, ignores, ignored, passed float64
 }
 
 const (
@@ -152,6 +152,7 @@ func found(b Belief, e Evidence, pressed bool) Belief {
 	b.Pressed = pressed
 	b.calm = 0
 	b.held = 0
+	b.passed = 0
 	b.quick = e.Quick
 	b.met = e.Met
 	return b
@@ -192,11 +193,16 @@ func Believe(b Belief, e Evidence, s Second, rate, ceiling float64) Belief {
 		}
 		if waits && !hidden && e.Met < shorter*b.met && math.Log(e.Quick/b.quick) > power*math.Log(e.Met/b.met) {
 			b.Queue = false
-			b.not++
-			b.denied = denies * b.not
+			if b.Pressed {
+				b.ignored++
+				b.ignores = denies * b.ignored
+			} else {
+				b.not++
+				b.denied = denies * b.not
+			}
 			b.Trusted = math.Min(ceiling, math.Max(b.Trusted, 2*b.met))
 		}
-		return hold(b, e, waits)
+		return hold(b, e, s, waits)
 	}
 	b.slow++
 	if !(e.Quick > b.Quick+patience) {

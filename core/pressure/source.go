@@ -24,9 +24,8 @@ type Source struct {
 	Interval time.Duration // from one question to the next, and the longest that an answer may take
 }
 
-// The default of Source.High, and the bounds of Source.Interval and its default.
+// The bounds of Source.Interval, and its default. That of Source.High is 0.9.
 const (
-	DefaultHigh     = "0.9"
 	DefaultInterval = time.Second
 	LeastInterval   = 100 * time.Millisecond
 	MostInterval    = time.Minute
@@ -54,7 +53,7 @@ func NewSource(address, field, query, high string, interval time.Duration) (Sour
 		return wrong("interval", interval.String(), "must be a duration from 100ms to 1m")
 	}
 	if high == "" {
-		high = DefaultHigh
+		high = "0.9"
 	}
 	s := Source{URL: address, Query: query, Field: field, Interval: interval}
 	if s.High, err = strconv.ParseFloat(high, 64); err != nil || !(s.High > 0) || math.IsInf(s.High, 0) {

@@ -23,9 +23,6 @@ type Config struct {
 	Wait func(ctx context.Context, d time.Duration)
 }
 
-// lasts is how many intervals a value is known for, from the beginning of its question.
-const lasts = 3
-
 // Watch asks a source again and again. Renew makes it and starts it. Its functions may be called by any number of goroutines at a time.
 type Watch struct {
 	config Config
@@ -117,6 +114,7 @@ func note(w *Watch, ctx context.Context, began int64, value float64, wrong *fail
 		return
 	}
 	w.failing = ""
+	const lasts = 3 // intervals from the beginning of its question, for which a value is known
 	w.known = began + lasts*int64(s.Interval/time.Microsecond)
 	w.reading = Reading{Known: true, Value: value, High: value >= s.High, Failures: w.reading.Failures}
 	if w.reading.High {
