@@ -99,7 +99,7 @@ type Belief struct {
 	most        float64 // under way in the last second
 	grows       int     // for how many seconds that has grown
 	slow        int     // for how many seconds even the quickest answers have taken patience longer than usual
-	quick, met  float64 // Evidence of when the queue was longest
+	quick, met  float64 // Evidence of when the queue was longest, of seconds in which clients did not leave before it showed
 	denied, not float64 // for how many seconds growth is no queue, and how often it was none
 
 	// For how many seconds a limit under pressure was no good, for how many the pressure is ignored, how often it was, and the answers of the first second.
@@ -187,7 +187,7 @@ func Believe(b Belief, e Evidence, s Second, rate, ceiling float64) Belief {
 		if b.calm > releaseAfter {
 			b.Queue = false
 		}
-		if !waits || e.Met > b.met {
+		if !waits || hidden || e.Met > b.met {
 			b.quick = e.Quick
 			b.met = e.Met
 		}

@@ -96,6 +96,14 @@ func TestAQueueIsOver(t *testing.T) {
 	if b = Believe(queue, Evidence{Answers: 100, Quick: 390_000, Met: 40}, cut, 100, 1000); !b.Queue {
 		t.Errorf("clients leave before one can know: %+v", b)
 	}
+	// Now they stay. What took longer than their patience was not seen before, so nothing is compared with that.
+	cut.Left = 0
+	if b = Believe(b, Evidence{Answers: 100, Quick: 385_000, Met: 35}, cut, 100, 1000); !b.Queue {
+		t.Errorf("while clients left, the longest times were hidden: %+v", b)
+	}
+	if b = Believe(b, Evidence{Answers: 100, Quick: 380_000, Met: 20}, cut, 100, 1000); b.Queue {
+		t.Errorf("since then half as many are under way, and nothing is quicker: %+v", b)
+	}
 }
 
 func TestEvidenceIsOfTheLastAnswers(t *testing.T) {
