@@ -249,6 +249,10 @@ func TestClientsAreToldApartByTheirCertificatesInBothProxies(t *testing.T) {
 			trust = ""
 		}
 		runCaddy(t, up, "/up", "admin off\nauto_https off", ":"+plain+" {\nrespond ok\n}\nhttps://localhost:"+port+" {\ntls "+serverCert+" "+serverKey+" {\nclient_auth {\nmode "+mode+"\n"+trust+"\n}\n}\n"+directives+"\nrespond ok\n}\n")
+		eventually(t, "Caddy listens for TLS, too", func() bool {
+			conn, err := net.Dial("tcp", addr)
+			return err == nil && conn.Close() == nil
+		})
 		return addr
 	}
 	of("a rule file in Caddy", site("verify_if_given", "rate_limit {\nrules_file "+path+"\n}"), "localhost", len(fields), known)
