@@ -72,6 +72,7 @@ class Chapter:
             "effect": tables.effect(data),
             "effect_median": lambda interval: tables.effect_median(data, interval),
             "cpu": tables.cpu(data),
+            "cpu_gain": self.cpu_gain,
             "power": tables.power(power.rows(self.protocol["hypothesis"], self.protocol["open"], data.tiers)),
             "virtual_good": lambda algorithm: tables.virtual_good(data, algorithm),
             "virtual_gain": tables.virtual_gain(data),
@@ -102,6 +103,13 @@ class Chapter:
         sides = [{"situation": situation, "policy": p, "algorithm": algorithm} for p in (left, right)]
         found = paired(self.data.more, "good", *sides)
         return tables.with_interval(found if found.n else paired(self.data.virtual, "good", *sides), sign=sign)
+
+    def cpu_gain(self, left: str, right: str) -> str:
+        """A paired difference in the situation "cpu", of tier 2."""
+        if self.data.explored is None or self.data.explored.virtual.empty:
+            return "–"
+        sides = [{"situation": "cpu", "policy": p, "algorithm": "token_bucket"} for p in (left, right)]
+        return tables.with_interval(paired(self.data.explored.virtual, "good", *sides), sign=True)
 
     def algorithm_gain(self, situation: str, left: str, right: str, policy: str = "tuned") -> str:
         """A paired difference between algorithms, of tier 2, without a sign."""
