@@ -122,14 +122,14 @@ func (a *App) addMetrics(p *metrics.Page) {
 		}
 	}
 	if heard := stores.Regions(a.limiters()); heard.Used {
-		metrics.Add(p, metrics.RegionCourier, oneIf(heard.Leads))
-		metrics.Add(p, metrics.RegionsDiffer, oneIf(heard.Differs))
+		metrics.AddIf(p, metrics.RegionCourier, heard.Leads)
+		metrics.AddIf(p, metrics.RegionsDiffer, heard.Differs)
 		for _, r := range heard.Peers {
 			metrics.AddRegion(p, r.Name, r.Age.Seconds(), r.Ahead.Seconds(), r.Cut, r.Units)
 		}
 	}
 	for name, open := range servers { // several stores may share a server
-		metrics.Add(p, metrics.BreakerOpen, oneIf(open), name)
+		metrics.AddIf(p, metrics.BreakerOpen, open, name)
 	}
 	if syncs.Used {
 		metrics.Add(p, metrics.SyncAge, float64(syncs.Age)/1e6)
@@ -138,18 +138,11 @@ func (a *App) addMetrics(p *metrics.Page) {
 	metrics.Add(p, metrics.MaxKeys, float64(stats.MaxKeys))
 	metrics.Add(p, metrics.Evictions, float64(stats.Evictions))
 	if len(a.files.inUse()) > 0 {
-		metrics.Add(p, metrics.RulesSuccessful, oneIf(!rulesRefused.Load()))
+		metrics.AddIf(p, metrics.RulesSuccessful, !rulesRefused.Load())
 		metrics.Add(p, metrics.RulesLoaded, float64(rulesLoaded.Load())/1e6)
 		metrics.Each(p, metrics.RulesReloads, metrics.Read(rulesReloads))
 	}
 	metrics.AddAdvice(p, a.memory.adapting.Metrics(a.adviceSource), adapt.AdviceClock.Now())
-}
-
-func oneIf(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
 }
 
 // What belongs to no rule exists once in a process, so that it survives reloads. The counts of each rule are in a report.Stats.

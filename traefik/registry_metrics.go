@@ -292,7 +292,7 @@ func (g *registry) writeMetrics() []byte {
 	}
 	sort.Strings(names)
 	for _, name := range names {
-		metrics.Add(p, metrics.BreakerOpen, oneIf(s.breakers[name]), name)
+		metrics.AddIf(p, metrics.BreakerOpen, s.breakers[name], name)
 	}
 	if leased {
 		metrics.Each(p, metrics.LeaseRequests, s.leases.Requests())
@@ -302,8 +302,8 @@ func (g *registry) writeMetrics() []byte {
 		metrics.Add(p, metrics.SyncAge, float64(s.syncs.Age)/1e6)
 	}
 	if heard := regions.Merge(s.regions); heard.Used {
-		metrics.Add(p, metrics.RegionCourier, oneIf(heard.Leads))
-		metrics.Add(p, metrics.RegionsDiffer, oneIf(heard.Differs))
+		metrics.AddIf(p, metrics.RegionCourier, heard.Leads)
+		metrics.AddIf(p, metrics.RegionsDiffer, heard.Differs)
 		for _, r := range heard.Peers {
 			metrics.AddRegion(p, r.Name, r.Age.Seconds(), r.Ahead.Seconds(), r.Cut, r.Units)
 		}
@@ -334,11 +334,4 @@ func (g *registry) adviceNow(engines []*engine) []metrics.Advice {
 		list = append(list, metrics.Advice{State: a.state, Polls: polls, Applies: e.advisor.Apply})
 	}
 	return list
-}
-
-func oneIf(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
 }

@@ -1,7 +1,6 @@
 package protect
 
 import (
-	"context"
 	"math"
 	"strconv"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/proxyweir/weir/caddy/syntax"
+	"github.com/proxyweir/weir/core/advice"
 	"github.com/proxyweir/weir/core/guard"
 	"github.com/proxyweir/weir/core/pressure"
 )
@@ -76,12 +76,7 @@ func (s *GuardState) watch(source pressure.Source) {
 		Warn:   func(message string) { log().Warn(message) },
 		Inform: func(message string) { log().Info(message) },
 		Now:    func() int64 { return GuardNow() },
-		Wait: func(ctx context.Context, d time.Duration) {
-			select {
-			case <-time.After(d):
-			case <-ctx.Done():
-			}
-		},
+		Wait:   advice.Wait,
 	})
 }
 

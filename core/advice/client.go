@@ -82,13 +82,13 @@ func NewPoller(c PollerConfig) (*Poller, error) {
 		c.Now = func() int64 { return time.Now().UnixMicro() }
 	}
 	if c.Wait == nil {
-		c.Wait = wait
+		c.Wait = Wait
 	}
 	return &Poller{config: c, client: newClient(&c.Source)}, nil
 }
 
-// wait waits for so long, or until the context ends. (Code that runs interpreted has no select.)
-func wait(ctx context.Context, d time.Duration) {
+// Wait waits for so long, or until the context ends. (Code that runs interpreted has no select.)
+func Wait(ctx context.Context, d time.Duration) {
 	limited, cancel := context.WithTimeout(ctx, d)
 	<-limited.Done()
 	cancel()

@@ -174,7 +174,7 @@ func TestWhatAnAdvisorMayNotAnswerIsRefused(t *testing.T) {
 			for r.Context().Err() == nil {
 				w.Write([]byte(" "))
 				http.NewResponseController(w).Flush()
-				wait(r.Context(), time.Millisecond)
+				Wait(r.Context(), time.Millisecond)
 			}
 		}},
 		"less than it announces": {Unavailable, "EOF", 0, func(w http.ResponseWriter, r *http.Request) {

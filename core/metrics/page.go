@@ -34,6 +34,15 @@ func Add(p *Page, f *Family, value float64, labels ...string) {
 	p.series[f] = append(p.series[f], &Series{Labels: labels, Value: value})
 }
 
+// AddIf adds a series whose value is 1 if something is so, and else 0.
+func AddIf(p *Page, f *Family, is bool, labels ...string) {
+	value := 0.0
+	if is {
+		value = 1
+	}
+	Add(p, f, value, labels...)
+}
+
 // Each adds a series for each value of the family's last label, which labels lack.
 func Each(p *Page, f *Family, values []int64, labels ...string) {
 	p.series[f] = append(p.series[f], &Series{Labels: labels, Values: values})
@@ -45,11 +54,7 @@ func Last(f *Family) Label { return f.Labels[len(f.Labels)-1] }
 // AddRegion adds how another region is heard. Times are in seconds.
 func AddRegion(p *Page, name string, age, ahead float64, cut bool, units int64) {
 	Add(p, RegionAge, age, name)
-	value := 0.
-	if cut {
-		value = 1
-	}
-	Add(p, RegionCut, value, name)
+	AddIf(p, RegionCut, cut, name)
 	Add(p, RegionUnits, float64(units), name)
 	Add(p, RegionClock, ahead, name)
 }

@@ -110,13 +110,8 @@ func AddPressure(p *Page, name string, s *guard.State, w *pressure.Watch, now in
 	if r.Known {
 		Add(p, Pressure, r.Value, name)
 	}
-	for f, is := range map[*Family]bool{PressureHigh: r.High, PressureActs: s.Pressed} {
-		value := 0.0
-		if is {
-			value = 1
-		}
-		Add(p, f, value, name)
-	}
+	AddIf(p, PressureHigh, r.High, name)
+	AddIf(p, PressureActs, s.Pressed, name)
 	Each(p, PressureFailures, r.Failures, name)
 }
 

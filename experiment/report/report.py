@@ -45,9 +45,7 @@ class Chapter:
         pilot = data.real[data.real["seed"] <= PILOT]
         return {
             "virtual_runs": f"{len(data.virtual) + len(data.more):,}",
-            "virtual_seeds": data.virtual["seed"].nunique(),
             "virtual_origin": origin(data.virtual_origin),
-            "real_cells": f"{len(data.real):,}",
             "real_thrown": data.thrown,
             "pilot_cells": f"{len(pilot):,}",
             "pilot_pairs": pilot["seed"].nunique(),
@@ -70,7 +68,6 @@ class Chapter:
             "waits": self.waits(),
             "flood": tables.flood(data),
             "effect": tables.effect(data),
-            "effect_median": lambda interval: tables.effect_median(data, interval),
             "cpu": tables.cpu(data),
             "cpu_gain": self.cpu_gain,
             "power": tables.power(power.rows(self.protocol["hypothesis"], self.protocol["open"], data.tiers)),

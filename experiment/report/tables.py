@@ -193,13 +193,6 @@ def effect(data: Data) -> str:
     return table(["asked each", "proxy", "changes", "median, s", "95 % within, s", "at most, s", "never"], rows, left=2)
 
 
-def effect_median(data: Data, interval: float) -> str:
-    """The median of those delays over all proxies, in seconds."""
-    if data.effects is None:
-        return "–"
-    return number(float(data.effects[data.effects["interval_s"] == interval]["delay_ms"].median()) / 1000, 1)
-
-
 def cpu(data: Data) -> str:
     """The situation in which the service's CPU is what is short, in both tiers: what a guard and pressure change."""
     rows = []
