@@ -98,6 +98,8 @@ def rows(hypotheses: list[dict], plan: list[dict], tiers: dict[str, pd.DataFrame
             if not spread:
                 continue  # not run yet
             sd, freedom = pooled(spread, hypothesis.get("trim", 0))
+            if sd == 0:
+                continue  # runs that are all alike plan nothing
             if c.tier == "windows":
                 sd *= math.sqrt(SHORTER)
             found.append(row(hypothesis, c, sd, upper_sd(sd, freedom), shift))

@@ -357,7 +357,7 @@ def signs(hypotheses_: list[dict], short: Data, full: Data) -> str:
             agrees_ = (here > 0) == (there.mean > 0)
             counted, same = counted + (c.tier == "virtual"), same + (c.tier == "virtual" and agrees_)
             if c.tier == "real" or not agrees_:
-                rows.append([hypothesis["name"], c.tier, c.what, c.situation, c.algorithm or "–", number(here, 1, sign=True), with_interval(there, 1, sign=True), "the same" if agrees_ else "ANOTHER"])
+                rows.append([hypothesis["name"], c.tier, c.what, c.situation, c.algorithm or "–", number(here, 1, sign=True), with_interval(there, 1, sign=True), "the same" if agrees_ else "none" if here == 0 else "ANOTHER"])
     text = table(["", "tier", "difference", "situation", "algorithm", "here", "in the full run", "sign"], rows, left=5)
     return text + f"\n\nOn a virtual clock {same} of {counted} signs are the same."
 

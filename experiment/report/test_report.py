@@ -151,6 +151,13 @@ class Power(unittest.TestCase):
         self.assertAlmostEqual(float((ends < 0.6).mean()), power.power_for_equivalence(n, 0.6, 1), delta=3 * math.sqrt(0.09 / 2000))
 
 
+    def test_runs_that_are_all_alike_plan_nothing(self):
+        hypothesis = TheProtocol.HYPOTHESIS | {"name": "H3", "finds": 0.25}
+        entry = TheProtocol.OPEN | {"first": 7}
+        for guard, want in [([3, 3], 0), ([3, 4], 1)]:
+            self.assertEqual(len(power.rows([hypothesis], [entry], {"real": runs(guard=guard, static=[1, 1])})), want)
+
+
 RUNS = 200  # simulated, of each kind
 # A test that errs once in forty on its side, as they all do, errs more than ten times of 200 in one of seventy seeds. Ten are 5 %.
 MOST_FALSE = int(0.05 * RUNS)
@@ -344,7 +351,7 @@ class TheReport(unittest.TestCase):
 
         hypothesis = {"name": "H3", "test": "superior", "measure": "good", "look": [{"tier": "real", "left": "guard", "right": "static", "situations": ["bursts"], "algorithms": ["token_bucket"]}]}
         full = of([90, 91, 93], [80, 80, 80])
-        for short, full_, want in [(of([85], [80]), full, ["+5.0", "the same"]), (of([79], [80]), full, ["−1.0", "ANOTHER"]), (of([85], [80]), of([90, 70, 80], [80, 80, 80]), ["Not run"])]:
+        for short, full_, want in [(of([85], [80]), full, ["+5.0", "the same"]), (of([79], [80]), full, ["−1.0", "ANOTHER"]), (of([80], [80]), full, ["+0.0", "none"]), (of([85], [80]), of([90, 70, 80], [80, 80, 80]), ["Not run"])]:
             for text in want:
                 self.assertIn(text, tables.signs([hypothesis], short, full_))
 
