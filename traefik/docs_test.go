@@ -302,7 +302,7 @@ func load(t *testing.T, s shown) error {
 	return nil
 }
 
-var manualPages = []string{"README.md", "docs/traefik.md", "docs/redis.md", "docs/caddy.md", "docs/past-the-limit.md", "docs/guard.md", "docs/outgoing.md"}
+var manualPages = []string{"README.md", "docs/traefik.md", "docs/from-traefik.md", "docs/redis.md", "docs/caddy.md", "docs/past-the-limit.md", "docs/guard.md", "docs/outgoing.md"}
 
 func TestDocsConfigurationsLoad(t *testing.T) {
 	setenv(t, "REDIS_PASSWORD", "a password")
@@ -441,7 +441,7 @@ func isStatic(t *testing.T, s manual.Snippet) bool {
 // What the manual has in the words of Traefik's RateLimit loads as the plugin's too, unchanged.
 func TestDocsRateLimitsMoveOver(t *testing.T) {
 	moved := 0
-	for _, s := range manual.Snippets(t, "docs/traefik.md") {
+	for _, s := range manual.Snippets(t, "docs/from-traefik.md") {
 		if !strings.Contains(s.Text, "rateLimit:") || s.Language != "yaml" {
 			continue
 		}
@@ -668,7 +668,7 @@ func TestDocsHaveTheSettingsThatTheCodeHas(t *testing.T) {
 	words = append(words, dotted("sourceCriterion", config.SourceCriterion{})...)
 	words = append(words, without(dotted("redis", config.RateLimitRedis{}), "redis.tls")...)
 	words = append(words, dotted("redis.tls", config.RateLimitTLS{})...)
-	manual.SameWords(t, "words of RateLimit", tableWords(t, manual.Section(t, page, "## Coming from Traefik's RateLimit"), "word"), words)
+	manual.SameWords(t, "words of RateLimit", tableWords(t, manual.Section(t, manual.Page(t, "docs/from-traefik.md"), "## RateLimit"), "word"), words)
 }
 
 func TestDocsHaveTheWordsThatTheCodeTakes(t *testing.T) {
