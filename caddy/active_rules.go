@@ -12,6 +12,7 @@ import (
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/adaptive"
+	"github.com/proxyweir/weir/core/describe"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/metrics"
 )
@@ -78,14 +79,14 @@ func (h *Handler) activeRulesOfDomain(view *inForce, add func(*report.ActiveRule
 	for _, other := range h.app.handlers { // any of them may make keys of the same descriptors
 		for _, d := range other.descriptors {
 			for i := range d {
-				secret = secret || slices.ContainsFunc(d[i].Sources, report.IsSecret)
+				secret = secret || slices.ContainsFunc(d[i].Sources, describe.IsSecret)
 			}
 		}
 	}
 	for i, r := range view.domain.Rules() {
-		add(&report.ActiveRule{Namespace: view.set.namespace, Name: r.Name(), Enforcement: report.EnforcementOf(map[bool]string{true: "shadow"}[r.Shadow]), Limiter: view.set.limiter, Stats: view.reporters[i].Stats,
+		add(&report.ActiveRule{Namespace: view.set.namespace, Name: r.Name(), Enforcement: describe.EnforcementOf(map[bool]string{true: "shadow"}[r.Shadow]), Limiter: view.set.limiter, Stats: view.reporters[i].Stats,
 			Desc: r, Active: view.domain.Active()[i], Source: "domain " + view.domain.Name(), Own: r, Rules: []*core.Rule{r}, Shadow: r.Shadow,
-			Keys: report.KeyForm{Names: []string{"descriptor"}, Secret: []bool{secret}, Free: true}})
+			Keys: describe.KeyForm{Names: []string{"descriptor"}, Secret: []bool{secret}, Free: true}})
 	}
 }
 

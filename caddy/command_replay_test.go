@@ -56,8 +56,8 @@ func TestReplaySaysWhatIsWrong(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"access.log"}, "at least one of the flags in the group [rules config] is required"},
-		{[]string{"--rules", "limits.yaml", "--config", "Caddyfile", "access.log"}, "if any flags in the group [rules config] are set none of the others can be"},
+		{[]string{"access.log"}, "at least one of the flags in the group [rules traefik config] is required"},
+		{[]string{"--rules", "limits.yaml", "--config", "Caddyfile", "access.log"}, "if any flags in the group [rules traefik config] are set none of the others can be"},
 		{[]string{"--config", "Caddyfile", "access.log"}, `Caddyfile: has no zone that could be replayed; zone "users": is left out: a replay does not know {http.auth.user.id}`},
 		{[]string{"--config", "nosuch", "access.log"}, "nosuch: no such file"},
 		{[]string{"--config", "Caddyfile.good", "--html", "Caddyfile.good", "access.log"}, "html: Caddyfile.good: is "},

@@ -12,10 +12,10 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
-	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/describe"
 	"github.com/proxyweir/weir/core/transition"
 )
 
@@ -156,12 +156,12 @@ func (a *App) reportTransition(r, before activeLimits, c transition.Change) {
 	in, old := r.active.Limits(), before.active.Limits()
 	if c.Lasts > 0 {
 		a.logger.Info("the zone keeps to its former limit, too, for a while, since its algorithm or period has changed",
-			zap.String("zone", r.name), zap.Stringer("limit", report.LimitOf(in)), zap.Stringer("former", report.LimitOf(old)), zap.Duration("for", time.Duration(c.Lasts)*time.Microsecond))
+			zap.String("zone", r.name), zap.Stringer("limit", describe.LimitOf(in)), zap.Stringer("former", describe.LimitOf(old)), zap.Duration("for", time.Duration(c.Lasts)*time.Microsecond))
 		return
 	}
 	if c.Afresh {
 		a.logger.Info("the zone starts counting afresh, since its algorithm, period or key has changed; keys that were blocked in it are unblocked",
-			zap.String("zone", r.name), zap.Stringer("limit", report.LimitOf(in)))
+			zap.String("zone", r.name), zap.Stringer("limit", describe.LimitOf(in)))
 	}
 }
 

@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,10 +8,8 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/caddy/command"
-	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/syntax"
-	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/describe"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/ruleset/yaml"
@@ -23,18 +20,14 @@ func init() {
 }
 
 // tableOfRules returns the table of a configuration's rules.
-func tableOfRules(config []byte) (command.Table, error) {
-	table := &ruleTable{}
-	if err := walkHandlers(config, table.handler); err != nil {
-		return nil, err
-	}
-	return table.rows, nil
+func tableOfRules(config []byte) (describe.Table, error) {
+	t := &ruleTable{}
+	err := walkHandlers(config, t.handler)
+	return t.Table, err
 }
 
 // ruleTable collects the rows of `caddy rate-limit rules`.
-type ruleTable struct {
-	rows command.Table
-}
+type ruleTable struct{ describe.Table }
 
 // walkHandlers calls a function with each handler of a configuration.
 func walkHandlers(config []byte, visit func(h *Handler, at place) error) error {
@@ -267,7 +260,8 @@ func (t *ruleTable) handler(h *Handler, at place) error {
 	if err != nil {
 		return err
 	}
-	t.set(at, h.Namespace, set)
+	where := describe.Place{Site: at.hosts, Routes: at.routes}
+	t.AddSet(where, h.Namespace, set)
 	if len(h.Descriptors) == 0 {
 		return nil
 	}
@@ -277,7 +271,7 @@ func (t *ruleTable) handler(h *Handler, at place) error {
 	}
 	for _, file := range files {
 		if file.Domain != nil && file.Domain.Name == domain.Name() {
-			t.descriptors(at, h.Namespace, file, domain)
+			t.AddDescriptors(where, h.Namespace, file, domain)
 		}
 	}
 	return nil
@@ -297,126 +291,7 @@ func (t *ruleTable) zone(at place, name, namespace string, z *syntax.Zone) error
 	if len(z.Except) > 0 {
 		what += "; except " + strings.Join(z.Except, ",")
 	}
-	t.rule(at.row(metrics.LabelOf(namespace, name), strings.TrimPrefix(what, "; "), z.KeyText()), c.Rule, c.Text)
+	where := describe.Place{Site: at.hosts, Routes: at.routes}
+	t.AddRule(where.Row(metrics.LabelOf(namespace, name), strings.TrimPrefix(what, "; "), z.KeyText()), c.Rule, c.Text)
 	return nil
-}
-
-// rule adds the limits of a rule.
-func (t *ruleTable) rule(row tableRow, r *ruleset.Rule, text *ruleset.RuleText) {
-	row.shadow, row.overflow = r.Shadow, report.OverflowNotes(text)
-	t.add(row, r.Limits.Own(), "")
-	if tiers := ruleset.One(text, "tiers"); tiers != nil {
-		for _, tier := range tiers.Pairs["limits"] {
-			if tier.Name != ruleset.AnyTier {
-				t.add(row, r.Limits.Of(ruleset.TierFor(r, tier.Name), ""), fmt.Sprintf("tier %s of %s", tier.Name, tiers.Texts["source"]))
-			}
-		}
-	}
-	for _, o := range text.Objects["overrides"] {
-		t.add(row, r.Limits.Of("", ruleset.KeyFor(r, o.Lists["key"])), "key "+strings.Join(o.Lists["key"], " "))
-	}
-}
-
-// set adds the rules of files.
-func (t *ruleTable) set(at place, namespace string, set *ruleset.Set) {
-	i := 0
-	for _, file := range set.Files {
-		for _, r := range file.Rules {
-			rule := set.Rules[i]
-			i++
-			key := "client_ip"
-			if len(r.Lists["key"]) > 0 {
-				key = strings.Join(match.Joined(r.Lists["key"]), " ")
-			}
-			row := at.row(metrics.LabelOf(namespace, r.Name), coverage(ruleset.One(&r.RuleText, "match")), key)
-			row.File = fmt.Sprintf("%s:%d", file.Name, r.Line)
-			t.rule(row, rule, &r.RuleText)
-		}
-	}
-}
-
-// coverage describes which requests a rule covers.
-func coverage(covered *ruleset.Object) string {
-	if covered == nil {
-		return ""
-	}
-	m := ruleset.MatchOf(covered)
-	var parts []string
-	add := func(word string, values []string) {
-		if len(values) > 0 {
-			parts = append(parts, word+" "+strings.Join(values, ","))
-		}
-	}
-	add("method", m.Methods)
-	add("host", m.Hosts)
-	add("path", m.Paths)
-	add("path prefix", m.PathPrefixes)
-	for _, of := range []struct {
-		word   string
-		values map[string]string
-	}{{"header", m.Headers}, {"query", m.Query}, {"cookie", m.Cookies}} {
-		for _, name := range slices.Sorted(maps.Keys(of.values)) {
-			parts = append(parts, of.word+" "+name+"="+of.values[name])
-		}
-	}
-	add("except", m.ExceptIPs)
-	return strings.Join(parts, "; ")
-}
-
-// descriptors adds the limits of a domain's descriptors.
-func (t *ruleTable) descriptors(at place, namespace string, file *ruleset.File, domain *ruleset.Domain) {
-	rules := domain.Rules()
-	var walk func(list []*ruleset.Descriptor, path []string)
-	walk = func(list []*ruleset.Descriptor, path []string) {
-		for _, d := range list {
-			entry := d.Key
-			if d.Value != "" {
-				entry += "=" + d.Value
-			}
-			here := append(slices.Clone(path), entry)
-			row := at.row("", "descriptor "+strings.Join(here, ", "), "")
-			row.File = fmt.Sprintf("%s:%d", file.Name, d.Line)
-			if d.Unlimited {
-				t.add(row, nil, "")
-			} else if d.Limit != nil {
-				row.Rule, row.shadow = metrics.LabelOf(namespace, rules[0].Name()), rules[0].Shadow
-				t.add(row, rules[0], "")
-				rules = rules[1:]
-			}
-			walk(d.Descriptors, here)
-		}
-	}
-	walk(file.Domain.Descriptors, nil)
-}
-
-// tableRow is the description of a rule, without its limit.
-type tableRow struct {
-	command.Row
-	shadow   bool
-	overflow []string // the rule's overflow policy, in a few words
-}
-
-// row returns the description of a rule of a handler.
-func (p place) row(name, covers, key string) tableRow {
-	if p.routes != "" {
-		covers = strings.TrimSuffix(p.routes+"; "+covers, "; ")
-	}
-	return tableRow{Row: command.Row{Site: cmp.Or(p.hosts, "any"), Rule: name, Covers: cmp.Or(covers, "all"), Key: key}}
-}
-
-// add adds a row for one limit of a rule; a nil limit is unlimited. whose says to whom it applies, unless that is everyone.
-func (t *ruleTable) add(r tableRow, limit *core.Rule, whose string) {
-	r.Limit, r.Algorithm = report.WrittenLimit(limit)
-	var notes []string
-	if whose != "" {
-		notes = append(notes, whose)
-	}
-	if r.shadow {
-		notes = append(notes, "shadow")
-	}
-	if limit != nil {
-		notes = append(append(notes, r.overflow...), report.LimitNotes(limit)...)
-	}
-	r.Notes = strings.Join(notes, ", ")
-	t.rows = append(t.rows, r.Row)
 }

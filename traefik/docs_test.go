@@ -35,6 +35,7 @@ import (
 	"github.com/proxyweir/weir/tools/manual"
 	"github.com/proxyweir/weir/tools/must"
 	"github.com/proxyweir/weir/traefik/config"
+	"github.com/proxyweir/weir/traefik/dynamic"
 )
 
 // shown is a middleware's configuration on a page.
@@ -185,98 +186,6 @@ func asTexts(value interface{}) interface{} {
 	return fmt.Sprint(value)
 }
 
-// decode fills in a Config as Traefik does: by mapstructure, weakly typed, with texts split at commas for lists. Names go by
-// the fields', regardless of case; what is no field goes to the one that takes what remains.
-func decode(in object, into reflect.Value) error {
-	var fields []reflect.Value
-	var names []string
-	var remain reflect.Value
-	var collect func(of reflect.Value)
-	collect = func(of reflect.Value) {
-		for i := 0; i < of.NumField(); i++ {
-			switch field := of.Type().Field(i); field.Tag.Get("mapstructure") {
-			case ",squash":
-				collect(of.Field(i))
-			case ",remain":
-				remain = of.Field(i)
-			default:
-				fields = append(fields, of.Field(i))
-				names = append(names, field.Name)
-			}
-		}
-	}
-	collect(into)
-	rest := object{}
-	for name, value := range in {
-		at := -1
-		for i := range names {
-			if strings.EqualFold(names[i], name) {
-				at = i
-			}
-		}
-		if at < 0 {
-			rest[name] = value
-			continue
-		}
-		if err := decodeInto(value, fields[at]); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	if len(rest) > 0 {
-		remain.Set(reflect.ValueOf(rest))
-	}
-	return nil
-}
-
-func decodeInto(value interface{}, into reflect.Value) error {
-	switch into.Kind() {
-	case reflect.Interface:
-		into.Set(reflect.ValueOf(value))
-		return nil
-	case reflect.String:
-		text := ""
-		switch v := value.(type) {
-		case string:
-			text = v
-		case bool:
-			text = map[bool]string{true: "1", false: "0"}[v]
-		case int:
-			text = strconv.Itoa(v)
-		case float64:
-			text = strconv.FormatFloat(v, 'f', -1, 64)
-		default:
-			return fmt.Errorf("is a %T", value)
-		}
-		into.SetString(text)
-		return nil
-	case reflect.Slice:
-		var list []interface{}
-		switch v := value.(type) {
-		case string:
-			for _, part := range strings.Split(v, ",") {
-				list = append(list, part)
-			}
-		case []interface{}:
-			list = v
-		default:
-			list = []interface{}{v}
-		}
-		slice := reflect.MakeSlice(into.Type(), len(list), len(list))
-		for i := range list {
-			if err := decodeInto(list[i], slice.Index(i)); err != nil {
-				return err
-			}
-		}
-		into.Set(slice)
-		return nil
-	case reflect.Struct:
-		if v, ok := value.(object); ok {
-			return decode(v, into)
-		}
-	}
-	return fmt.Errorf("is a %T", value)
-}
-
 // load makes a handler of a configuration, in the ways that Traefik's providers would give it.
 func load(t *testing.T, s shown) error {
 	t.Helper()
@@ -286,7 +195,7 @@ func load(t *testing.T, s shown) error {
 			return errors.New("is empty")
 		}
 		c := CreateConfig()
-		if err := decode(fields, reflect.ValueOf(c).Elem()); err != nil {
+		if err := dynamic.Decode(fields, c); err != nil {
 			return err
 		}
 		ctx, cancel := context.WithCancel(context.Background())
@@ -502,7 +411,7 @@ func TestDocsAnswersAreThePlugins(t *testing.T) {
 			t.Fatalf("%s: %q", s.Place, s.Marker)
 		}
 		c := CreateConfig()
-		must.Succeed(t, decode(config.config, reflect.ValueOf(c).Elem()))
+		must.Succeed(t, dynamic.Decode(config.config, c))
 		st := newStage(t)
 		st.step(23 * time.Second)
 		h := st.handler(context.Background(), c, config.middleware+"@file")
@@ -539,7 +448,7 @@ func TestDocsQuotasAreThePlugins(t *testing.T) {
 			t.Fatalf("%s: %v", s.Place, err)
 		}
 		c := CreateConfig()
-		must.Succeed(t, decode(config.config, reflect.ValueOf(c).Elem()))
+		must.Succeed(t, dynamic.Decode(config.config, c))
 		st := newStage(t)
 		st.step(19 * time.Second)
 		h := st.handler(context.Background(), c, config.middleware+"@file")

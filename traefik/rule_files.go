@@ -2,27 +2,11 @@ package traefik
 
 import (
 	"fmt"
-	"path/filepath"
-	"strings"
 
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/traefik/config"
 )
-
-func isYAML(file string) bool {
-	suffix := strings.ToLower(filepath.Ext(file))
-	return suffix == ".yaml" || suffix == ".yml"
-}
-
-// parseFile is ruleset.ParseJSON, and says what to do with YAML.
-func parseFile(file string, data []byte) (*ruleset.Node, ruleset.Problems) {
-	if isYAML(file) {
-		text := fmt.Sprintf("is YAML, and the interpreter that Traefik runs plugins with can read JSON only; convert it: yq -o=json . %s > %s (JSON is YAML, so Caddy reads that file too)",
-			file, strings.TrimSuffix(file, filepath.Ext(file))+".json")
-		return nil, ruleset.Problems{{File: file, Text: text}}
-	}
-	return ruleset.ParseJSON(file, data)
-}
 
 // takeFiles puts contents in force in a new engine, or returns the problems in them. known is another engine's set of them, nil if there is none.
 func (e *engine) takeFiles(contents *ruleset.Contents, known *ruleset.Set) ruleset.Problems {
@@ -66,7 +50,7 @@ func quickSet(contents *ruleset.Contents, namespace string, known *ruleset.Set) 
 		return known.In(in)
 	}
 	for _, name := range contents.Names {
-		if isYAML(name) {
+		if config.IsYAML(name) {
 			return nil
 		}
 	}
@@ -97,7 +81,7 @@ func (e *engine) needsRedis(set *ruleset.Set) bool {
 
 // parseSet returns the set of files, or what is wrong with them.
 func (e *engine) parseSet(contents *ruleset.Contents) (*ruleset.Set, ruleset.Problems) {
-	files, problems := ruleset.Parse(contents, parseFile)
+	files, problems := ruleset.Parse(contents, config.ParseFile)
 	for _, f := range files {
 		for i := range f.Rules {
 			r := &f.Rules[i]

@@ -14,7 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/proxyweir/weir/caddy/deferred"
-	"github.com/proxyweir/weir/caddy/report"
+	"github.com/proxyweir/weir/core/describe"
 	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/deferral"
 )
@@ -68,8 +68,8 @@ type queueAnswer struct {
 	Error string `json:"error,omitempty"` // of Redis; then the numbers are missing
 }
 
-// describe asks Redis for the numbers of the queue.
-func describe(d *deferred.Deferral, ctx context.Context) queueAnswer {
+// askQueue asks Redis for the numbers of the queue.
+func askQueue(d *deferred.Deferral, ctx context.Context) queueAnswer {
 	sums, err := d.API.Queue.Sums(ctx)
 	if err != nil {
 		q := queueAnswerOf(d, nil)
@@ -167,7 +167,7 @@ func readRequest(d *deferred.Deferral, ctx context.Context, one *jobAnswer, cont
 		one.requestAnswer = &requestAnswer{Method: request.Method, Host: request.Host, Path: path, BodyBytes: len(request.Body)}
 		for _, c := range request.Checks {
 			if c.Rule == d.Zone.Rule.Name {
-				one.Key = report.KeysOf(d.Zone.Rule).Show(c.Key)
+				one.Key = describe.KeysOf(d.Zone.Rule).Show(c.Key)
 			}
 		}
 		if contents {
@@ -289,7 +289,7 @@ func listDeferred(a *View, r *http.Request) (any, error) {
 			Queues []queueAnswer `json:"queues"`
 		}{[]queueAnswer{}}
 		for _, d := range a.Queues {
-			answer.Queues = append(answer.Queues, describe(d, r.Context()))
+			answer.Queues = append(answer.Queues, askQueue(d, r.Context()))
 		}
 		return answer, nil
 	}
@@ -347,7 +347,7 @@ func listJobs(d *deferred.Deferral, ctx context.Context, asked *jobsAsked) (jobs
 
 // keyDigest returns what stands in Redis for the key that a request names by its parts.
 func keyDigest(d *deferred.Deferral, parts []string) (string, error) {
-	key, err := report.KeysOf(d.Zone.Rule).Of(parts)
+	key, err := describe.KeysOf(d.Zone.Rule).Of(parts)
 	if err != nil {
 		return "", adminError(http.StatusBadRequest, "%w", err)
 	}

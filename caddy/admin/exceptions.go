@@ -16,6 +16,7 @@ import (
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/describe"
 	"github.com/proxyweir/weir/core/excepted"
 	"github.com/proxyweir/weir/core/exception"
 	"github.com/proxyweir/weir/core/rate"
@@ -432,9 +433,9 @@ func listExceptions(a *View, r *http.Request) (any, error) {
 	for _, e := range all[min(from, len(all)):min(from+n, len(all))] {
 		one := exceptionAnswer{Rule: e.Rule, Kind: e.Kind, Limit: e.Limit, Note: e.Note, By: e.By, Made: time.UnixMicro(e.Made).UTC(), Until: time.UnixMicro(e.Until).UTC()}
 		if s := rules[e.Rule]; s != nil {
-			one.Key, one.ID = s.Keys.Show(string(e.Key)), report.IdOf(s.Label, string(e.Key))
+			one.Key, one.ID = s.Keys.Show(string(e.Key)), describe.IdOf(s.Label, string(e.Key))
 		} else {
-			one.Key = []string{report.Shortened(string(e.Key))}
+			one.Key = []string{describe.Shortened(string(e.Key))}
 		}
 		answer.Exceptions = append(answer.Exceptions, one)
 	}

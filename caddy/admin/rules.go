@@ -8,6 +8,7 @@ import (
 
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
+	"github.com/proxyweir/weir/core/describe"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/rate"
@@ -79,7 +80,7 @@ func ruleAnswerOf(a *View, s *report.ActiveRule, now time.Time) ruleAnswer {
 		Source: s.Source, Notes: s.Notes, Waiting: s.Waiting(), Outcomes: make(map[string]int64), Penalties: atomic.LoadInt64(&s.Stats.Penalties),
 	}
 	if s.Own != nil {
-		answer.Limit, _ = report.WrittenLimit(s.Own)
+		answer.Limit, _ = describe.WrittenLimit(s.Own)
 		l := s.Own.Limit
 		answer.Algorithm = l.Algorithm.String()
 		answer.Requests = l.Requests
@@ -91,11 +92,11 @@ func ruleAnswerOf(a *View, s *report.ActiveRule, now time.Time) ruleAnswer {
 		if l.IsBucket {
 			answer.Burst = l.Quota
 		}
-		answer.Notes = append(answer.Notes, report.LimitNotes(s.Own)...)
+		answer.Notes = append(answer.Notes, describe.LimitNotes(s.Own)...)
 		answer.movedLimit = movedLimitOf(a, s, s.Own)
 	}
 	for _, l := range s.Limits {
-		written, _ := report.WrittenLimit(l.Limit)
+		written, _ := describe.WrittenLimit(l.Limit)
 		answer.Limits = append(answer.Limits, limitAnswer{l.Of, written})
 	}
 	if over := s.Limiter.Storage; over != nil {
@@ -174,7 +175,7 @@ func listTopKeys(a *View, r *http.Request) (any, error) {
 		if k.Cut {
 			one.Key = s.Keys.ShowCut(k.Key, k.Hash)
 		} else {
-			one.ID = report.IdOf(s.Label, k.Key)
+			one.ID = describe.IdOf(s.Label, k.Key)
 		}
 		answer.Keys = append(answer.Keys, one)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/proxyweir/weir/caddy/report"
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
+	"github.com/proxyweir/weir/core/describe"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/words"
 )
@@ -105,14 +106,14 @@ func keyOf(s *report.ActiveRule, parts []string, id string) (string, error) {
 	now := time.Now().Unix()
 	for _, list := range [][]report.TopKey{s.Stats.TopRequests.List(now), s.Stats.TopRejections.List(now)} {
 		for _, k := range list {
-			if !k.Cut && report.IdOf(s.Label, k.Key) == id {
+			if !k.Cut && describe.IdOf(s.Label, k.Key) == id {
 				return k.Key, nil
 			}
 		}
 	}
 	for _, t := range tablesOf(s) {
 		for _, e := range t.List() {
-			if e.Rule == s.Label && report.IdOf(s.Label, string(e.Key)) == id {
+			if e.Rule == s.Label && describe.IdOf(s.Label, string(e.Key)) == id {
 				return string(e.Key), nil
 			}
 		}

@@ -12,6 +12,9 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/cobra"
+
+	"github.com/proxyweir/weir/cmd/command"
+	"github.com/proxyweir/weir/core/describe"
 )
 
 // deferredCommand returns the command `caddy rate-limit deferred`.
@@ -29,12 +32,13 @@ not be done, and are kept), or done (there is a response).`,
 
 // deferredOptions are the flags that both commands have.
 type deferredOptions struct {
-	adminOptions
+	command.Endpoint
 	rule, status string
 }
 
 func (o *deferredOptions) add(cmd *cobra.Command, status string, statuses string) {
-	o.adminOptions.add(cmd)
+	o.Endpoint.Program = program
+	o.Endpoint.Add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.rule, "rule", "", "Name of the zone, if several defer")
 	flags.StringVar(&o.status, "status", status, "Which: "+statuses)
@@ -43,7 +47,7 @@ func (o *deferredOptions) add(cmd *cobra.Command, status string, statuses string
 // ask makes a request of the admin endpoint.
 func (o *deferredOptions) ask(endpoint string, body map[string]any, answer any) error {
 	body["rule"], body["status"] = o.rule, o.status
-	return o.adminOptions.ask(http.MethodPost, "deferred/"+endpoint, body, answer)
+	return o.Ask(http.MethodPost, "deferred/"+endpoint, body, answer)
 }
 
 func exportCommand() *cobra.Command {
@@ -124,15 +128,15 @@ func (o *deferredOptions) purge(olderThan string, yes bool, out io.Writer) error
 			Left   int `json:"left"`
 		}
 		if err := o.ask("purge", map[string]any{"older_than": olderThan, "dry_run": !yes}, &answer); err != nil {
-			return fmt.Errorf("%s removed; then: %w", count(removed, "request"), err)
+			return fmt.Errorf("%s removed; then: %w", describe.Count(removed, "request"), err)
 		}
 		if !yes {
-			_, err := fmt.Fprintf(out, "%s would be removed; write --yes to remove them\n", count(answer.Left, "request"))
+			_, err := fmt.Fprintf(out, "%s would be removed; write --yes to remove them\n", describe.Count(answer.Left, "request"))
 			return err
 		}
 		removed += answer.Purged
 		if answer.Left == 0 || answer.Purged == 0 {
-			_, err := fmt.Fprintf(out, "%s removed\n", count(removed, "request"))
+			_, err := fmt.Fprintf(out, "%s removed\n", describe.Count(removed, "request"))
 			return err
 		}
 	}

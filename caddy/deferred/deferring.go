@@ -19,6 +19,7 @@ import (
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/describe"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/rate"
@@ -70,7 +71,7 @@ type Host struct {
 
 // pace returns the time in which the zone's limit admits one more request of a key that has used it up.
 func (d *Deferral) pace() time.Duration {
-	l := report.LimitOf(d.Zone.Rule.Active.Limits())
+	l := describe.LimitOf(d.Zone.Rule.Active.Limits())
 	return time.Duration(l.Period/l.Requests) * time.Microsecond
 }
 

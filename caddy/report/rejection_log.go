@@ -8,6 +8,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/proxyweir/weir/core/describe"
 )
 
 // rejectionLog chooses which of a rule's rejections are logged: in each interval the first of each key, up to mostLogged. At the
@@ -52,7 +54,7 @@ func (l *rejectionLog) admit(key string) bool {
 	if l.off || !l.logger.Core().Enabled(l.level) {
 		return false
 	}
-	hash := topHash(key)
+	hash := describe.HashOf(key)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended { // a request that came before the end: no later line would count it

@@ -2,11 +2,12 @@ package report
 
 import (
 	"cmp"
-	"hash/maphash"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/proxyweir/weir/core/describe"
 )
 
 // topKeys finds the keys that have sent the most, in bounded memory for any number of keys. Each generation has a fixed number of
@@ -26,7 +27,7 @@ type topKeys struct {
 const (
 	MostCounters      = 64
 	GenerationSeconds = 300
-	longestTopKey     = 4096 // the longest key that is kept, in bytes; one of this length or longer is marked as cut
+	longestTopKey     = describe.LongestKey // the longest key that is kept, in bytes; one of this length or longer is marked as cut
 )
 
 // bytesLeft is how many bytes are left for the counters of all rules together.
@@ -53,14 +54,9 @@ type TopKey struct {
 	Cut          bool // key is only the beginning, or a whole key of just that length
 }
 
-var topSeed = maphash.MakeSeed()
-
-// topHash returns the hash of a whole key. Keys are compared by it.
-func topHash(key string) uint64 { return maphash.String(topSeed, key) }
-
 // add counts a request of a key at a time, in seconds since the Unix epoch.
 func (t *topKeys) add(key string, now int64) {
-	hash := topHash(key)
+	hash := describe.HashOf(key)
 	t.mu.Lock()
 	if t.ended { // a request that came before the rule ended
 		t.mu.Unlock()

@@ -11,13 +11,13 @@ import (
 )
 
 // ownRules compiles the rules of a configuration, of either dialect.
-func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware string) ([]*ruleset.Rule, error) {
+func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware string, each func(t *ruleset.RuleText, in ruleset.Context)) ([]*ruleset.Rule, error) {
 	rules := make([]*ruleset.Rule, 0, len(c.Rules))
 	if len(c.Rules) == 0 {
 		if (len(c.RulesFile) > 0 || isOn(c.Guard)) && firstSet(c.Rule) == "" && !isDialect(c) {
 			return rules, nil
 		}
-		r, err := onlyRule(c, criterion, namespace, middleware)
+		r, err := onlyRule(c, criterion, namespace, middleware, each)
 		if r != nil && len(r.Limits.Rules()) > 0 { // else nothing is limited
 			rules = append(rules, r)
 		}
@@ -43,7 +43,7 @@ func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware strin
 			return nil, fmt.Errorf("rule %q: duplicate name in this middleware; rename one", r.Name)
 		}
 		names[r.Name] = true
-		compiled, err := compile(r, ruleset.Context{Namespace: namespace, Name: r.Name, Prefixes: ruleset.Standard})
+		compiled, err := compile(r, ruleset.Context{Namespace: namespace, Name: r.Name, Prefixes: ruleset.Standard}, each)
 		if err != nil {
 			return nil, err
 		}
@@ -53,7 +53,7 @@ func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware strin
 }
 
 // onlyRule compiles the rule of a middleware without a list of rules.
-func onlyRule(c *Config, criterion *SourceCriterion, namespace, middleware string) (*ruleset.Rule, error) {
+func onlyRule(c *Config, criterion *SourceCriterion, namespace, middleware string, each func(t *ruleset.RuleText, in ruleset.Context)) (*ruleset.Rule, error) {
 	in := ruleset.Context{Namespace: namespace, Name: c.Name, Prefixes: ruleset.Standard}
 	if in.Name == "" {
 		in.Name = validName(withoutProvider(middleware))
@@ -69,14 +69,17 @@ func onlyRule(c *Config, criterion *SourceCriterion, namespace, middleware strin
 	}
 	own := *r
 	own.Jitter = "" // it is the middleware's, and Traefik has set both
-	return compile(&own, in)
+	return compile(&own, in, each)
 }
 
 // compile checks and compiles a rule. The error is the first one in it.
-func compile(r *Rule, in ruleset.Context) (*ruleset.Rule, error) {
+func compile(r *Rule, in ruleset.Context, each func(t *ruleset.RuleText, in ruleset.Context)) (*ruleset.Rule, error) {
 	text, err := textOf(r)
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", in.Name, err)
+	}
+	if each != nil {
+		each(text, in)
 	}
 	compiled, wrong := ruleset.Compile(text, in)
 	if len(wrong) == 0 {

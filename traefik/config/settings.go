@@ -47,7 +47,10 @@ const (
 )
 
 // Read checks and compiles a configuration. middleware is its name, with the provider.
-func Read(c *Config, middleware string) (*Settings, error) {
+func Read(c *Config, middleware string) (*Settings, error) { return ReadTexts(c, middleware, nil) }
+
+// ReadTexts is Read, and calls a function with each rule of the configuration as it is written, and what it is compiled in; nil: none.
+func ReadTexts(c *Config, middleware string, each func(t *ruleset.RuleText, in ruleset.Context)) (*Settings, error) {
 	s := &Settings{Message: c.Message, Named: c.Namespace != "", Domain: c.Domain}
 	var err error
 	if s.Namespace, err = namespaceOf(c, middleware); err != nil {
@@ -84,7 +87,7 @@ func Read(c *Config, middleware string) (*Settings, error) {
 	if err = s.setFiles(c); err != nil {
 		return nil, err
 	}
-	if s.Rules, err = ownRules(c, &criterion, s.Namespace, middleware); err != nil {
+	if s.Rules, err = ownRules(c, &criterion, s.Namespace, middleware, each); err != nil {
 		return nil, err
 	}
 	for _, r := range s.Rules {

@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/proxyweir/weir/core/describe"
 )
 
-// keyCommand returns the command `caddy rate-limit key`.
-func keyCommand() *cobra.Command {
+// KeyCommand returns the command key, of `caddy rate-limit`: those about single keys under a name of their own, as they were first.
+func (p *Program) KeyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key limit <limit> | credit <units> | block | unblock | reset | end | list",
 		Short: "Gives single keys other limits until a time, or units back, and blocks them",
@@ -29,9 +31,9 @@ Until when it holds is a time (2026-12-24T18:00:00Z), a date, a weekday, today, 
 --for a duration.`,
 	}
 	cmd.AddCommand(
-		actOnKey("limit <limit>", "Gives a key another limit until a time", "caddy rate-limit key limit +1000 --rule api --key acme --until today --note 'their launch'", true,
+		p.actOnKey("limit <limit>", "Gives a key another limit until a time", "caddy rate-limit key limit +1000 --rule api --key acme --until today --note 'their launch'", true,
 			func(body map[string]any, args []string) error { body["limit"] = args[0]; return nil }),
-		actOnKey("credit <units>", "Gives units back to a key, at once", "caddy rate-limit key credit 100 --rule api --key acme", false,
+		p.actOnKey("credit <units>", "Gives units back to a key, at once", "caddy rate-limit key credit 100 --rule api --key acme", false,
 			func(body map[string]any, args []string) error {
 				units, err := strconv.ParseInt(args[0], 10, 64)
 				if err != nil {
@@ -40,17 +42,17 @@ Until when it holds is a time (2026-12-24T18:00:00Z), a date, a weekday, today, 
 				body["units"] = units
 				return nil
 			}),
-		actOnKey("block", "Blocks a key until a time", "caddy rate-limit key block --rule login --key 192.0.2.7 --for 1d --note 'ticket 4711'", true, nil),
-		actOnKey("unblock", "Ends a block or a penalty", "caddy rate-limit key unblock --rule login --key 192.0.2.7", false, nil),
-		actOnKey("reset", "Forgets what was counted of a key, and ends a block", "caddy rate-limit key reset --rule login --key 192.0.2.7", false, nil),
-		actOnKey("end", "Ends the limit that a key was given", "caddy rate-limit key end --rule api --key acme", false, nil),
-		listKeysCommand())
+		p.actOnKey("block", "Blocks a key until a time", "caddy rate-limit key block --rule login --key 192.0.2.7 --for 1d --note 'ticket 4711'", true, nil),
+		p.actOnKey("unblock", "Ends a block or a penalty", "caddy rate-limit key unblock --rule login --key 192.0.2.7", false, nil),
+		p.actOnKey("reset", "Forgets what was counted of a key, and ends a block", "caddy rate-limit key reset --rule login --key 192.0.2.7", false, nil),
+		p.actOnKey("end", "Ends the limit that a key was given", "caddy rate-limit key end --rule api --key acme", false, nil),
+		p.listKeysCommand())
 	return cmd
 }
 
 // actOnKey returns a command that does something to a key. lasts says whether it holds until a time; more adds what its arguments say.
-func actOnKey(use, short, example string, lasts bool, more func(body map[string]any, args []string) error) *cobra.Command {
-	var o adminOptions
+func (p *Program) actOnKey(use, short, example string, lasts bool, more func(body map[string]any, args []string) error) *cobra.Command {
+	o := Endpoint{Program: p}
 	var rule, until, lasting, note, by string
 	var key []string
 	endpoint, arguments, _ := strings.Cut(use, " ")
@@ -76,7 +78,7 @@ func actOnKey(use, short, example string, lasts bool, more func(body map[string]
 				Keys  *int       `json:"keys"`
 				Given *int64     `json:"given"`
 			}
-			if err := o.ask(http.MethodPost, endpoint, body, &answer); err != nil {
+			if err := o.Ask(http.MethodPost, endpoint, body, &answer); err != nil {
 				return err
 			}
 			said := "done"
@@ -84,15 +86,15 @@ func actOnKey(use, short, example string, lasts bool, more func(body map[string]
 			case answer.Until != nil:
 				said = "until " + answer.Until.Format(time.RFC3339)
 			case answer.Keys != nil:
-				said = count(*answer.Keys, "key")
+				said = describe.Count(*answer.Keys, "key")
 			case answer.Given != nil:
-				said = count(int(*answer.Given), "unit") + " given back"
+				said = describe.Count(int(*answer.Given), "unit") + " given back"
 			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), said)
 			return err
 		},
 	}
-	o.add(cmd)
+	o.Add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&rule, "rule", "", "Name of the rule, with its namespace")
 	flags.StringArrayVar(&key, "key", nil, "Part of the key, in the order of the rule's key")
@@ -116,8 +118,8 @@ func whoAmI() string {
 	return strings.Trim(name+"@"+host, "@")
 }
 
-func listKeysCommand() *cobra.Command {
-	var o adminOptions
+func (p *Program) listKeysCommand() *cobra.Command {
+	o := Endpoint{Program: p}
 	var rule string
 	cmd := &cobra.Command{
 		Use:     "list [--rule <rule>]",
@@ -126,13 +128,13 @@ func listKeysCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.listKeys(rule, cmd.OutOrStdout()) },
 	}
-	o.add(cmd)
+	o.Add(cmd)
 	cmd.Flags().StringVar(&rule, "rule", "", "Name of the rule; the default is all")
 	return cmd
 }
 
 // listKeys writes the exceptions as a table.
-func (o *adminOptions) listKeys(rule string, out io.Writer) error {
+func (e *Endpoint) listKeys(rule string, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "RULE\tKEY\tWHAT\tUNTIL\tBY\tNOTE") // Flush has the error
 	for from, total := 0, 1; from < total; {
@@ -148,11 +150,11 @@ func (o *adminOptions) listKeys(rule string, out io.Writer) error {
 				Until                       time.Time
 			}
 		}
-		if err := o.ask(http.MethodGet, "exceptions?"+query.Encode(), nil, &answer); err != nil {
+		if err := e.Ask(http.MethodGet, "exceptions?"+query.Encode(), nil, &answer); err != nil {
 			return err
 		}
-		for _, e := range answer.Exceptions {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", e.Rule, strings.Join(e.Key, " "), strings.TrimSpace(e.Kind+" "+e.Limit), e.Until.Format(time.RFC3339), cmp.Or(e.By, "-"), cmp.Or(e.Note, "-"))
+		for _, x := range answer.Exceptions {
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", x.Rule, strings.Join(x.Key, " "), strings.TrimSpace(x.Kind+" "+x.Limit), x.Until.Format(time.RFC3339), cmp.Or(x.By, "-"), cmp.Or(x.Note, "-"))
 		}
 		from += max(len(answer.Exceptions), 1)
 		total = answer.Total

@@ -10,20 +10,18 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/cobra"
 
-	"github.com/proxyweir/weir/caddy/command/firewall"
+	"github.com/proxyweir/weir/cmd/command/firewall"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/rate"
 )
 
-// firewallCommand returns the command `caddy rate-limit firewall`.
-func firewallCommand() *cobra.Command {
-	var admin adminOptions
+func (p *Program) firewallCommand() *cobra.Command {
+	admin := Endpoint{Program: p}
 	var addresses, ports, rules, except []string
 	var lease string
 	o := firewall.Options{}
@@ -37,13 +35,12 @@ nothing of Caddy, all is open again within the lease.
 
 It keeps out addresses that connections came from, and never those of a trusted proxy, those that any rule exempts, private ones, and those of this machine. Of IPv6
 it keeps out the network of 64 bits. All other ports stay open.`,
-		Example: "caddy rate-limit firewall --rule login --except 203.0.113.0/24",
+		Example: p.examples("firewall --rule login --except 203.0.113.0/24"),
 		Args:    cobra.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&addresses, "address", nil, "Address of an admin endpoint, once for each Caddy; the default is that of the configuration, or "+caddy.DefaultAdminListen)
-	flags.StringVarP(&admin.config, "config", "c", "", "Configuration file that says where the admin endpoint is, if --address does not")
-	flags.StringVarP(&admin.adapter, "adapter", "a", "", "Name of the config adapter to apply to it")
+	flags.StringArrayVar(&addresses, "address", nil, "Address of an admin endpoint, once for each Caddy; the default is "+p.defaultAddress())
+	admin.addConfig(cmd)
 	flags.StringArrayVar(&ports, "port", []string{"80", "443"}, "Port that is closed to them, of TCP and UDP; once for each")
 	flags.StringArrayVar(&rules, "rule", nil, "Rule whose addresses are kept out, with its namespace, once for each; the default is all rules")
 	flags.StringArrayVar(&except, "except", nil, "Address or network that is never kept out, once for each")
@@ -51,7 +48,7 @@ it keeps out the network of 64 bits. All other ports stay open.`,
 	flags.BoolVar(&o.Dry, "dry-run", false, "Only say what would be closed and opened")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
-		if o.Lease, err = caddy.ParseDuration(lease); err != nil || o.Lease < 2*time.Second || o.Lease > 10*time.Minute {
+		if o.Lease, err = rate.ParseDuration(lease); err != nil || o.Lease < 2*time.Second || o.Lease > 10*time.Minute {
 			return fmt.Errorf("--lease %q: must be a duration from 2s to 10m, such as 15s", lease)
 		}
 		if o.Ports, err = portsOf(ports); err != nil {
@@ -73,11 +70,11 @@ it keeps out the network of 64 bits. All other ports stay open.`,
 			}
 			one := admin
 			one.address = address
-			if one.address, err = one.where(); err != nil {
+			if one.address, err = one.Where(); err != nil {
 				return err
 			}
-			if parsed, err := caddy.ParseNetworkAddress(one.address); err != nil || parsed.PortRangeSize() > 1 || strings.Contains(one.address, "://") {
-				return fmt.Errorf("--address %q: must be one address, such as localhost:2019 or unix//run/caddy.sock", one.address)
+			if _, _, err := adminNetwork(one.address); err != nil {
+				return fmt.Errorf("--address %q: %w", one.address, err)
 			}
 			o.Caddys = append(o.Caddys, firewall.Caddy{Name: one.address, Ask: one.askBlocked})
 		}
@@ -110,9 +107,9 @@ func portsOf(texts []string) (ports []uint16, err error) {
 const longestList = firewall.Most << 10
 
 // askBlocked asks for the blocked addresses when they are others than those of a version; nil: they are not, after the wait.
-func (o *adminOptions) askBlocked(version string, wait time.Duration) (*firewall.List, error) {
+func (e *Endpoint) askBlocked(version string, wait time.Duration) (*firewall.List, error) {
 	header := http.Header{"Accept": {"application/json"}, "If-None-Match": {`"` + version + `"`}, "Connection": {"close"}}
-	response, err := o.send(http.MethodGet, "blocked?wait="+wait.String(), header, nil)
+	response, err := e.Send(http.MethodGet, "blocked?wait="+wait.String(), header, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +122,7 @@ func (o *adminOptions) askBlocked(version string, wait time.Duration) (*firewall
 		if body.N == 0 {
 			err = fmt.Errorf("it has more than %d MiB", longestList>>20)
 		}
-		return nil, fmt.Errorf("the admin endpoint at %s answers something else than a list: %w", o.address, err)
+		return nil, fmt.Errorf("the admin endpoint at %s answers something else than a list: %w", e.address, err)
 	}
 	return list, nil
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/proxyweir/weir/advisor"
 )
 
-// advisorCommand returns the command `caddy rate-limit advisor`.
-func advisorCommand() *cobra.Command {
+func (p *Program) advisorCommand() *cobra.Command {
 	var o advisorOptions
 	cmd := &cobra.Command{
 		Use:   "advisor [--config <file>] [--from <time> --to <time> [--json <file>] [--html <file>]]",
@@ -29,7 +28,7 @@ It abstains where its forecasts were no better than the last value. /healthz say
 
 With --from and --to nothing is served: it says what it would have advised in that time, with what was known at each moment. --json and --html
 write every moment of it to files; - is standard output.`,
-		Example: "caddy rate-limit advisor --config advisor.yaml\ncaddy rate-limit advisor --from 2026-11-01T00:00:00Z --to 2026-11-02T00:00:00Z --html advice.html",
+		Example: p.examples("advisor --config advisor.yaml", "advisor --from 2026-11-01T00:00:00Z --to 2026-11-02T00:00:00Z --html advice.html"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

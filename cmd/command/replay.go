@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/proxyweir/weir/core/describe"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/replay"
 )
@@ -26,15 +27,15 @@ import (
 // standardShare is the default share of clients that a suggested limit may affect.
 const standardShare = "0.1%"
 
-// replayCommand returns the command `caddy rate-limit replay`.
-func replayCommand(logged func(config []byte, name string) ([]*ruleset.File, []string, error)) *cobra.Command {
-	o := replayOptions{logged: logged}
+func (p *Program) replayCommand() *cobra.Command {
+	o := replayOptions{program: p}
 	cmd := &cobra.Command{
-		Use:   "replay --rules <file>|--config <path> [--candidate <file>] [--suggest[=<share>]] [--json] [--html <file>] <access log>...",
+		Use:   "replay --rules <file>|--traefik <file>|--config <path> [--candidate <file>] [--suggest[=<share>]] [--json] [--html <file>] <access log>...",
 		Short: "Says what limits would have done to the requests of access logs",
 		Long: `
 Runs access logs through the limits of rule files, at the times that the logs have, and says for each rule how many requests and clients
-it would have rejected, when, and whom. With --config the limits are those of a Caddyfile's zones. Logs are Caddy's JSON, Traefik's JSON or common format, or the combined format of other servers;
+it would have rejected, when, and whom. With --traefik the limits are those of a middleware in Traefik's dynamic configuration, with --config (of caddy
+rate-limit) those of a Caddyfile's zones. Logs are Caddy's JSON, Traefik's JSON or common format, or the combined format of other servers;
 plain or gzipped, several in any order. - is standard input.
 
 With --candidate the rules of another file decide on the same requests, and the report says what they would change. With --suggest the
@@ -42,7 +43,7 @@ report has the lowest limits that would have touched no more than a share of cli
 which algorithm and burst would have rejected least of legitimate clients at the same protection.
 
 Values of header fields, cookies and query parameters are shown shortened, with a digest, unless --plain-keys is given.`,
-		Example: "caddy rate-limit replay --rules limits.yaml --suggest --html report.html /var/log/caddy/access*.log*",
+		Example: p.examples("replay --rules limits.yaml --suggest --html report.html /var/log/caddy/access*.log*"),
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -51,43 +52,46 @@ Values of header fields, cookies and query parameters are shown shortened, with 
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&o.rules, "rules", "r", nil, "Rule file, or a glob of several; may be given several times")
-	flags.StringVarP(&o.config, "config", "c", "", "Configuration whose zones and rules are replayed, in place of --rules")
-	flags.StringVarP(&o.adapter, "adapter", "a", "", "Name of the config adapter to apply, where the file is not a Caddyfile by its name")
+	o.source.add(cmd)
+	o.caddy.add(cmd, p)
 	flags.StringArrayVar(&o.candidate, "candidate", nil, "Rule file whose limits are compared with those of --rules")
 	flags.StringVar(&o.suggest, "suggest", "", "Find the least limits that touch only this share of clients")
 	flags.Lookup("suggest").NoOptDefVal = standardShare
 	flags.BoolVar(&o.json, "json", false, "Write JSON instead of tables")
 	flags.StringVar(&o.html, "html", "", "Write a report with plots to this file, too")
 	flags.BoolVar(&o.plainKeys, "plain-keys", false, "Show keys as they are, also where they are secrets of clients")
-	cmd.MarkFlagsOneRequired("rules", "config")
-	cmd.MarkFlagsMutuallyExclusive("rules", "config")
+	sources := []string{"rules", "traefik"}
+	if p.Caddy != nil {
+		sources = append(sources, "config")
+	}
+	cmd.MarkFlagsOneRequired(sources...)
+	cmd.MarkFlagsMutuallyExclusive(sources...)
 	return cmd
 }
 
 // replayOptions are the command's flags.
 type replayOptions struct {
-	logged           func(config []byte, name string) ([]*ruleset.File, []string, error)
-	config, adapter  string
-	rules, candidate []string
-	suggest          string
-	json             bool
-	html             string
-	plainKeys        bool
+	program   *Program
+	source    source
+	caddy     caddyFile
+	candidate []string
+	suggest   string
+	json      bool
+	html      string
+	plainKeys bool
 }
 
 // run replays logs and writes the report.
 func (o *replayOptions) run(ctx context.Context, logs []string, in io.Reader, out, messages io.Writer) error {
 	c := replay.Config{Logs: logs, Input: in, PlainKeys: o.plainKeys}
 	var err error
-	if len(o.rules) == 0 {
-		var loaded []byte
-		var name string
-		if loaded, name, err = load(o.config, o.adapter); err == nil {
-			c.Rules, c.Notes, err = o.logged(loaded, name)
-		}
-	} else {
-		c.Rules, err = filesFor(o.rules, messages)
+	switch {
+	case o.source.traefik != "":
+		c.Rules, err = o.source.replayed(messages)
+	case len(o.source.rules) > 0:
+		c.Rules, err = filesFor(o.source.rules, messages)
+	default:
+		c.Rules, c.Notes, err = o.program.Caddy.Logged(o.caddy.config, o.caddy.adapter)
 	}
 	if err != nil {
 		return err
@@ -108,7 +112,7 @@ func (o *replayOptions) run(ctx context.Context, logs []string, in io.Reader, ou
 	}
 	var page *reportFile
 	if o.html != "" {
-		if page, err = newReportFile("html", o.html, filesRead(&c, o.config)); err != nil {
+		if page, err = newReportFile("html", o.html, filesRead(&c, o.caddy.config, o.source.traefik)); err != nil {
 			return err
 		}
 		defer page.discard()
@@ -172,6 +176,18 @@ func filesRead(c *replay.Config, config ...string) []string {
 	return names
 }
 
+// replayed returns the rules of one middleware of Traefik's.
+func (s *source) replayed(messages io.Writer) ([]*ruleset.File, error) {
+	list, err := s.load(messages)
+	if err == nil && len(list) > 1 {
+		err = fmt.Errorf("%s: has several middlewares; --middleware says which: %s, or another", s.traefik, list[0].middleware)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(list[0].files, func(f *ruleset.File) bool { return len(f.Rules) == 0 && f.Domain == nil }), nil
+}
+
 // filesFor reads rule files, and writes their problems to messages.
 func filesFor(patterns []string, messages io.Writer) ([]*ruleset.File, error) {
 	files, problems := readFiles(patterns)
@@ -179,7 +195,7 @@ func filesFor(patterns []string, messages io.Writer) ([]*ruleset.File, error) {
 		_, _ = fmt.Fprintln(messages, p)
 	}
 	if len(problems) > 0 {
-		return nil, errors.New(count(len(problems), "problem") + " in the rule files")
+		return nil, errors.New(describe.Count(len(problems), "problem") + " in the rule files")
 	}
 	return files, nil
 }

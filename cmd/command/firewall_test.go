@@ -27,7 +27,7 @@ func TestTheFirewallSaysWhichFlagIsWrong(t *testing.T) {
 		{[]string{"--address", "http://localhost:2019"}, `--address "http://localhost:2019": must be one address, such as localhost:2019`},
 		{[]string{"now"}, `unknown command "now"`},
 	} {
-		cmd := firewallCommand()
+		cmd := (&Program{}).firewallCommand()
 		cmd.SetArgs(append(c.args, "--dry-run"))
 		cmd.SetOut(io.Discard)
 		cmd.SetErr(io.Discard)
@@ -48,7 +48,7 @@ func TestTheFirewallTakesNoEndlessList(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	o := adminOptions{address: strings.TrimPrefix(server.URL, "http://")}
+	o := Endpoint{address: strings.TrimPrefix(server.URL, "http://")}
 	_, err := o.askBlocked("", 0)
 	must.Contain(t, fmt.Sprint(err), "answers something else than a list: it has more than 64 MiB")
 }

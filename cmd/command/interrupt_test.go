@@ -18,7 +18,7 @@ func TestAReplayThatIsInterruptedSaysSo(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	o := replayOptions{rules: []string{rules}, html: filepath.Join(dir, "report.html")}
+	o := replayOptions{source: source{rules: []string{rules}}, html: filepath.Join(dir, "report.html")}
 	if err := o.run(ctx, []string{log}, nil, io.Discard, io.Discard); err == nil || err.Error() != "interrupted" {
 		t.Errorf("%v, want that it was interrupted", err)
 	}

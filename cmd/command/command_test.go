@@ -1,0 +1,146 @@
+package command
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/proxyweir/weir/tools/must"
+)
+
+// weir runs the program with arguments, and returns what it wrote and its error.
+func weir(args ...string) (stdout, stderr string, err error) {
+	root := Root()
+	var out, problems strings.Builder
+	root.SetOut(&out)
+	root.SetErr(&problems)
+	root.SetArgs(args)
+	err = root.Execute()
+	return out.String(), problems.String(), err
+}
+
+// file makes a file in a folder of its own, and returns its name.
+func file(t *testing.T, name, text string) string {
+	t.Helper()
+	name = filepath.Join(t.TempDir(), name)
+	must.Succeed(t, os.WriteFile(name, []byte(text), 0o600))
+	return name
+}
+
+func TestWeirHasNoCaddyInIt(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "../weir").Output()
+	must.Succeed(t, err)
+	for _, name := range strings.Fields(string(out)) {
+		if strings.HasPrefix(name, "github.com/caddyserver/") || strings.HasPrefix(name, "github.com/proxyweir/weir/caddy") {
+			t.Errorf("weir imports %s", name)
+		}
+	}
+	must.Contain(t, string(out), "github.com/proxyweir/weir/cmd/command")
+}
+
+const dynamicYAML = `
+http:
+  routers:
+    r: {rule: PathPrefix("/"), service: s, middlewares: [api]}
+  middlewares:
+    api:
+      plugin:
+        weir:
+          rules:
+            - {name: logins, match: {pathPrefixes: [/login], methods: POST}, limit: 5/10m, algorithm: sliding_window_log}
+            - name: plans
+              key: header:X-Key
+              tiers: {source: header:X-Plan, limits: {gold: 1000/1m, "*": 10/1m}}
+    alike:
+      plugin:
+        weir: {average: 100, burst: 50}
+    other:
+      plugin: {else: {limit: 5}}
+    compress:
+      compress: {}
+`
+
+const dynamicTOML = `
+[http.middlewares.api.plugin.weir]
+namespace = "shop"
+[[http.middlewares.api.plugin.weir.rules]]
+name = "logins"
+limit = "5/10m"
+key = ["client_ip", "path"]
+ipv4Prefix = 24
+`
+
+func TestTheRulesOfTraefiksConfigurationAreATable(t *testing.T) {
+	name := file(t, "dynamic.yml", dynamicYAML)
+	out, problems, err := weir("rules", "--traefik", name)
+	must.Succeed(t, err)
+	must.Equal(t, strings.Count(problems, "warning: "+name+`: middleware "api": rule "plans": tiers: the header X-Plan is what the client sends`), 1, problems)
+	for i, want := range []string{
+		"SITE RULE COVERS KEY LIMIT ALGORITHM NOTES FILE",
+		"alike@file alike.file/alike all client_ip 100/1s token_bucket burst 50 - " + name,
+		"api@file api.file/logins method POST; path prefix /login client_ip 5/10m sliding_window_log - " + name,
+		"api@file api.file/plans all header:X-Key 10/1m sliding_window_counter - " + name,
+		"api@file api.file/plans all header:X-Key 1000/1m sliding_window_counter tier gold of header:X-Plan " + name,
+	} {
+		must.Equal(t, strings.Join(strings.Fields(strings.Split(out, "\n")[i]), " "), want, out)
+	}
+	out, _, err = weir("rules", "--traefik", file(t, "dynamic.toml", dynamicTOML))
+	must.Succeed(t, err)
+	must.Contain(t, strings.Join(strings.Fields(out), " "), "api@file shop/logins all client_ip path 5/10m")
+	out, _, err = weir("rules", "--traefik", file(t, "d.json", `{"http":{"middlewares":{"m":{"plugin":{"limits":{"limit":"5/1m"}}}}}}`), "--plugin", "limits", "--middleware", "m@docker")
+	must.Succeed(t, err)
+	must.Contain(t, strings.Join(strings.Fields(out), " "), "m@docker m.docker/m all client_ip 5/1m")
+}
+
+func TestCheckSaysWhatIsWrongWithTraefiksConfiguration(t *testing.T) {
+	good := file(t, "dynamic.yml", dynamicYAML)
+	out, _, err := weir("check", "--traefik", good)
+	must.Succeed(t, err)
+	must.Equal(t, out, good+": middleware alike@file: 1 rule\n"+good+": middleware api@file: 2 rules\n")
+	limits := file(t, "limits.json", `{"rules": [{"name": "logins", "limit": "5/1m"}]}`)
+	for text, want := range map[string]string{
+		strings.Replace(dynamicYAML, "5/10m", "5/10", 1):                                       `%s: middleware "api": rule "logins": limit "5/10"`,
+		strings.Replace(dynamicYAML, "limit:", "limt:", 1):                                     `%s: middleware "api": rule "logins": "limt" is not a field (did you mean limit?)`,
+		strings.Replace(dynamicYAML, "rules:", "{{ if }}", 1):                                  `it seems to be a template`,
+		strings.Replace(dynamicYAML, "rules:", "consistency: lease, rules:", 1):                `mapping values are not allowed`,
+		strings.ReplaceAll(dynamicYAML, "weir:", "limiter:"):                                   `no middleware has the plugin weir: the plugins are else, limiter; --plugin says which of them is Weir`,
+		strings.Replace(dynamicYAML, "rules:", "rulesFile: ["+limits+"]\n          rules:", 1): limits + `:1:12: rule "logins": duplicate name`,
+		strings.Replace(dynamicYAML, "burst: 50", "consistency: lease", 1):                     `middleware "alike": `,
+		"http: {}": `has no http: middlewares:`,
+	} {
+		name := file(t, "dynamic.yml", text)
+		_, problems, err := weir("check", "--traefik", name)
+		if err == nil {
+			t.Errorf("%s\nis taken", text)
+			continue
+		}
+		must.Contain(t, problems, strings.ReplaceAll(want, "%s", name))
+	}
+	_, problems, err := weir("check", "--traefik", good, "--middleware", "apis")
+	if err == nil {
+		t.Error("a middleware that is not there is taken")
+	}
+	must.Contain(t, problems, `has none of that name; it has alike, api`)
+}
+
+func TestReplayTakesAMiddlewareOfTraefiks(t *testing.T) {
+	log := file(t, "access.log", strings.Repeat(`192.0.2.1 - - [22/Nov/2026:00:06:23 +0000] "POST /login HTTP/1.1" 200 5`+"\n", 7))
+	name := file(t, "dynamic.yml", dynamicYAML)
+	_, problems, err := weir("replay", "--traefik", name, log)
+	if err == nil {
+		t.Error("two middlewares are replayed at once")
+	}
+	must.Contain(t, problems, "has several middlewares; --middleware says which")
+	out, _, err := weir("replay", "--traefik", name, "--middleware", "api", "--json", log)
+	must.Succeed(t, err)
+	must.Contain(t, strings.Join(strings.Fields(out), ""), `"rejected":2`)
+}
+
+func TestWeirSaysItsVersion(t *testing.T) {
+	out, _, err := weir("version")
+	must.Succeed(t, err)
+	must.Equal(t, out, fmt.Sprintln(Version()))
+}

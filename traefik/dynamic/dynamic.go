@@ -1,0 +1,222 @@
+// Package dynamic reads the middlewares of a plugin from a file of Traefik's dynamic configuration, as Traefik itself does. Compiled programs alone use it:
+// the plugin gets its configuration from Traefik.
+package dynamic
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/proxyweir/weir/traefik/config"
+)
+
+// Middleware is a middleware that a plugin makes.
+type Middleware struct {
+	Name   string         // with its provider, as Traefik has it: "api@file"
+	Config *config.Config // as it is written
+}
+
+// Read returns the middlewares of a file in YAML, TOML or JSON whose plugin has that name in Traefik's static configuration, in the order of their names. A
+// file without any is an error, which names the plugins that there are.
+func Read(file, plugin string) ([]Middleware, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	root, err := parse(file, text)
+	if err != nil {
+		if strings.Contains(string(text), "{{") {
+			err = fmt.Errorf("%w (it seems to be a template; write out what Traefik makes of it)", err)
+		}
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	all := member(member(root, "http"), "middlewares")
+	if all == nil {
+		return nil, fmt.Errorf("%s: has no http: middlewares:, as the dynamic configuration of a Traefik with Weir has", file)
+	}
+	var list []Middleware
+	others := make(map[string]bool)
+	for name, value := range all {
+		plugins := member(value, "plugin")
+		for other := range plugins {
+			others[other] = true
+		}
+		settings, there := plugins[plugin]
+		if !there {
+			continue
+		}
+		m := Middleware{Name: name + "@file", Config: &config.Config{}}
+		fields, isObject := settings.(map[string]any)
+		if !isObject && settings != nil {
+			return nil, fmt.Errorf("%s: middleware %q: plugin: %s: must be an object with Weir's settings", file, name, plugin)
+		}
+		if err := Decode(fields, m.Config); err != nil {
+			return nil, fmt.Errorf("%s: middleware %q: %w", file, name, err)
+		}
+		list = append(list, m)
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+	if len(list) > 0 {
+		return list, nil
+	}
+	names := make([]string, 0, len(others))
+	for name := range others {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	instead := "none has a plugin"
+	if len(names) > 0 {
+		instead = "the plugins are " + strings.Join(names, ", ") + "; --plugin says which of them is Weir"
+	}
+	return nil, fmt.Errorf("%s: no middleware has the plugin %s: %s", file, plugin, instead)
+}
+
+// parse parses a file, by the end of its name.
+func parse(file string, text []byte) (root map[string]any, err error) {
+	switch strings.ToLower(filepath.Ext(file)) {
+	case ".json":
+		err = json.Unmarshal(text, &root)
+	case ".toml":
+		err = toml.Unmarshal(text, &root)
+	default:
+		err = yaml.Unmarshal(text, &root)
+	}
+	plain, _ := plainOf(root).(map[string]any)
+	return plain, err
+}
+
+// plainOf returns a value whose lists are all of type []any, and whose objects are of type map[string]any.
+func plainOf(value any) any {
+	v := reflect.ValueOf(value)
+	switch v.Kind() {
+	case reflect.Slice:
+		list := make([]any, v.Len())
+		for i := range list {
+			list[i] = plainOf(v.Index(i).Interface())
+		}
+		return list
+	case reflect.Map:
+		object := make(map[string]any, v.Len())
+		for _, key := range v.MapKeys() {
+			object[fmt.Sprint(key.Interface())] = plainOf(v.MapIndex(key).Interface())
+		}
+		return object
+	}
+	return value
+}
+
+// member returns the object of that name, in upper or lower case, in another; nil: there is none.
+func member(of any, name string) map[string]any {
+	object, _ := of.(map[string]any)
+	for key, value := range object {
+		if strings.EqualFold(key, name) {
+			found, _ := value.(map[string]any)
+			return found
+		}
+	}
+	return nil
+}
+
+// Decode fills in a Config as Traefik does: by mapstructure, weakly typed, with texts split at commas for lists. Names go by
+// the fields', regardless of case; what is no field goes to the one that takes what remains.
+func Decode(in map[string]any, into *config.Config) error {
+	return decode(in, reflect.ValueOf(into).Elem())
+}
+
+func decode(in map[string]any, into reflect.Value) error {
+	var fields []reflect.Value
+	var names []string
+	var remain reflect.Value
+	var collect func(of reflect.Value)
+	collect = func(of reflect.Value) {
+		for i := 0; i < of.NumField(); i++ {
+			switch field := of.Type().Field(i); field.Tag.Get("mapstructure") {
+			case ",squash":
+				collect(of.Field(i))
+			case ",remain":
+				remain = of.Field(i)
+			default:
+				fields = append(fields, of.Field(i))
+				names = append(names, field.Name)
+			}
+		}
+	}
+	collect(into)
+	rest := map[string]any{}
+	for name, value := range in {
+		at := -1
+		for i := range names {
+			if strings.EqualFold(names[i], name) {
+				at = i
+			}
+		}
+		if at < 0 {
+			rest[name] = value
+			continue
+		}
+		if err := decodeInto(value, fields[at]); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if len(rest) > 0 {
+		remain.Set(reflect.ValueOf(rest))
+	}
+	return nil
+}
+
+func decodeInto(value any, into reflect.Value) error {
+	switch into.Kind() {
+	case reflect.Interface:
+		into.Set(reflect.ValueOf(value))
+		return nil
+	case reflect.String:
+		text := ""
+		switch v := value.(type) {
+		case string:
+			text = v
+		case bool:
+			text = map[bool]string{true: "1", false: "0"}[v]
+		case int, int64, uint64:
+			text = fmt.Sprint(v)
+		case float64:
+			text = strconv.FormatFloat(v, 'f', -1, 64)
+		default:
+			return fmt.Errorf("is a %T", value)
+		}
+		into.SetString(text)
+		return nil
+	case reflect.Slice:
+		var list []any
+		switch v := value.(type) {
+		case string:
+			for _, part := range strings.Split(v, ",") {
+				list = append(list, part)
+			}
+		case []any:
+			list = v
+		default:
+			list = []any{v}
+		}
+		slice := reflect.MakeSlice(into.Type(), len(list), len(list))
+		for i := range list {
+			if err := decodeInto(list[i], slice.Index(i)); err != nil {
+				return err
+			}
+		}
+		into.Set(slice)
+		return nil
+	case reflect.Struct:
+		if v, ok := value.(map[string]any); ok {
+			return decode(v, into)
+		}
+	}
+	return fmt.Errorf("is a %T", value)
+}
