@@ -10,5 +10,5 @@
 //	go run ./herd
 //	go run ./layers
 //
-// docs/performance.md has the results, and the machine; fleet/README.md, docs/algorithms.md, docs/clients.md and docs/layers.md those of the last five.
+// docs/performance.md has the machine, and what helps to choose; README.md all other results; fleet/README.md, docs/algorithms.md, docs/clients.md and docs/layers.md those of the last five.
 package bench

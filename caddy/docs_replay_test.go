@@ -6,8 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -87,8 +85,8 @@ func TestReplaysOnThePageAreWhatTheCommandAnswers(t *testing.T) {
 	}
 }
 
-// Every field of the JSON is on the page, and every field on the page is in the JSON, unless it is omitted when it is empty.
-func TestTheFieldsOfAReplaysJSONAreOnThePage(t *testing.T) {
+// Every field of the JSON is in the schema, in its place, and every field of the schema is in the JSON, unless it is omitted when it is empty.
+func TestAReplaysJSONIsWhatTheSchemaSays(t *testing.T) {
 	folder := replayFolder(t)
 	more := `rules: [{name: api, limit: 2/1m, candidate: {limit: 1/1m}}, {name: cookie, key: "cookie:s", limit: 1/1m}]`
 	must.Succeed(t, os.WriteFile(filepath.Join(folder, "more.yaml"), []byte(more), 0o600))
@@ -100,40 +98,53 @@ func TestTheFieldsOfAReplaysJSONAreOnThePage(t *testing.T) {
 	_, answer, _ = strings.Cut(answer, "\n")
 	var report any
 	must.Succeed(t, json.Unmarshal([]byte(answer), &report))
-	var fields []string
-	fieldsIn(report, &fields)
-	_, table, _ := strings.Cut(manual.Page(t, replayPage), "\n## JSON\n")
-	onPage := make(map[string]bool)
-	for _, word := range regexp.MustCompile("`([a-z_0-9]+)`").FindAllStringSubmatch(table, -1) {
-		onPage[word[1]] = true
-	}
-	for _, field := range fields {
-		if !onPage[field] {
-			t.Errorf("%s is not on the page", field)
+	var s replaySchema
+	must.Succeed(t, json.Unmarshal([]byte(manual.Page(t, "docs/replay.schema.json")), &s))
+	seen := make(map[string]bool)
+	s.check(t, &s, "", report, seen)
+	for name, at := range s.Defs {
+		for _, field := range at.Required {
+			if !seen["#/$defs/"+name+"."+field] {
+				t.Errorf("nothing has the field %s of %s", field, name)
+			}
 		}
-		delete(onPage, field)
-	}
-	for _, word := range []string{"combined", "common", "concurrency", "not_logged", "redacted", "never_seen", "ended_early", "burst", "note", "inexact", "one_client_in", "unseen_note"} { // values, and fields that are omitted here
-		delete(onPage, word)
-	}
-	for word := range onPage {
-		t.Errorf("%s is on the page, and not in the JSON", word)
 	}
 }
 
-// fieldsIn collects the names of all members.
-func fieldsIn(value any, into *[]string) {
+// replaySchema is what the test reads of a JSON Schema.
+type replaySchema struct {
+	Ref        string `json:"$ref"`
+	Required   []string
+	Properties map[string]*replaySchema
+	Items      *replaySchema
+	Defs       map[string]*replaySchema `json:"$defs"`
+}
+
+// check holds a value to the schema, whose definitions are those of root, and notes the fields that it has.
+func (s *replaySchema) check(t *testing.T, root *replaySchema, place string, value any, seen map[string]bool) {
+	t.Helper()
+	if s.Ref != "" {
+		place = s.Ref
+		s = root.Defs[strings.TrimPrefix(s.Ref, "#/$defs/")]
+	}
 	switch value := value.(type) {
 	case map[string]any:
-		for name, member := range value {
-			if !slices.Contains(*into, name) {
-				*into = append(*into, name)
+		for _, field := range s.Required {
+			if _, has := value[field]; !has {
+				t.Errorf("%s: the field %s is missing", place, field)
 			}
-			fieldsIn(member, into)
+		}
+		for field, member := range value {
+			seen[place+"."+field] = true
+			if s.Properties[field] == nil {
+				t.Errorf("%s: the field %s is not in the schema", place, field)
+				continue
+			}
+			s.Properties[field].check(t, root, place+"."+field, member, seen)
 		}
 	case []any:
 		for _, item := range value {
-			fieldsIn(item, into)
+			s.Items.check(t, root, place, item, seen)
 		}
 	}
 }

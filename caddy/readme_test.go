@@ -187,10 +187,6 @@ func TestManualHasTheSettingsThatTheCodeHas(t *testing.T) {
 
 	deferring := manual.Section(t, manual.Page(t, "docs/defer.md"), "## Settings")
 	manual.SameWords(t, "docs/defer.md, settings", firstCells(deferring), deferWords)
-
-	lines := manual.Section(t, reference, "## Syntax")
-	manual.SameWords(t, "docs/caddy.md, syntax of a zone", found(lines, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), syntax.ZoneWords())
-	manual.SameWords(t, "docs/caddy.md, syntax of the handler", found(lines, `(?m)^\t([a-z0-9_]+)(?: |$)`), handlerWords)
 }
 
 // isSentinelPassword reports whether a word is sentinel_password, which shares a line of the table with the user.
@@ -247,6 +243,20 @@ func TestManualsLinksLead(t *testing.T) {
 func TestTheReadmeFitsOnThreeScreens(t *testing.T) {
 	if lines := strings.Count(manual.Page(t, "README.md"), "\n"); lines > 220 {
 		t.Errorf("the README has %d lines, and may have 220", lines)
+	}
+}
+
+// What the README says of CPU is what docs/performance.md has.
+func TestTheReadmesFiguresAreThoseOfThePerformancePage(t *testing.T) {
+	measured := manual.Page(t, "docs/performance.md")
+	figures := found(strings.Join(found(manual.Page(t, "README.md"), `(?m)^(\| CPU of .*)$`), "\n"), `\b(\d\.\d\d)\b`)
+	if len(figures) < 8 {
+		t.Errorf("the README has only these figures of CPU: %v", figures)
+	}
+	for _, figure := range figures {
+		if !regexp.MustCompile(`[|×] ` + regexp.QuoteMeta(figure) + ` `).MatchString(measured) {
+			t.Errorf("the README has %s, and no table of docs/performance.md", figure)
+		}
 	}
 }
 

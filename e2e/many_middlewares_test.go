@@ -9,7 +9,7 @@ import (
 )
 
 // Many middlewares, each with a router: counters go on over a reload of something else, and over one that changes all of them. It logs how long a real
-// Traefik takes, beside its own RateLimit: docs/performance.md has the figures of WEIR_MANY=3000.
+// Traefik takes, beside its own RateLimit: bench/README.md has the figures of WEIR_MANY=3000.
 func TestManyMiddlewaresAreReloaded(t *testing.T) {
 	many := 50
 	if text := os.Getenv("WEIR_MANY"); text != "" {

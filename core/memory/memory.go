@@ -17,7 +17,7 @@ const DefaultMaxKeys = 1_000_000
 type Index int
 
 // Probing finds keys in open-addressing tables. That takes one cache miss, which is what matters for compiled code. Mapped finds
-// them in a map of Go. That takes one operation, which is what matters for interpreted code. docs/performance.md has the figures.
+// them in a map of Go. That takes one operation, which is what matters for interpreted code. bench/README.md has the figures.
 const (
 	Probing Index = iota
 	Mapped

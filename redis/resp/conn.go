@@ -20,7 +20,7 @@ import (
 //
 // The conn of a redis.Pipeline has no Run: callers send and read by themselves, until one of them hands its call over to the reader. A server has
 // such a conn beside the other, since the ways of reading exclude each other. The switches between goroutines that Run needs would cost the fast path a
-// fifth of its requests in Traefik (docs/performance.md). But callers who read must have deadlines in the order of their calls, and nothing to learn of late replies.
+// fifth of its requests in Traefik (bench/README.md). But callers who read must have deadlines in the order of their calls, and nothing to learn of late replies.
 type conn struct {
 	config      Config
 	address     string
