@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,42 +83,44 @@ func jsonValue(t *testing.T, value any) any {
 	return value
 }
 
-// The manifests are valid by the definitions of Traefik's resources, fit together, and the middleware limits as it says.
-func TestTheManifestsOfKubernetesAreOfTraefiksResources(t *testing.T) {
+// The manifests are valid by the definitions of Traefik's resources, and a Traefik that finds them in Kubernetes limits as they say.
+func TestTheManifestsOfKubernetesLimitAsTheySay(t *testing.T) {
 	t.Parallel()
 	schemas := resourceSchemas(t)
 	redis := redistest.Start(t, redistest.WithPassword("change-me"))
-	text := readRecipe(t, "kubernetes/limits.yaml", "redis.shop.svc:6379", redis.Addr()+"\n          timeout: 20s\n          readTimeout: 20s\n          dialTimeout: 20s", "urn:k8s:secret:redis:password", "change-me")
-	kinds := make(map[string]map[string]any)
+	text := readRecipe(t, "kubernetes/limits.yaml", "redis.shop.svc:6379", redis.Addr()+"\n          timeout: 20s\n          readTimeout: 20s\n          dialTimeout: 20s")
 	for _, manifest := range yamlDocuments(t, text) {
 		kind := manifest["kind"].(string)
-		kinds[kind] = manifest
 		must.Equal(t, manifest["apiVersion"], any("traefik.io/v1alpha1"), "%s", kind)
 		if err := schemas[kind].Validate(jsonValue(t, manifest)); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
-		spec := manifest["spec"].(map[string]any)
-		spec["plugins"], spec["middleware"] = map[string]any{}, "misspelt"
+		manifest["spec"].(map[string]any)["plugins"] = map[string]any{}
 		if err := schemas[kind].Validate(jsonValue(t, manifest)); err == nil {
 			t.Errorf("%s: an unknown field is not refused", kind)
 		}
 	}
-	middleware, route := kinds["Middleware"], kinds["IngressRoute"]
-	name := middleware["metadata"].(map[string]any)["name"].(string)
-	routed, err := yaml.Marshal(route["spec"])
-	must.Succeed(t, err)
-	must.Contain(t, string(routed), "name: "+name+"\n", "the IngressRoute")
-	must.Equal(t, route["metadata"].(map[string]any)["namespace"], middleware["metadata"].(map[string]any)["namespace"], "namespaces")
-
-	config, err := yaml.Marshal(middleware["spec"].(map[string]any)["plugin"].(map[string]any)["weir"])
-	must.Succeed(t, err)
-	s := newSite(t)
-	s.limit(name, string(config))
-	s.route("/", name)
-	s.apply()
-	s.admit(1, "/", "X-Forwarded-For", "203.0.113.7").want(t, "X-RateLimit-Limit", "100")
-	s.exactly(5, "POST /login", "X-Forwarded-For", "203.0.113.7")
-	s.admit(1, "POST /login", "X-Forwarded-For", "203.0.113.8")
+	const secret = "kind: Secret\nmetadata: {name: redis, namespace: shop}\ndata: {password: Y2hhbmdlLW1l}\n" // change-me in base64
+	k := startKubernetes(t, yamlDocuments(t, text+"---\n"+secret), "shop", "shop")
+	tr := startTraefik(t, settings{providers: "kubernetesCRD: {endpoint: '" + k.server.URL + "', token: a token}"})
+	ask := func(request string, times int, address string) (last response) {
+		t.Helper()
+		method, path, _ := strings.Cut(request, " ")
+		for range times {
+			r, err := send(tr.client, "", method+" http://shop.example.com"+path, "X-Forwarded-For", address)
+			must.Succeed(t, err)
+			last = r
+		}
+		return last
+	}
+	eventually(t, "Traefik has the route", func() bool {
+		r, err := send(tr.client, "", "http://shop.example.com/", "X-Forwarded-For", "203.0.113.1")
+		return err == nil && r.status == http.StatusOK && len(redis.MustDo(t, "KEYS", "*").List) > 0
+	})
+	ask("GET /", 1, "203.0.113.7").want(t, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "99")
+	must.Equal(t, ask("POST /login", 5, "203.0.113.7").status, http.StatusOK)
+	must.Equal(t, ask("POST /login", 1, "203.0.113.7").status, http.StatusTooManyRequests)
+	must.Equal(t, ask("POST /login", 1, "203.0.113.8").status, http.StatusOK)
 
 	var values struct {
 		AdditionalArguments []string `yaml:"additionalArguments"`

@@ -246,7 +246,15 @@ func exampleInCaddy(t *testing.T, name string) *exampleSite {
 			global += "admin off\n"
 		}
 		up := freeAddr()
-		runProgram(t, binary, t.TempDir(), up, "/up", global, sites+portOf(up)+" {\nrespond /up ok\n}\n")
+		c := runProgram(t, binary, t.TempDir(), up, "/up", global, sites+portOf(up)+" {\nrespond /up ok\n}\n")
+		log, err := os.ReadFile(c.log)
+		must.Succeed(t, err)
+		for line := range strings.Lines(string(log)) {
+			// The address that rules exempts is an example.
+			if strings.Contains(line, `"level":"warn"`) && strings.Contains(line, "rate_limit") && !(name == "rules" && strings.Contains(line, "private addresses are exempt")) {
+				t.Errorf("Caddy warns of the example: %s", line)
+			}
+		}
 	}
 	return e
 }
