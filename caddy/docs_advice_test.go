@@ -4,32 +4,26 @@ import (
 	"encoding/json"
 	"os"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/proxyweir/weir/tools/must"
 )
 
-// The answer that docs/monitoring.md shows is that of a Caddy with the page's configuration.
+// The answer that docs/admin.openapi.yaml shows is that of a Caddy with the configuration that it names.
 func TestTheAdviceOfTheManualIsWhatCaddyAnswers(t *testing.T) {
-	page, err := os.ReadFile("../docs/monitoring.md")
+	text, err := os.ReadFile("../docs/admin.openapi.yaml")
 	must.Succeed(t, err)
-	_, rest, _ := strings.Cut(strings.ReplaceAll(string(page), "\r\n", "\n"), "\n### Advice, freeze, revert\n")
-	_, rest, _ = strings.Cut(rest, "```caddyfile\n{\n")
-	global, rest, _ := strings.Cut(rest, "\n}\n\n:8080 {\n")
-	site, rest, _ := strings.Cut(rest, "```")
-	_, rest, _ = strings.Cut(rest, "<!-- answer: advice -->\n```json\n")
-	answer, _, found := strings.Cut(rest, "\n```\n")
-	if !found {
-		t.Fatal("the page has no configuration and answer where this test looks for them")
-	}
-	s := startAdvised(t)
+	var api map[string]any
+	must.Succeed(t, yaml.Unmarshal(text, &api))
+	example, err := json.Marshal(at(t, api, "paths", "/rate_limit/advice", "get", "responses", "200", "content", "application/json", "example"))
+	must.Succeed(t, err)
 	const documented = "http://localhost:8787/v1/advice"
-	if strings.Count(global, documented) != 1 {
-		t.Fatalf("the configuration does not name the advisor %s:\n%s", documented, global)
-	}
-	s.reloadWith(strings.Replace(global, documented, s.advisor.URL, 1), ":PORT {\n"+site)
+	s := startAdvised(t)
+	s.reloadWith("rate_limit {\nadvisor "+s.advisor.URL+" {\nmode apply\ngates bounds\n}\n}",
+		":PORT {\nrate_limit {\nzone api {\nlimit 100/1m\nadapt {\nfloor 50/1m\nceiling 200/1m\n}\n}\n}\nrespond hello\n}")
 	eventually(t, "Caddy has asked its advisor", func() bool { return s.number("poll.polls") > 0 })
 	s.advise(600, `{"rule":"api","limit":{"requests":250},"reason":"growth","forecast":{"mean":180,"lower":150,"upper":208,"quantile":0.99}}`)
 	s.second(1)
@@ -37,9 +31,9 @@ func TestTheAdviceOfTheManualIsWhatCaddyAnswers(t *testing.T) {
 	got := s.advice()
 	got["advisor"] = documented
 	var want map[string]any
-	must.Succeed(t, json.Unmarshal([]byte(answer), &want))
+	must.Succeed(t, json.Unmarshal(example, &want))
 	if !reflect.DeepEqual(got, want) {
 		text, _ := json.MarshalIndent(got, "", "  ")
-		t.Errorf("the page shows\n%s\nand Caddy answers\n%s", answer, text)
+		t.Errorf("the description shows\n%s\nand Caddy answers\n%s", example, text)
 	}
 }
