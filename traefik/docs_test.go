@@ -211,7 +211,7 @@ func load(t *testing.T, s shown) error {
 	return nil
 }
 
-var manualPages = []string{"README.md", "docs/traefik.md", "docs/from-traefik.md", "docs/redis.md", "docs/caddy.md", "docs/past-the-limit.md", "docs/guard.md", "docs/outgoing.md"}
+var manualPages = []string{"README.md", "docs/start-traefik.md", "docs/traefik.md", "docs/from-traefik.md", "docs/redis.md", "docs/caddy.md", "docs/past-the-limit.md", "docs/guard.md", "docs/outgoing.md"}
 
 func TestDocsConfigurationsLoad(t *testing.T) {
 	setenv(t, "REDIS_PASSWORD", "a password")

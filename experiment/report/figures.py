@@ -62,12 +62,12 @@ def answer(data: Data) -> Figure | None:
 SHOWN = ("bursts", "abuse", "redis off", "slow")
 
 
-def over_time(data: Data, scenarios: tuple[str, ...] = SHOWN, arms: tuple[str, ...] = ("static", "guard"), algorithm: str = "token_bucket") -> Figure | None:
+def over_time(data: Data, arms: tuple[str, ...] = ("static", "guard"), algorithm: str = "token_bucket") -> Figure | None:
     """What was sent and what was good in each second, on an average over the runs: a row for each scenario, a column for each arm, all with the same axes."""
-    found = {(s, arm): [of for (scenario, a, p, _), of in data.seconds.items() if (scenario, a, p) == (s, algorithm, arm)] for s in scenarios for arm in arms}
+    found = {(s, arm): [of for (scenario, a, p, _), of in data.seconds.items() if (scenario, a, p) == (s, algorithm, arm)] for s in SHOWN for arm in arms}
     if not all(found.values()):
         return None
-    figure, all_axes = plt.subplots(len(scenarios), len(arms), figsize=(7.5, 0.6 + 1.5 * len(scenarios)), sharex=True, sharey=True, squeeze=False)
+    figure, all_axes = plt.subplots(len(SHOWN), len(arms), figsize=(7.5, 0.6 + 1.5 * len(SHOWN)), sharex=True, sharey=True, squeeze=False)
     for (scenario, arm), axes in zip(found, all_axes.flat, strict=True):
         runs = [of[(of.index >= -10) & (of.index < 60)] for of in found[scenario, arm]]
         own = sum(of[[f"own_{o}" for o in OUTCOMES]].sum(axis=1) for of in runs) / len(runs)
@@ -140,4 +140,4 @@ def band(data: Data, scenario: str = "world cup", arm: str = "guard+go") -> Figu
 
 def all_figures(data: Data) -> dict[str, Figure | None]:
     """By the name of its file; None where there are no data yet."""
-    return {"answer": answer(data), "over-time": over_time(data), "over-time-abuse": over_time(data, ("abuse",)), "latency": latencies(data), "forecast-band": band(data)}
+    return {"answer": answer(data), "over-time": over_time(data), "latency": latencies(data), "forecast-band": band(data)}
