@@ -12,6 +12,7 @@ import (
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/adaptive"
+	"github.com/proxyweir/weir/core/byhand"
 	"github.com/proxyweir/weir/core/describe"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/metrics"
@@ -24,9 +25,9 @@ func (a *App) activeRules() []*report.ActiveRule {
 	var list []*report.ActiveRule
 	first := make(map[string]*report.ActiveRule)
 	add := func(s *report.ActiveRule) {
-		s.Label = metrics.LabelOf(s.Namespace, s.Name)
+		s.Label, s.In = metrics.LabelOf(s.Namespace, s.Name), &s.Limiter.Counters
 		if before := first[s.Label]; before != nil {
-			before.Also = append(before.Also, s)
+			before.Also, before.Others = append(before.Also, s), append(before.Others, &s.Subject)
 			return
 		}
 		first[s.Label] = s
@@ -83,10 +84,8 @@ func (h *Handler) activeRulesOfDomain(view *inForce, add func(*report.ActiveRule
 			}
 		}
 	}
-	for i, r := range view.domain.Rules() {
-		add(&report.ActiveRule{Namespace: view.set.namespace, Name: r.Name(), Enforcement: describe.EnforcementOf(map[bool]string{true: "shadow"}[r.Shadow]), Limiter: view.set.limiter, Stats: view.reporters[i].Stats,
-			Desc: r, Active: view.domain.Active()[i], Source: "domain " + view.domain.Name(), Own: r, Rules: []*core.Rule{r}, Shadow: r.Shadow,
-			Keys: describe.KeyForm{Names: []string{"descriptor"}, Secret: []bool{secret}, Free: true}})
+	for i := range view.domain.Rules() {
+		add(&report.ActiveRule{Subject: byhand.SubjectOfDescriptor(view.domain, i, view.set.namespace, secret), Limiter: view.set.limiter, Stats: view.reporters[i].Stats, Source: "domain " + view.domain.Name()})
 	}
 }
 

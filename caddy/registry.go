@@ -48,7 +48,7 @@ func (a *App) register(namespace, name string, limits *core.Limits, store *store
 
 // checkStore warns of a zone or rule whose name is in another store, too, so that each store admits the limit.
 func (a *App) checkStore(id, kind, name string, store *stores.Limiter) {
-	counters := store.Counters()
+	counters := store.CountersName()
 	first, found := a.stores[id]
 	if !found {
 		a.stores[id] = counters

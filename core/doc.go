@@ -25,13 +25,14 @@
 //	adaptive    puts in force what an advisor says
 //	metrics     the families of series, with help and labels, for all adapters
 //	describe    what rules and keys are to people: tables, notes, keys without secrets
+//	byhand      what people do to single keys: limits and blocks until a time, units back, forgetting
 //	storetest, leasetest, fleetclock   what tests of stores and fleets share
 //	caddy, traefik, replay, examples/nethttp   the adapters: they find the rules and keys of a request, ask the limiter once, and write the answer
 //
 // The algorithms are pure functions of limit, state, time and cost. A store owns state, locks and clock. The limiter owns policy.
 // Time is in microseconds since the Unix epoch, and always an argument.
 //
-// Traefik loads all of these packages but blobstore, describe, caddy, replay and the example. They import only the standard library, and keep to the Go that the
+// Traefik loads all of these packages but blobstore, byhand, describe, caddy, replay and the example. They import only the standard library, and keep to the Go that the
 // interpreter Yaegi can run. The code on the path of a request is therefore flat: functions and not methods, results written
 // through pointers, no closures.
 package core

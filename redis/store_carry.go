@@ -142,3 +142,9 @@ func (s *Store) carryOn(server *Server, args []string) {
 func globbed(text string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`).Replace(text)
 }
+
+// NamesOf returns a pattern of SCAN for the names of the keys of a rule that is open, and what stands before and behind the client's part in them.
+func (s *Store) NamesOf(r *core.Rule) (pattern, before, behind string) {
+	before, behind = s.naming.prefix, opened(r).suffix
+	return globbed(before) + "*" + globbed(behind) + "*", before, behind
+}

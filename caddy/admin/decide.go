@@ -206,7 +206,7 @@ func atEnd(r *core.Rule) string {
 // decide decides on an ask, and charges it.
 func (p *prepared) decide(r *http.Request) decided {
 	s := p.rule
-	if passes(s, p.key) != "" {
+	if s.Passes(p.key) != "" {
 		return decided{Allowed: true}
 	}
 	tier := p.tier

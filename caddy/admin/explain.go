@@ -20,6 +20,7 @@ import (
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/byhand"
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/match"
 )
@@ -50,18 +51,8 @@ type handlerAnswer struct {
 
 // ruleCoverage is the decision of one rule.
 type ruleCoverage struct {
-	Rule   string   `json:"rule"`
-	Covers bool     `json:"covers"`
-	Key    []string `json:"key,omitempty"`
-	Limit  string   `json:"limit,omitempty"` // in force
+	byhand.Coverage
 	movedLimit
-	Candidate  bool    `json:"candidate,omitempty"`
-	Former     bool    `json:"former,omitempty"` // the limit before a change, which requests must pass, too, for a while
-	Shadow     bool    `json:"shadow,omitempty"`
-	Allowed    bool    `json:"allowed"`
-	Soft       bool    `json:"soft,omitempty"` // allowed by the rule's tolerance
-	Remaining  int64   `json:"remaining"`      // before the request
-	RetryAfter float64 `json:"retry_after_seconds"`
 	stores.InFleet
 }
 
@@ -325,13 +316,8 @@ func (w *walk) rateLimit(h explainer, r *http.Request) (ended bool, err error) {
 	}
 	for i := range rows {
 		c := &rows[i]
-		d := &c.Decision
 		label := report.Of(c).Stats.Label
-		one := ruleCoverage{Rule: label, Covers: true, Key: subjects[label].Keys.Show(c.Key), Limit: c.Rule.Limit.String(), Candidate: c.Rule.IsCandidate(), Former: c.Rule.IsPrevious(),
-			Shadow: c.Rule.Shadow && !c.Rule.IsCandidate(), Allowed: d.Allowed, Soft: d.Soft, Remaining: d.Remaining, RetryAfter: stores.Seconds(d.RetryAfter)}
-		if d.Allowed && q.Verdict.Outcome != core.Reject && d.Delay == 0 && !c.Uncounted { // Remaining is as if the request had been charged
-			one.Remaining += c.Cost
-		}
+		one := ruleCoverage{Coverage: subjects[label].Coverage(c, &q.Verdict)}
 		one.InFleet = q.Limiter.Stands(c.Rule, c.Key)
 		if !one.Candidate && !one.Former {
 			one.movedLimit = movedLimitOf(w.app, subjects[label], c.Rule)
@@ -339,7 +325,7 @@ func (w *walk) rateLimit(h explainer, r *http.Request) (ended bool, err error) {
 		answer.Rules = append(answer.Rules, one)
 	}
 	for _, label := range q.Uncovered {
-		answer.Rules = append(answer.Rules, ruleCoverage{Rule: label, Allowed: true})
+		answer.Rules = append(answer.Rules, ruleCoverage{Coverage: byhand.Coverage{Rule: label, Allowed: true}})
 	}
 	for _, text := range q.Missing {
 		w.note(text)

@@ -111,7 +111,7 @@ func keyOf(s *report.ActiveRule, parts []string, id string) (string, error) {
 			}
 		}
 	}
-	for _, t := range tablesOf(s) {
+	for _, t := range s.Tables() {
 		for _, e := range t.List() {
 			if e.Rule == s.Label && describe.IdOf(s.Label, string(e.Key)) == id {
 				return string(e.Key), nil

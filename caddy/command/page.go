@@ -18,10 +18,10 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
 	"github.com/proxyweir/weir/caddy/page"
+	"github.com/proxyweir/weir/cmd/command"
 )
 
 // pageCommand returns the command `caddy rate-limit page`.
@@ -38,12 +38,11 @@ counts, and block clients.`,
 		Example: "caddy rate-limit page",
 		Args:    cobra.NoArgs,
 	}
-	address := cmd.Flags().String("address", "", "Address of the admin endpoint; the default is that of the configuration, or "+caddy.DefaultAdminListen)
-	config := cmd.Flags().StringP("config", "c", "", "Configuration file that says where the admin endpoint is, if --address does not")
-	adapter := cmd.Flags().StringP("adapter", "a", "", "Name of the config adapter to apply to it")
+	endpoint := command.Endpoint{Program: program}
+	endpoint.Add(cmd)
 	listen := cmd.Flags().String("listen", "localhost:2020", "Where to serve the page")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		admin, err := caddycmd.DetermineAdminAPIAddress(*address, nil, *config, *adapter)
+		admin, err := endpoint.Where()
 		if err != nil {
 			return err
 		}

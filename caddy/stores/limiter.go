@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/byhand"
 	"github.com/proxyweir/weir/core/excepted"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/metrics"
@@ -22,25 +23,24 @@ import (
 
 // Limiter is a core.Limiter, with what logs and metrics report about its store.
 type Limiter struct {
-	*core.Limiter
+	byhand.Counters
 	Store    string           // "memory", "redis", or the name of another module
 	Redis    *redis.Store     // nil: the store is no Redis
 	Settings *redisSettings   // of that Redis
 	Storage  *SharedStorage   // nil: the store is not over a storage
 	courier  *regions.Courier // of that Redis; nil: it is of no region
 
-	Exceptions *excepted.Table // of the store
-	times      *rate.Durations // of its decisions
-	trouble    *troubleLog     // nil: the store cannot fail
+	times   *rate.Durations // of its decisions
+	trouble *troubleLog     // nil: the store cannot fail
 }
 
 // NewLimiter returns a limiter over a store of that name, with the store's exceptions.
 func NewLimiter(store core.Store, name string, exceptions *excepted.Table) *Limiter {
-	return &Limiter{Limiter: core.NewLimiter(store), Store: name, Exceptions: exceptions, times: decisionTimesOf(name)}
+	return &Limiter{Counters: byhand.Counters{Limiter: core.NewLimiter(store), Exceptions: exceptions}, Store: name, times: decisionTimesOf(name)}
 }
 
-// Counters names the store such that two limiters of one name have the same counters, and those of two names have not.
-func (l *Limiter) Counters() string {
+// CountersName names the store such that two limiters of one name have the same counters, and those of two names have not.
+func (l *Limiter) CountersName() string {
 	if l.Settings == nil || l.Settings.Client.Cluster { // whose nodes can be named differently
 		return l.Store
 	}
@@ -159,11 +159,12 @@ func LimiterOver(mod any, inMemory *memory.Store, local *excepted.Table) (*Limit
 	}
 	limiter := NewLimiter(m.Store(), caddy.GetModuleName(mod), local)
 	if s, ok := mod.(*StorageStore); ok { // it cannot fail
-		limiter.Storage = s.shared
+		limiter.Storage, limiter.InStorage = s.shared, true
 		return limiter, nil
 	}
 	if r, ok := mod.(*RedisStore); ok {
 		limiter.Redis, limiter.trouble, limiter.Settings = r.shared.store, r.shared.trouble, r.resolved
+		limiter.InRedis = true
 		limiter.Exceptions, limiter.courier = r.shared.exceptions, r.shared.courier
 		limiter.InRegion(r.resolved.Regions.Part())
 	}
@@ -210,12 +211,4 @@ func Seconds(d int64) float64 {
 		return -1
 	}
 	return float64(d) / 1e6
-}
-
-// Standing returns what a limit would decide on a request of a key.
-func (l *Limiter) Standing(r *core.Rule, key string) (rate.Decision, error) {
-	checks := []core.Check{{Rule: r, Key: key, Cost: 1}}
-	var v core.Verdict
-	err := l.Look(checks, &v)
-	return checks[0].Decision, err
 }

@@ -40,7 +40,7 @@ dynamic configuration and their rule files as the plugin does, and prints what T
 
 // check writes all problems of the rules to problems, or if there are none, a summary of each file to out.
 func (s *source) check(out, problems io.Writer) error {
-	list, err := s.load(problems)
+	list, err := s.load(problems, problems)
 	if err != nil {
 		return err
 	}

@@ -1,17 +1,17 @@
 package command
 
 import (
+	"context"
 	"fmt"
 	"runtime/debug"
 
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 )
 
 // Commands returns the commands that both programs have.
 func (p *Program) Commands() []*cobra.Command {
-	return []*cobra.Command{
-		p.checkCommand(), p.rulesCommand(), p.replayCommand(), p.firewallCommand(), p.advisorCommand(),
-	}
+	return append(p.keyCommands(), p.checkCommand(), p.rulesCommand(), p.replayCommand(), p.explainCommand(), p.topCommand(), p.watchCommand(), p.firewallCommand(), p.advisorCommand())
 }
 
 // version is the version that a release is built with (-ldflags -X); "": that of the build info.
@@ -20,6 +20,7 @@ var version string
 // Root returns the program weir.
 func Root() *cobra.Command {
 	p := &Program{Name: "weir"}
+	goredis.SetLogger(silent{})
 	root := &cobra.Command{
 		Use:   "weir <command>",
 		Short: "Checks and tries rate limits, and shows and changes what is counted",
@@ -39,6 +40,11 @@ Weir's command, for rule files (--rules), for Traefik's dynamic configuration (-
 	})
 	return root
 }
+
+// silent is the log of go-redis, whose errors the commands return.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 // Version returns the version of the program: that of a release, or of the module that it was built from.
 func Version() string {

@@ -178,7 +178,7 @@ func filesRead(c *replay.Config, config ...string) []string {
 
 // replayed returns the rules of one middleware of Traefik's.
 func (s *source) replayed(messages io.Writer) ([]*ruleset.File, error) {
-	list, err := s.load(messages)
+	list, err := s.load(messages, messages)
 	if err == nil && len(list) > 1 {
 		err = fmt.Errorf("%s: has several middlewares; --middleware says which: %s, or another", s.traefik, list[0].middleware)
 	}

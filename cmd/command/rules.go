@@ -63,7 +63,7 @@ func (s *source) table(p *Program, c *caddyFile, messages io.Writer) (describe.T
 	if c.config != "" {
 		return nil, errors.New("--config, --rules and --traefik are mutually exclusive: keep one")
 	}
-	list, err := s.load(messages)
+	list, err := s.load(messages, messages)
 	if err != nil {
 		return nil, err
 	}

@@ -48,19 +48,19 @@ type rulesOf struct {
 	files      []*ruleset.File      // those of the set
 }
 
-// load returns the rules, and writes what is wrong with them, and warnings, to messages.
-func (s *source) load(messages io.Writer) ([]*rulesOf, error) {
+// load returns the rules. It writes what is wrong with them to problems, and what is most likely not intended to warnings.
+func (s *source) load(problems, warnings io.Writer) ([]*rulesOf, error) {
 	if len(s.rules) > 0 && s.traefik != "" {
 		return nil, errors.New("--rules and --traefik are mutually exclusive: remove one")
 	}
 	if s.traefik != "" {
-		return s.loadTraefik(messages)
+		return s.loadTraefik(problems, warnings)
 	}
 	if len(s.rules) == 0 {
 		return nil, errors.New("which rules? name rule files by --rules, or Traefik's dynamic configuration by --traefik")
 	}
 	files, wrong := readFiles(s.rules)
-	if err := tell(wrong, messages); err != nil {
+	if err := tell(wrong, problems); err != nil {
 		return nil, err
 	}
 	set, err := ruleset.NewSet(files, s.namespace)
@@ -71,7 +71,7 @@ func (s *source) load(messages io.Writer) ([]*rulesOf, error) {
 	if len(set.Domains) == 1 {
 		of.domain = set.Domains[0]
 	}
-	warn(set.Advice(), messages)
+	warn(set.Advice(), warnings)
 	return []*rulesOf{of}, nil
 }
 
@@ -92,8 +92,8 @@ func warn(advice []string, messages io.Writer) {
 	}
 }
 
-// loadTraefik returns the rules of each middleware of Traefik's configuration, and writes what is wrong with all of them.
-func (s *source) loadTraefik(messages io.Writer) (list []*rulesOf, err error) {
+// loadTraefik returns the rules of each middleware of Traefik's configuration, as load does.
+func (s *source) loadTraefik(out, warnings io.Writer) (list []*rulesOf, err error) {
 	name, provider, _ := strings.Cut(s.middleware, "@")
 	all, err := dynamic.Read(s.traefik, s.plugin)
 	if err != nil {
@@ -124,13 +124,13 @@ func (s *source) loadTraefik(messages io.Writer) (list []*rulesOf, err error) {
 		for _, text := range append(slices.Clone(of.settings.Advice), of.set.Advice()...) {
 			advice = append(advice, fmt.Sprintf("%s: middleware %q: %s", s.traefik, own, strings.TrimPrefix(text, s.traefik+": ")))
 		}
-		warn(advice, messages)
+		warn(advice, warnings)
 		list = append(list, of)
 	}
 	if len(list) == 0 && len(problems) == 0 {
 		return nil, fmt.Errorf("--middleware %q: %s has none of that name; it has %s", s.middleware, s.traefik, strings.Join(names, ", "))
 	}
-	return list, tell(problems, messages)
+	return list, tell(problems, out)
 }
 
 // middlewareOf checks and compiles a middleware as the plugin does. A problem without a file is the configuration's.

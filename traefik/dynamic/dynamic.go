@@ -5,10 +5,11 @@ package dynamic
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,8 +45,8 @@ func Read(file, plugin string) ([]Middleware, error) {
 	}
 	var list []Middleware
 	others := make(map[string]bool)
-	for name, value := range all {
-		plugins := member(value, "plugin")
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		plugins := member(all[name], "plugin")
 		for other := range plugins {
 			others[other] = true
 		}
@@ -63,18 +64,12 @@ func Read(file, plugin string) ([]Middleware, error) {
 		}
 		list = append(list, m)
 	}
-	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
 	if len(list) > 0 {
 		return list, nil
 	}
-	names := make([]string, 0, len(others))
-	for name := range others {
-		names = append(names, name)
-	}
-	sort.Strings(names)
 	instead := "none has a plugin"
-	if len(names) > 0 {
-		instead = "the plugins are " + strings.Join(names, ", ") + "; --plugin says which of them is Weir"
+	if len(others) > 0 {
+		instead = "the plugins are " + strings.Join(slices.Sorted(maps.Keys(others)), ", ") + "; --plugin says which of them is Weir"
 	}
 	return nil, fmt.Errorf("%s: no middleware has the plugin %s: %s", file, plugin, instead)
 }
@@ -132,37 +127,27 @@ func Decode(in map[string]any, into *config.Config) error {
 }
 
 func decode(in map[string]any, into reflect.Value) error {
-	var fields []reflect.Value
-	var names []string
+	fields, rest := make(map[string]reflect.Value), make(map[string]any)
 	var remain reflect.Value
 	var collect func(of reflect.Value)
 	collect = func(of reflect.Value) {
-		for i := 0; i < of.NumField(); i++ {
+		for i := range of.NumField() {
 			switch field := of.Type().Field(i); field.Tag.Get("mapstructure") {
 			case ",squash":
 				collect(of.Field(i))
 			case ",remain":
 				remain = of.Field(i)
 			default:
-				fields = append(fields, of.Field(i))
-				names = append(names, field.Name)
+				fields[strings.ToLower(field.Name)] = of.Field(i)
 			}
 		}
 	}
 	collect(into)
-	rest := map[string]any{}
 	for name, value := range in {
-		at := -1
-		for i := range names {
-			if strings.EqualFold(names[i], name) {
-				at = i
-			}
-		}
-		if at < 0 {
+		field, known := fields[strings.ToLower(name)]
+		if !known {
 			rest[name] = value
-			continue
-		}
-		if err := decodeInto(value, fields[at]); err != nil {
+		} else if err := decodeInto(value, field); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
