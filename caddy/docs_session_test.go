@@ -21,7 +21,7 @@ import (
 )
 
 // pagesWithSessions are the pages whose sessions are all played, with their least number.
-var pagesWithSessions = map[string]int{"docs/past-the-limit.md": 6, "docs/algorithms.md": 1, "docs/guard.md": 1, "docs/adaptive.md": 1, "docs/defer.md": 1, "docs/keys.md": 2, "docs/responses.md": 1, "docs/single-keys.md": 1, "docs/start-caddy.md": 1, "docs/ask.md": 1, "docs/monitoring.md": 3}
+var pagesWithSessions = map[string]int{"docs/past-the-limit.md": 6, "docs/guard.md": 1, "docs/adaptive.md": 1, "docs/defer.md": 1, "docs/keys.md": 2, "docs/responses.md": 1, "docs/single-keys.md": 1, "docs/start-caddy.md": 1, "docs/ask.md": 1, "docs/monitoring.md": 3}
 
 // Every session of a page is played against a Caddy of its own, with the Caddyfile before it.
 func TestSessionsOfTheManualAreWhatCaddyAnswers(t *testing.T) {
