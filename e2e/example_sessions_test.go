@@ -26,6 +26,7 @@ var exampleTests = map[string][2]string{
 	"ask":        {"ask_test.go", `"examples", "ask"`},
 	"cascade":    {"../examples/cascade/main_test.go", "README.md"},
 	"clients":    {"clients_test.go", "examples/clients/"},
+	"compose":    {"compose_test.go", `"examples", "compose"`},
 	"crowdsec":   {"recipes_test.go", "crowdsec/"},
 	"defer":      {"example_defer_test.go", `startDeferring(t, "defer"`},
 	"fail2ban":   {"recipes_test.go", "fail2ban/"},
