@@ -7,9 +7,10 @@
 # make bench  the benchmarks of docs/performance.md, beside the peers
 # make experiment         a small run of the experiment, with its report; FULL=1 runs all of it
 # make experiment-report  the chapter docs/experiment.md with its tables and pictures, from the data in the repository
+# make release VERSION=v0.1.0   programs for eight platforms, packages and checksums, in bin/release: see scripts/release
 # make lint   format, vet, staticcheck, and the bounds on lines and files alone
 
-.PHONY: run demo advisor test test-long bench experiment experiment-report lint
+.PHONY: run demo advisor test test-long bench experiment experiment-report release lint
 
 run:
 	./scripts/run
@@ -34,6 +35,9 @@ experiment:
 
 experiment-report:
 	./scripts/experiment report
+
+release:
+	./scripts/release $(VERSION)
 
 lint:
 	./scripts/test format vet house staticcheck
