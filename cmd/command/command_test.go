@@ -95,6 +95,20 @@ func TestTheRulesOfTraefiksConfigurationAreATable(t *testing.T) {
 	must.Contain(t, strings.Join(strings.Fields(out), " "), "m@docker m.docker/m all client_ip 5/1m")
 }
 
+func TestTheRulesOfFilesAreATable(t *testing.T) {
+	rules := file(t, "limits.yaml", "rules: [{name: a, limit: 5/1m}]\ndomain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 7}}]\n")
+	out, _, err := weir("rules", "--rules", rules, "--rules", file(t, "more.yaml", "domain: e\ndescriptors: [{key: l, value: v, rate_limit: {unlimited: true}}]\n"))
+	must.Succeed(t, err)
+	for _, want := range []string{"any a all client_ip 5/1m sliding_window_counter - " + rules + ":1", " descriptor k ", " 7/1m ", " descriptor l=v "} {
+		must.Contain(t, plain(out), want)
+	}
+	out, _, err = weir("rules", "--traefik", file(t, "dynamic.yml", "http: {middlewares: {m: {plugin: {weir: {guard: {}}}}}}"))
+	must.Succeed(t, err)
+	must.Equal(t, out, "the middlewares have no rules\n")
+	_, problems, err := weir("rules")
+	must.Contain(t, problems, "name rule files by --rules, or Traefik's dynamic configuration by --traefik", err)
+}
+
 func TestCheckSaysWhatIsWrongWithTraefiksConfiguration(t *testing.T) {
 	good := file(t, "dynamic.yml", dynamicYAML)
 	out, _, err := weir("check", "--traefik", good)

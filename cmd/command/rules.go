@@ -25,7 +25,11 @@ func (p *Program) rulesCommand() *cobra.Command {
 				return err
 			}
 			if len(table) == 0 {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "the configuration has no rate_limit handler")
+				none := "the configuration has no rate_limit handler"
+				if s.traefik != "" {
+					none = "the middlewares have no rules"
+				}
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), none)
 				return err
 			}
 			return table.Write(cmd.OutOrStdout())
@@ -71,10 +75,15 @@ func (s *source) table(p *Program, c *caddyFile, messages io.Writer) (describe.T
 	for _, of := range list {
 		at := describe.Place{Site: of.middleware}
 		table.AddSet(at, of.namespace, of.set)
+		domains := of.set.Domains // in the order of the files
 		for _, file := range of.files {
-			if of.domain != nil && file.Domain != nil && file.Domain.Name == of.domain.Name() {
-				table.AddDescriptors(at, of.namespace, file, of.domain)
+			if file.Domain == nil {
+				continue
 			}
+			if of.middleware == "" || of.domain == domains[0] { // another is looked up by nobody
+				table.AddDescriptors(at, of.namespace, file, domains[0])
+			}
+			domains = domains[1:]
 		}
 	}
 	return table, nil

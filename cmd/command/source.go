@@ -67,12 +67,8 @@ func (s *source) load(problems, warnings io.Writer) ([]*rulesOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	of := &rulesOf{namespace: s.namespace, set: set, files: files}
-	if len(set.Domains) == 1 {
-		of.domain = set.Domains[0]
-	}
 	warn(set.Advice(), warnings)
-	return []*rulesOf{of}, nil
+	return []*rulesOf{{namespace: s.namespace, set: set, files: files}}, nil
 }
 
 // tell writes problems, and returns how many there are as an error; nil: there are none.

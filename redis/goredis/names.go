@@ -18,7 +18,7 @@ func Names(ctx context.Context, c Config, pattern string, visit func(names []str
 		return err
 	}
 	var turn sync.Mutex
-	scan := func(ctx context.Context, client *goredis.Client) error {
+	scan := func(ctx context.Context, client goredis.Cmdable) error {
 		for cursor := uint64(0); ; {
 			names, next, err := client.Scan(ctx, cursor, pattern, atATime).Result()
 			if err != nil {
@@ -33,17 +33,11 @@ func Names(ctx context.Context, c Config, pattern string, visit func(names []str
 		}
 	}
 	o := options(&c, c.Addresses)
-	switch {
-	case c.Cluster:
-		client := goredis.NewClusterClient(o.Cluster())
-		defer client.Close()
-		return client.ForEachMaster(ctx, scan)
-	case c.MasterName != "":
-		client := goredis.NewFailoverClient(o.Failover())
-		defer client.Close()
-		return scan(ctx, client)
-	}
-	client := goredis.NewClient(o.Simple())
+	o.IsClusterMode = c.Cluster
+	client := goredis.NewUniversalClient(o)
 	defer client.Close()
+	if cluster, is := client.(*goredis.ClusterClient); is {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, client *goredis.Client) error { return scan(ctx, client) })
+	}
 	return scan(ctx, client)
 }
