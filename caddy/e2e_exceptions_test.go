@@ -1,8 +1,13 @@
 package ratelimit_test
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -134,4 +139,60 @@ func TestThePageOfASiteOnlyListsDecisions(t *testing.T) {
 	r := a.do("/rate_limit/exceptions")
 	must.Equal(t, r.status, http.StatusOK, "status")
 	a.ask("end", `{"rule":"plans","key":["acme"]}`)
+}
+
+// The commands ask the admin endpoint of a running Caddy, by their own names and below key.
+func TestTheCommandsSeeAndChangeWhatACaddyCounts(t *testing.T) {
+	a := startAdmin(t, behindProxy, ":PORT {\nrate_limit {\nzone orders {\nkey {header.X-Key}\non_missing_key skip\nlimit 2/366d\n}\n}\nrespond ok\n}")
+	key := t.Name()
+	says := func(want string, args ...string) {
+		t.Helper()
+		out, problems, code := weir(t, t.TempDir(), append(args, "--address", a.base)...)
+		if code != 0 || !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+			t.Errorf("%q: exit code %d, %s%s, want %s", args, code, out, problems, want)
+		}
+	}
+	for _, want := range []int{200, 200, 429} {
+		must.Equal(t, a.do("/", "X-Key", key).status, want)
+	}
+	of := []string{"--rule", "orders", "--key", key}
+	explain := []string{"explain", "--url", "http://" + a.addr + "/", "--ip", "192.0.2.7", "--header", "X-Key: " + key}
+	says(" 2/366d sliding_window_counter 0 rejects for ", explain...)
+	says("verdict: reject", explain...)
+	says(" 3 1 0", "top", "--rule", "orders")
+	says(" 3 1 ", "top", "--rule", "orders", "--by", "rejections")
+	says("1 key", append([]string{"reset"}, of...)...)
+	must.Equal(t, a.do("/", "X-Key", key).status, 200, "after reset")
+	says("until 2", append([]string{"block", "--until", "month", "--note", "ticket"}, of...)...)
+	must.Equal(t, a.do("/", "X-Key", key).status, 429, "after block")
+	says(" block 2", "key", "list", "--rule", "orders")
+	says("1 key", append([]string{"key", "unblock"}, of...)...)
+	says("until 2", append([]string{"limit", "+7", "--for", "1h"}, of...)...)
+	says(" 9/366d sliding_window_counter 9 allows verdict: allow", explain...)
+	says("1 key", append([]string{"key", "end"}, of...)...)
+	must.Equal(t, a.do("/", "X-Key", key).status, 200, "a request that is given back")
+	says("1 unit given back", append([]string{"credit", "5"}, of...)...)
+	if _, problems, code := weir(t, t.TempDir(), append([]string{"reset", "--address", a.base}, "--rule", "order", "--key", "x")...); code != 1 || !strings.Contains(problems, `HTTP 404: rule "order": there is none of that name (did you mean orders?)`) {
+		t.Errorf("exit code %d: %s", code, problems)
+	}
+	watch := exec.Command(os.Args[0], "rate-limit", "watch", "--interval", "100ms", "--address", a.base)
+	watch.Env = append(os.Environ(), asCaddy+"=1")
+	stdin, err := watch.StdinPipe() // the command ends when it is closed
+	must.Succeed(t, err)
+	defer stdin.Close()
+	out, err := watch.StdoutPipe()
+	must.Succeed(t, err)
+	must.Succeed(t, watch.Start())
+	rejects := regexp.MustCompile(`orders: [0-9.]+ allowed/s, [1-9][0-9.]* rejected/s`)
+	for lines, seen := bufio.NewScanner(out), false; !seen; seen = rejects.MatchString(lines.Text()) {
+		for range 3 {
+			a.do("/", "X-Key", key)
+		}
+		if !lines.Scan() {
+			t.Fatal("watch has ended by itself")
+		}
+	}
+	must.Succeed(t, watch.Process.Signal(os.Interrupt))
+	_, _ = io.Copy(io.Discard, out)
+	must.Succeed(t, watch.Wait())
 }
