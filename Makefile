@@ -8,9 +8,10 @@
 # make experiment         a small run of the experiment, with its report; FULL=1 runs all of it
 # make experiment-report  the chapter docs/experiment.md with its tables and pictures, from the data in the repository
 # make release VERSION=v0.1.0   programs for eight platforms, packages and checksums, in bin/release: see scripts/release
+# make site   the site of the manual, in bin/site: it begins with bin/site/index.html
 # make lint   format, vet, staticcheck, and the bounds on lines and files alone
 
-.PHONY: run demo advisor test test-long bench experiment experiment-report release lint
+.PHONY: run demo advisor test test-long bench experiment experiment-report release site lint
 
 run:
 	./scripts/run
@@ -38,6 +39,9 @@ experiment-report:
 
 release:
 	./scripts/release $(VERSION)
+
+site:
+	./scripts/site
 
 lint:
 	./scripts/test format vet house staticcheck

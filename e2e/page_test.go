@@ -146,11 +146,17 @@ func open(t testing.TB, address string, size [2]int64, expected ...string) *brow
 	call(b, network.Enable, network.EnableParams{})
 	call(b, log.Enable, cdp.Empty{})
 	call(b, runtime.Enable, cdp.Empty{})
-	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: size[0], Height: size[1], DeviceScaleFactor: 1, Mobile: size == phone})
+	b.resize(size)
 	b.prefers("light")
 	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: monitoring})
 	b.do(chromedp.Navigate(address))
 	return b
+}
+
+// resize sets the size of the window.
+func (b *browser) resize(size [2]int64) {
+	b.t.Helper()
+	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: size[0], Height: size[1], DeviceScaleFactor: 1, Mobile: size == phone})
 }
 
 // prefers sets the preferred colour scheme.
