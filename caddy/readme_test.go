@@ -569,3 +569,40 @@ func masked(session string) string {
 	}
 	return strings.Join(lines, "\n")
 }
+
+// What `weir convert` prints as a Caddyfile loads, in a site if it is a part of one; and so does each rule file that it prints.
+func TestConvertedConfigurationsLoad(t *testing.T) {
+	examples, err := filepath.Glob("../cmd/convert/testdata/*.txt")
+	must.Succeed(t, err)
+	loaded := 0
+	for _, example := range examples {
+		text, err := os.ReadFile(example)
+		must.Succeed(t, err)
+		_, printed, _ := strings.Cut(string(text), "\n-- stdout --\n")
+		printed, _, _ = strings.Cut(printed, "\n-- stderr --\n")
+		folder := t.TempDir()
+		file := filepath.Join(folder, "ratelimit.yaml")
+		config := printed + "\n"
+		switch {
+		case strings.Contains(printed, "\nrules:\n") || strings.Contains(printed, "\ndomain:"):
+			must.Succeed(t, os.WriteFile(file, []byte(printed), 0o600))
+			config = "rate_limit {\n\trules_file " + file + "\n}\n"
+			if strings.Contains(printed, "\ndomain:") {
+				config = strings.Replace(config, "}", "\tdescriptor remote_address {client_ip}\n}", 1)
+			}
+		case strings.Contains(printed, "rules_file /etc/caddy/rules/ratelimit.yaml"):
+			must.Succeed(t, os.WriteFile(file, []byte("domain: shop\ndescriptors:\n- {key: remote_address, rate_limit: {unit: minute, requests_per_unit: 1}}\n- {key: user, descriptors: [{key: q, rate_limit: {unit: minute, requests_per_unit: 1}}]}\n- {key: generic_key, descriptors: [{key: path, rate_limit: {unit: minute, requests_per_unit: 1}}]}\n"), 0o600))
+			config = strings.ReplaceAll(config, "/etc/caddy/rules", folder)
+		case !strings.Contains(printed, "rate_limit {"):
+			continue // it is for Traefik
+		}
+		if !strings.Contains(config, ":8080 {") {
+			config = ":8080 {\n" + config + "}\n"
+		}
+		loaded++
+		if err := validateSnippet(t, manual.Snippet{Place: "docs/rules.md:1", Language: "caddyfile", Text: config}); (err != nil) != strings.Contains(example, "refused") {
+			t.Errorf("%s: %v", example, err)
+		}
+	}
+	must.Equal(t, loaded > 8, true, "%d examples", loaded)
+}

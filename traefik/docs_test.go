@@ -619,3 +619,26 @@ func TestDocsHaveTheWordsThatTheCodeTakes(t *testing.T) {
 func TestARuleHasTheFieldsOfTheSchema(t *testing.T) {
 	manual.SameWords(t, "of Rule", fieldNames(Rule{}), settingsOf("rule"))
 }
+
+// What `weir convert` prints for Traefik loads.
+func TestConvertedConfigurationsLoad(t *testing.T) {
+	examples, err := filepath.Glob("../cmd/convert/testdata/*.txt")
+	must.Succeed(t, err)
+	loaded := 0
+	for _, example := range examples {
+		text, err := os.ReadFile(example)
+		must.Succeed(t, err)
+		_, printed, _ := strings.Cut(string(text), "\n-- stdout --\n")
+		printed, _, _ = strings.Cut(printed, "\n-- stderr --\n")
+		if !strings.Contains(printed, "weir:\n") {
+			continue
+		}
+		for _, config := range configurations(t, manual.Snippet{Place: example, Language: "yaml", Text: printed}) {
+			loaded++
+			if err := load(t, config); err != nil {
+				t.Errorf("%s: %s is refused: %v", example, config.middleware, err)
+			}
+		}
+	}
+	must.Equal(t, loaded > 7, true, "%d middlewares", loaded)
+}

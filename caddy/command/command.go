@@ -39,7 +39,7 @@ func Register(rules func(config []byte) (describe.Table, error), logged func(con
 	}
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "rate-limit",
-		Usage: "check | rules | replay | page | key limit|block|list… | firewall | deferred export | advisor",
+		Usage: "check | rules | replay | page | key limit|block|list… | firewall | deferred export | advisor | convert",
 		Short: "Checks rate limits, shows what they do, replays access logs, and changes what is counted",
 		Long: `
 Checks rule files, shows rules and what they do, runs access logs through them, and changes what is counted of single keys. The program weir has the same commands,

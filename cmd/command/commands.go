@@ -7,11 +7,15 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+
+	"github.com/proxyweir/weir/cmd/convert"
 )
 
 // Commands returns the commands that both programs have.
 func (p *Program) Commands() []*cobra.Command {
-	return append(p.keyCommands(), p.checkCommand(), p.rulesCommand(), p.replayCommand(), p.explainCommand(), p.topCommand(), p.watchCommand(), p.firewallCommand(), p.advisorCommand())
+	converter := convert.Command()
+	converter.Example = p.examples("convert /etc/nginx/nginx.conf > limits.yaml")
+	return append(p.keyCommands(), converter, p.checkCommand(), p.rulesCommand(), p.replayCommand(), p.explainCommand(), p.topCommand(), p.watchCommand(), p.firewallCommand(), p.advisorCommand())
 }
 
 // version is the version that a release is built with (-ldflags -X); "": that of the build info.

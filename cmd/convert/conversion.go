@@ -1,0 +1,172 @@
+package convert
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core/ruleset"
+)
+
+// conversion is what files become.
+type conversion struct {
+	from, to    string
+	rules       []*rule
+	middlewares []*middleware // of Traefik
+	nginx       *nginxConf    // nil: it is another's
+	text        string        // a result that is not made of rules
+	left        []string      // what is not carried over, a line each
+	names       []string
+}
+
+// rule is a rule, and what it was.
+type rule struct {
+	*ruleset.RuleText
+	was string
+}
+
+// leave notes what is not carried over, why, and what to do instead ("": nothing).
+func (c *conversion) leave(file string, line int, what, why, instead string) {
+	text := fmt.Sprintf("%s:%d: %s: %s", file, line, what, why)
+	if instead != "" {
+		text += "; " + instead
+	}
+	if !slices.Contains(c.left, text) {
+		c.left = append(c.left, text)
+	}
+}
+
+// unfit are the characters that names of rules do not have.
+var unfit = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+
+// name returns a name for a rule that is like a text, and that no other rule has.
+func (c *conversion) name(like string) string {
+	like = strings.Trim(unfit.ReplaceAllString(like, "-"), "-")
+	if like == "" {
+		like = "limit"
+	}
+	like = like[:min(len(like), 56)]
+	name := like
+	for i := 2; slices.Contains(c.names, name); i++ {
+		name = like + "-" + strconv.Itoa(i)
+	}
+	c.names = append(c.names, name)
+	return name
+}
+
+// newRule returns a rule with that name, or one that is like it, and with an empty match.
+func (c *conversion) newRule(like string, key ...string) *ruleset.RuleText {
+	t := &ruleset.RuleText{Name: c.name(like), Objects: map[string][]*ruleset.Object{"match": {{}}}}
+	ruleset.SetList(&t.Object, "key", key)
+	return t
+}
+
+// set sets fields of a rule: names and values in turn.
+func set(t *ruleset.RuleText, settings ...string) {
+	for i := 0; i+1 < len(settings); i += 2 {
+		ruleset.SetText(&t.Object, settings[i], settings[i+1])
+	}
+}
+
+// bucket makes a rule a token bucket.
+func bucket(t *ruleset.RuleText, requests int64, period time.Duration, burst int64) {
+	set(t, "limit", strconv.FormatInt(requests, 10)+"/"+ruleset.Shortly(period), "algorithm", "token_bucket", "burst", strconv.FormatInt(burst, 10))
+}
+
+// also adds values to a list of a rule's match.
+func also(t *ruleset.RuleText, field string, values ...string) {
+	if o := ruleset.One(t, "match"); len(values) > 0 {
+		ruleset.SetList(o, field, append(o.Lists[field], values...))
+	}
+}
+
+// add adds a rule that was in a place of the configuration, and returns it; nil: Weir does not accept it. bits is the size of the networks of IPv6
+// that the limit tells apart, and status that of rejections.
+func (c *conversion) add(t *ruleset.RuleText, bits, status, file string, line int, was string) *rule {
+	if status != "" && status != "429" {
+		ruleset.AddObject(t, "answer", &ruleset.Object{Texts: map[string]string{"status": status}})
+	}
+	if m := ruleset.One(t, "match"); m != nil && len(m.Lists) == 0 {
+		delete(t.Objects, "match")
+	}
+	if slices.Contains(t.Lists["key"], "client_ip") {
+		set(t, "ipv6_prefix", bits)
+	}
+	if _, errors := ruleset.Compile(t, ruleset.Context{Prefixes: ruleset.Standard}); len(errors) > 0 {
+		c.leave(file, line, was, "Weir would refuse the rule: "+errors[0].Error(), "write it by hand")
+		return nil
+	}
+	r := &rule{t, fmt.Sprintf("%s:%d: %s", file, line, strings.ReplaceAll(was, "\n", " "))}
+	c.rules = append(c.rules, r)
+	return r
+}
+
+// write returns the result; "": there is none.
+func (c *conversion) write() string {
+	if c.nginx != nil {
+		c.nginx.emit()
+	}
+	switch {
+	case c.to == "traefik":
+		return c.dynamic()
+	case len(c.rules) == 0 || c.to == "caddyfile":
+		return c.text
+	}
+	return "# Limits of " + c.from + "; docs/from-" + c.from + ".md has what differs. In Caddy, write rules_file /etc/caddy/rules/limits.yaml in rate_limit;\n" +
+		"# in Traefik, in JSON, rulesFile of the plugin. weir check says whether it is right.\n" + c.list("", strings.ToLower) + c.text
+}
+
+// list returns the rules as a list in YAML. spelled is how fields are written.
+func (c *conversion) list(indent string, spelled func(string) string) string {
+	lines := indent + "rules:\n"
+	for _, r := range c.rules {
+		lines += indent + "  # " + r.was + "\n" + indent + "  - name: " + plain(r.Name) + "\n" + fields(indent+"    ", "rule", &r.Object, r.RuleText, spelled)
+	}
+	return lines
+}
+
+// fields returns an object's fields in YAML, in the order of the schema. of is the rule, if the object is one.
+func fields(indent, name string, o *ruleset.Object, of *ruleset.RuleText, spelled func(string) string) (lines string) {
+	for _, f := range ruleset.Schema[name] {
+		key := indent + spelled(f.Name) + ":"
+		if value := o.Texts[f.Name]; value != "" {
+			lines += key + " " + plain(value) + "\n"
+		}
+		if list := o.Lists[f.Name]; len(list) > 0 {
+			lines += key + " " + plainList(list) + "\n"
+		}
+		for _, pair := range o.Pairs[f.Name] { // one at most
+			lines += key + " {" + plain(pair.Name) + ": " + plain(pair.Value) + "}\n"
+		}
+		if of != nil && ruleset.One(of, f.Name) != nil {
+			lines += key + "\n" + fields(indent+"  ", f.Of, ruleset.One(of, f.Name), nil, spelled)
+		}
+	}
+	return lines
+}
+
+var (
+	simple   = regexp.MustCompile(`^(?:[0-9./hms]+|/[\w./-]*|[a-z][\w.-]*(?::[\w.-]+)?|GET|HEAD|POST|PUT|PATCH|DELETE)$`)
+	reserved = regexp.MustCompile(`^(?i:true|false|yes|no|on|off|null|y|n|\.+)$`)
+)
+
+// plain returns a text in YAML, in quotes if it could be read as something else.
+func plain(value string) string {
+	if simple.MatchString(value) && !reserved.MatchString(value) {
+		return value
+	}
+	quoted, _ := json.Marshal(value) // of a text
+	return string(quoted)
+}
+
+func plainList(list []string) string {
+	var all []string
+	for _, one := range list {
+		all = append(all, plain(one))
+	}
+	return "[" + strings.Join(all, ", ") + "]"
+}

@@ -1,0 +1,99 @@
+package convert
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/proxyweir/weir/core/ruleset"
+	rulesyaml "github.com/proxyweir/weir/core/ruleset/yaml"
+	"github.com/proxyweir/weir/tools/must"
+)
+
+var update = flag.Bool("update", false, "write what is printed into testdata")
+
+// parts returns the parts of an example: its command, and what follows lines with -- NAME --.
+func parts(t testing.TB, example string) (command string, names []string, texts map[string]string) {
+	t.Helper()
+	text, err := os.ReadFile(example)
+	must.Succeed(t, err)
+	texts = make(map[string]string)
+	name := ""
+	for _, line := range strings.SplitAfter(string(text), "\n") {
+		inner, begins := strings.CutPrefix(strings.TrimSpace(line), "-- ")
+		if inner, ends := strings.CutSuffix(inner, " --"); begins && ends {
+			name = inner
+			names = append(names, name)
+			continue
+		}
+		texts[name] += line
+	}
+	return strings.TrimSpace(texts[""]), names, texts
+}
+
+// converted runs the command, and returns what it prints.
+func converted(t testing.TB, in string, args ...string) (out, problems string, err error) {
+	t.Helper()
+	cmd := Command()
+	var stdout, stderr bytes.Buffer
+	cmd.SetIn(strings.NewReader(in))
+	cmd.SetOut(&stdout)
+	cmd.SetErr(&stderr)
+	cmd.SetArgs(args)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	err = cmd.Execute()
+	return stdout.String(), stderr.String(), err
+}
+
+// rulesOf returns the rules of a file that was printed; they must be right.
+func rulesOf(t testing.TB, text string) *ruleset.File {
+	t.Helper()
+	root, wrong := rulesyaml.Parse("limits.yaml", []byte(text))
+	must.Equal(t, len(wrong), 0, "%v in\n%s", wrong, text)
+	file, wrong := ruleset.Decode("limits.yaml", root)
+	must.Equal(t, len(wrong), 0, "%v in\n%s", wrong, text)
+	return file
+}
+
+// Each example of testdata prints what it says, and rule files load. (Tests of caddy and traefik load what is for these.)
+func TestExamplesAreConverted(t *testing.T) {
+	examples, err := filepath.Glob("testdata/*.txt")
+	must.Succeed(t, err)
+	must.Equal(t, len(examples) > 10, true, "%d examples", len(examples))
+	for _, example := range examples {
+		t.Run(filepath.Base(example), func(t *testing.T) {
+			example, err := filepath.Abs(example)
+			must.Succeed(t, err)
+			command, names, texts := parts(t, example)
+			t.Chdir(t.TempDir())
+			for _, name := range names {
+				must.Succeed(t, os.MkdirAll(filepath.Dir(name), 0o700))
+				must.Succeed(t, os.WriteFile(name, []byte(texts[name]), 0o600))
+			}
+			line, in, _ := strings.Cut(command, " < ")
+			args := strings.Fields(line)[2:]
+			out, problems, err := converted(t, texts[in], args...)
+			got := map[string]string{"stdout": out, "stderr": problems}
+			must.Equal(t, err != nil, slices.Contains(args, "--strict") && problems != "", "%v", err)
+			if !strings.Contains(out, "rate_limit {\n") && !strings.Contains(out, "weir:\n") {
+				rulesOf(t, out)
+			}
+			if *update {
+				text := command + "\n"
+				for _, name := range append(slices.DeleteFunc(names, func(name string) bool { return got[name] != "" || name == "stdout" || name == "stderr" }), "stdout", "stderr") {
+					if texts[name] = texts[name]; got[name] != "" || name == "stdout" || name == "stderr" {
+						texts[name] = got[name]
+					}
+					text += "-- " + name + " --\n" + texts[name]
+				}
+				must.Succeed(t, os.WriteFile(example, []byte(text), 0o600))
+			}
+			must.Equal(t, out, texts["stdout"], "it prints")
+			must.Equal(t, problems, texts["stderr"], "what is not carried over is")
+		})
+	}
+}

@@ -1,0 +1,179 @@
+package convert
+
+import (
+	"net/textproto"
+	"regexp"
+	"slices"
+	"strings"
+
+	crossplane "github.com/nginxinc/nginx-go-crossplane"
+
+	"github.com/proxyweir/weir/core/match"
+)
+
+// nginxKey is what a zone counts by, and whom.
+type nginxKey struct {
+	sources []string
+	skip    bool   // who has none is not limited
+	field   string // of match, with its values; "": none
+	values  []string
+}
+
+// variable is a reference to a variable in a text.
+var variable = regexp.MustCompile(`\$(?:(\w+)|\{(\w+)\})`)
+
+// nginxSources are the sources of keys that variables are, and the field of match that has their values.
+var nginxSources = map[string][2]string{
+	"binary_remote_addr": {"client_ip", "except_ips"}, "remote_addr": {"client_ip", "except_ips"}, "proxy_protocol_addr": {"client_ip", "except_ips"}, "realip_remote_addr": {"remote_ip", ""},
+	"host": {"host", "hosts"}, "http_host": {"host", "hosts"}, "server_name": {"host", "hosts"},
+	"uri": {"path", "paths"}, "document_uri": {"path", "paths"}, "request_uri": {"path", "paths"}, "request_method": {"method", "methods"},
+	"http_": {"header:"}, "arg_": {"query:"}, "cookie_": {"cookie:"},
+}
+
+// sourceOf returns the source that a variable is, "" for none, and whether it may be empty.
+func sourceOf(of string) (source string, empty bool) {
+	for _, prefix := range []string{"http_", "arg_", "cookie_"} {
+		if name, found := strings.CutPrefix(of, prefix); found && of != "http_host" {
+			if prefix == "http_" {
+				name = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
+			}
+			return nginxSources[prefix][0] + name, true
+		}
+	}
+	return nginxSources[of][0], false
+}
+
+// keys returns what a zone counts by: several, if no rule can have the condition.
+func (n *nginxConf) keys(zone *crossplane.Directive) []nginxKey {
+	text := strings.Join(slices.DeleteFunc(slices.Clone(zone.Args), func(arg string) bool {
+		return strings.HasPrefix(arg, "zone=") || strings.HasPrefix(arg, "rate=") || arg == "sync"
+	}), "")
+	if m := variable.FindStringSubmatch(text); m != nil && m[0] == text && n.variables[m[1]+m[2]] != nil {
+		return n.conditional(zone, n.variables[m[1]+m[2]])
+	}
+	if key, ok := n.key(zone, text); ok {
+		return []nginxKey{key}
+	}
+	return nil
+}
+
+// key returns the key that a text with variables is.
+func (n *nginxConf) key(zone *crossplane.Directive, text string) (key nginxKey, ok bool) {
+	empty := 0 // how many parts may be empty
+	for _, m := range variable.FindAllStringSubmatch(text, -1) {
+		source, mayBe := sourceOf(m[1] + m[2])
+		switch {
+		case source == "":
+			n.leaveOut(zone, "there is no source of keys for "+m[0], "have something in front of the limit set a header field, and write key: header:NAME")
+			return key, false
+		case m[1] == "request_uri":
+			n.leaveOut(zone, "$request_uri has the query", "path is without it: all queries of a path count together")
+		case m[1] == "server_name":
+			n.leaveOut(zone, "$server_name is the same for all names of a server", "host counts each name by itself; write key: static:NAME for one counter")
+		}
+		if mayBe {
+			empty++
+		}
+		if !slices.Contains(key.sources, source) {
+			key.sources = append(key.sources, source)
+		}
+	}
+	if len(key.sources) == 0 {
+		key.sources = []string{"static:" + strings.Trim(unfit.ReplaceAllString(text, "-"), "-")}
+		return key, text != ""
+	}
+	key.skip = empty == len(key.sources) && variable.ReplaceAllString(text, "") == ""
+	return key, true
+}
+
+// outcomes returns what a variable is: a list of values of the variable that it is made of and what it is then, and what it is else. of is
+// "" if match has nothing for that variable.
+func (n *nginxConf) outcomes(d *crossplane.Directive, depth int) (list [][2]string, fallback, of string) {
+	of = "remote_addr"
+	if m := variable.FindStringSubmatch(d.Args[0]); d.Directive == "map" && len(d.Args) == 2 && m != nil && m[0] == d.Args[0] {
+		of = m[1] + m[2]
+	} else if d.Directive != "geo" || len(d.Args) > 1 {
+		return nil, "", ""
+	}
+	for _, in := range d.Block {
+		switch {
+		case in.Directive == "include" || len(in.Args) > 1:
+			n.leaveOut(in, "is not read in a "+d.Directive, "write its lines there")
+		case in.Directive == "default" && len(in.Args) == 1:
+			fallback = in.Args[0]
+		case len(in.Args) == 1:
+			list = append(list, [2]string{in.Directive, in.Args[0]})
+		}
+	}
+	inner := n.variables[of]
+	if inner == nil || depth > 8 { // maps may be of each other
+		return list, fallback, of
+	}
+	becomes := func(value string) string {
+		if i := slices.IndexFunc(list, func(one [2]string) bool { return one[0] == value }); i >= 0 {
+			return list[i][1]
+		}
+		return fallback
+	}
+	under, rest, of := n.outcomes(inner, depth+1)
+	for i := range under {
+		under[i][1] = becomes(under[i][1])
+	}
+	return under, becomes(rest), of
+}
+
+// conditional returns the keys of a variable that a map or a geo makes. Who has an empty value is not limited.
+func (n *nginxConf) conditional(zone, d *crossplane.Directive) (keys []nginxKey) {
+	list, fallback, of := n.outcomes(d, 0)
+	field := nginxSources[of][1]
+	if field == "" {
+		n.leaveOut(d, "only maps of paths, hosts, methods and addresses are carried over", "write match by hand: headers, query, cookies; a zone in a Caddyfile has any matcher")
+		return nil
+	}
+	var outcomes, others []string // values of a key, and what of the variable has one of its own
+	having := make(map[string][]string)
+	for _, one := range list {
+		values, ok := matchValue(field, one[0])
+		switch {
+		case one[1] == fallback:
+			continue
+		case !ok:
+			n.leaveOut(d, "match cannot say "+one[0], "write the rule's match by hand; a zone in a Caddyfile has path_regexp and vars_regexp")
+			return nil
+		case field == "except_ips" && (one[1] != "" || fallback == ""):
+			n.leaveOut(d, "a rule cannot be for some networks alone", "have something in front set a header field for them, and match it")
+			return nil
+		}
+		if !slices.Contains(outcomes, one[1]) {
+			outcomes = append(outcomes, one[1])
+		}
+		having[one[1]] = append(having[one[1]], values...)
+		for _, value := range values {
+			if field != "except_ips" {
+				value = "!" + value
+			}
+			others = append(others, value)
+		}
+	}
+	having[fallback] = others
+	for _, outcome := range append(outcomes, fallback) {
+		if key, ok := n.key(zone, outcome); ok && outcome != "" {
+			key.field, key.values = field, having[outcome]
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// matchValue returns a text of a map or a geo as values of a field of match.
+func matchValue(field, text string) (values []string, ok bool) {
+	expression, regular := strings.CutPrefix(text, "~")
+	switch _, err := match.ParseNetwork(text); {
+	case field == "except_ips":
+		return []string{text}, err == nil
+	case regular:
+		values, ok = patterns(strings.TrimPrefix(expression, "*")) // match does not tell upper from lower case
+		return values, ok && field == "paths"
+	}
+	return []string{strings.TrimPrefix(text, `\`)}, text != ""
+}
