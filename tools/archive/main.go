@@ -8,7 +8,6 @@ package main
 import (
 	"archive/tar"
 	"archive/zip"
-	"compress/flate"
 	"compress/gzip"
 	"flag"
 	"fmt"
@@ -43,7 +42,7 @@ func pack(archive string, files []string, modified time.Time) error {
 	var ends []io.Closer
 	switch {
 	case strings.HasSuffix(archive, ".tar.gz"):
-		packed, _ := gzip.NewWriterLevel(out, gzip.BestCompression) // which is a level that there is
+		packed := gzip.NewWriter(out)
 		t := tar.NewWriter(packed)
 		ends = []io.Closer{t, packed}
 		begin = func(name string, mode fs.FileMode, size int64) (io.Writer, error) {
@@ -51,7 +50,6 @@ func pack(archive string, files []string, modified time.Time) error {
 		}
 	case strings.HasSuffix(archive, ".zip"):
 		z := zip.NewWriter(out)
-		z.RegisterCompressor(zip.Deflate, func(w io.Writer) (io.WriteCloser, error) { return flate.NewWriter(w, flate.BestCompression) })
 		ends = []io.Closer{z}
 		begin = func(name string, mode fs.FileMode, _ int64) (io.Writer, error) {
 			header := &zip.FileHeader{Name: name, Method: zip.Deflate, Modified: modified}
