@@ -158,3 +158,11 @@ func TestWeirSaysItsVersion(t *testing.T) {
 	must.Succeed(t, err)
 	must.Equal(t, out, fmt.Sprintln(Version()))
 }
+
+// A setting without a value is as if it were not written. It made the command panic.
+func TestASettingOfTraefikMayHaveNoValue(t *testing.T) {
+	name := file(t, "dynamic.yml", "http:\n  middlewares:\n    api:\n      plugin:\n        weir: {limit: 5/1m, cors: , message: }\n")
+	_, problems, err := weir("check", "--traefik", name)
+	must.Succeed(t, err)
+	must.Equal(t, problems, "", "it says")
+}

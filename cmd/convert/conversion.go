@@ -1,13 +1,13 @@
 package convert
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/proxyweir/weir/core/ruleset"
 )
@@ -84,23 +84,28 @@ func also(t *ruleset.RuleText, field string, values ...string) {
 	}
 }
 
-// add adds a rule that was in a place of the configuration, and returns it; nil: Weir does not accept it. bits is the size of the networks of IPv6
-// that the limit tells apart, and status that of rejections.
-func (c *conversion) add(t *ruleset.RuleText, bits, status, file string, line int, was string) *rule {
+// add adds a rule that was in a place of the configuration, and returns it; nil: Weir does not accept it. status is that of rejections. As in other
+// limiters, each address is a key.
+func (c *conversion) add(t *ruleset.RuleText, status, file string, line int, was string) *rule {
 	if status != "" && status != "429" {
 		ruleset.AddObject(t, "answer", &ruleset.Object{Texts: map[string]string{"status": status}})
 	}
 	if m := ruleset.One(t, "match"); m != nil && len(m.Lists) == 0 {
 		delete(t.Objects, "match")
 	}
-	if slices.Contains(t.Lists["key"], "client_ip") {
-		set(t, "ipv6_prefix", bits)
+	if key := strings.Join(t.Lists["key"], " "); key == "" || strings.Contains(key, "client_ip") {
+		set(t, "ipv6_prefix", "128")
 	}
 	if _, errors := ruleset.Compile(t, ruleset.Context{Prefixes: ruleset.Standard}); len(errors) > 0 {
 		c.leave(file, line, was, "Weir would refuse the rule: "+errors[0].Error(), "write it by hand")
 		return nil
 	}
-	r := &rule{t, fmt.Sprintf("%s:%d: %s", file, line, strings.ReplaceAll(was, "\n", " "))}
+	r := &rule{t, strings.Map(func(r rune) rune { // as a comment can have it
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, fmt.Sprintf("%s:%d: %s", file, line, was))}
 	c.rules = append(c.rules, r)
 	return r
 }
@@ -137,10 +142,7 @@ func fields(indent, name string, o *ruleset.Object, of *ruleset.RuleText, spelle
 			lines += key + " " + plain(value) + "\n"
 		}
 		if list := o.Lists[f.Name]; len(list) > 0 {
-			lines += key + " " + plainList(list) + "\n"
-		}
-		for _, pair := range o.Pairs[f.Name] { // one at most
-			lines += key + " {" + plain(pair.Name) + ": " + plain(pair.Value) + "}\n"
+			lines += key + " [" + plain(list...) + "]\n"
 		}
 		if of != nil && ruleset.One(of, f.Name) != nil {
 			lines += key + "\n" + fields(indent+"  ", f.Of, ruleset.One(of, f.Name), nil, spelled)
@@ -154,19 +156,14 @@ var (
 	reserved = regexp.MustCompile(`^(?i:true|false|yes|no|on|off|null|y|n|\.+)$`)
 )
 
-// plain returns a text in YAML, in quotes if it could be read as something else.
-func plain(value string) string {
-	if simple.MatchString(value) && !reserved.MatchString(value) {
-		return value
-	}
-	quoted, _ := json.Marshal(value) // of a text
-	return string(quoted)
-}
-
-func plainList(list []string) string {
+// plain returns texts in YAML, in quotes if they could be read as something else.
+func plain(list ...string) string {
 	var all []string
-	for _, one := range list {
-		all = append(all, plain(one))
+	for _, value := range list {
+		if !simple.MatchString(value) || reserved.MatchString(value) {
+			value = strconv.Quote(value) // whose escapes are those of YAML, too
+		}
+		all = append(all, value)
 	}
-	return "[" + strings.Join(all, ", ") + "]"
+	return strings.Join(all, ", ")
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -17,8 +18,7 @@ type envoyConf struct {
 	*conversion
 	file     string
 	sites    []*site
-	listener *yaml.Node   // the local limit that all routes without one of their own have
-	own      []*yaml.Node // local limits of routes and virtual hosts
+	listener *yaml.Node // the local limit that all routes without one of their own have
 }
 
 // envoy converts a file of Envoy's ratelimit service, which loads as it is, or one of Envoy itself.
@@ -80,25 +80,28 @@ func (e *envoyConf) look(n *yaml.Node) bool {
 	if list := items(at(n, "rate_limits")); len(list) > 0 {
 		e.rateLimits(list)
 	}
-	switch {
-	case at(n, "token_bucket") == nil || at(n, "stat_prefix") == nil:
-		return true
-	case slices.Contains(e.own, n):
-	case e.listener == nil && !strings.Contains(value(n, "@type"), ".network."):
+	if at(n, "token_bucket") == nil || at(n, "stat_prefix") == nil {
+		return at(n, "virtual_hosts") == nil
+	}
+	if e.listener == nil && !strings.Contains(value(n, "@type"), ".network.") {
 		e.listener = n
-	default:
+	} else {
 		e.leave(e.file, n.Line, value(n, "stat_prefix"), "is a limit of connections, or of requests that are not known", "write a rule by hand for requests; docs/layers.md says what limits connections")
 	}
 	return false
 }
 
-// localOf returns the local limit of a route or a virtual host; nil: it has none of its own.
+// localOf returns the local limit of a route or a virtual host; nil: it has none of its own. It also makes descriptors of its rate_limits.
 func (e *envoyConf) localOf(n *yaml.Node) *yaml.Node {
+	for _, list := range []*yaml.Node{at(n, "rate_limits"), at(n, "route", "rate_limits"), at(n, "typed_per_filter_config", "envoy.filters.http.ratelimit", "rate_limits")} {
+		if len(items(list)) > 0 {
+			e.rateLimits(items(list))
+		}
+	}
 	config := at(n, "typed_per_filter_config", "envoy.filters.http.local_ratelimit")
 	if inner := at(config, "value"); inner != nil {
-		config = inner
+		return inner
 	}
-	e.own = append(e.own, config)
 	return config
 }
 
@@ -111,14 +114,15 @@ func (e *envoyConf) host(n *yaml.Node) {
 			e.hasName(s, e.file, domain.Line, name)
 		}
 	}
+	common := e.localOf(n)
 	for _, route := range items(at(n, "routes")) {
 		p := &place{file: e.file, line: route.Line, what: "route " + value(route, "name"), modifier: "~", number: len(s.places)}
 		s.places = append(s.places, p)
 		e.where(p, at(route, "match"))
 		if local := e.localOf(route); local != nil {
 			p.limits = []any{local}
-		} else if local := e.localOf(n); local != nil {
-			p.limits = []any{local}
+		} else if common != nil {
+			p.limits = []any{common}
 		}
 	}
 }
@@ -148,8 +152,8 @@ func (e *envoyConf) local(n *yaml.Node, where covering) {
 	leave := func(what, why, instead string) { e.leave(e.file, n.Line, what, why, instead) }
 	most, right := number(value(tokens, "max_tokens"), 0)
 	per, also := number(value(tokens, "tokens_per_fill"), 1)
-	interval, known := duration(value(tokens, "fill_interval"))
-	if !right || !also || !known || most == 0 || per == 0 {
+	interval, err := time.ParseDuration(value(tokens, "fill_interval"))
+	if !right || !also || err != nil || most == 0 || per == 0 {
 		leave("token_bucket", "max_tokens, tokens_per_fill or fill_interval is none that Weir can have", "they are from 1 to 1000000000, and from 1ms to 366d")
 		return
 	}
@@ -170,7 +174,7 @@ func (e *envoyConf) local(n *yaml.Node, where covering) {
 	for _, d := range items(at(n, "descriptors")) {
 		e.leave(e.file, d.Line, "descriptors of a local limit", "they are limits for some requests", "write a rule for each: a match for its entries, and its token_bucket as here")
 	}
-	e.add(t, "", value(n, "status", "code"), e.file, n.Line, "local_ratelimit")
+	e.add(t, value(n, "status", "code"), e.file, n.Line, "local_ratelimit")
 }
 
 // rateLimits writes a handler of a Caddyfile that makes the descriptors of rate_limits.

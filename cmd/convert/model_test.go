@@ -1,10 +1,15 @@
 package convert
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"math/rand"
+	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -197,65 +202,156 @@ func chosen(list []nginxLocation, path string) *nginxLocation {
 	return longest
 }
 
-// In random servers, a rule covers the paths that nginx limits, unless what is not carried over says where it does not.
-func TestARuleCoversWhatNginxLimits(t *testing.T) {
+// randomServer returns a server with some locations, of which some have limit_req with zone one, and others with zone two; everywhere says that the server has it.
+func randomServer(r *rand.Rand) (said string, list []nginxLocation, everywhere bool) {
 	pool := []nginxLocation{{text: "/"}, {text: "/a"}, {text: "/a/"}, {text: "/a/b"}, {text: "/b/"}, {modifier: "=", text: "/a"}, {modifier: "=", text: "/a/x.php"}, {modifier: "^~", text: "/a/b/"},
 		{modifier: "^~", text: "/b"}, {modifier: "~", text: `\.php$`}, {modifier: "~", text: `^/a/(x|y)`}, {modifier: "~*", text: `\.(?:css|jpe?g)$`}, {modifier: "~", text: `^/b(/|$)`}, {modifier: "~", text: `/x|/y\.php`}}
+	if everywhere = r.Intn(3) == 0; everywhere {
+		said += "limit_req zone=one;\n"
+	}
+	for _, i := range r.Perm(len(pool))[:1+r.Intn(5)] {
+		l := pool[i]
+		said += "location " + l.modifier + " " + l.text + " { "
+		switch r.Intn(3) {
+		case 0:
+			said += "limit_req zone=one; "
+			l.limited = true
+		case 1:
+			said += "limit_req zone=two burst=1000 nodelay; "
+		default:
+			l.limited = everywhere
+		}
+		said += "}\n"
+		list = append(list, l)
+	}
+	return said, list, everywhere
+}
+
+const zones = "limit_req_zone $host$uri zone=one:1m rate=1r/m;\nlimit_req_zone $host$uri zone=two:1m rate=2r/m;\n"
+
+// paths are those that are tried.
+func paths() (list []string) {
+	for _, first := range []string{"", "/a", "/ab", "/b", "/c"} {
+		for _, second := range []string{"", "/", "/x", "/x.php", "/y.php", "/b/x.jpeg", "/b", "/z.css", "/b/y"} {
+			if first+second != "" {
+				list = append(list, first+second)
+			}
+		}
+	}
+	return list
+}
+
+// covered returns a function that says whether the rules of zone one cover a path; nil: something of the server is not carried over.
+func covered(t *testing.T, server string) func(path string) bool {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "nginx.conf")
+	must.Succeed(t, os.WriteFile(file, []byte(zones+"server {\n"+server+"}\n"), 0o600))
+	out, problems, err := converted(t, "", file)
+	if problems != "" || err != nil {
+		return nil
+	}
+	set, err := ruleset.NewSet([]*ruleset.File{rulesOf(t, out)}, "")
+	must.Succeed(t, err)
+	return func(path string) (covers bool) {
+		request := httptest.NewRequest("GET", "http://shop.example"+path, nil)
+		for _, rule := range set.Rules {
+			covers = covers || rule.Name == "one" && (rule.Matcher == nil || rule.Matcher.Covers(request, "192.0.2.1"))
+		}
+		return covers
+	}
+}
+
+// In random servers, a rule covers the paths that nginx limits, unless what is not carried over says where it does not.
+func TestARuleCoversWhatNginxLimits(t *testing.T) {
 	r := rand.New(rand.NewSource(3))
 	compared, limited := 0, 0
 	for range 400 {
-		var list []nginxLocation
-		everywhere := r.Intn(3) == 0
-		said := "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/s;\nlimit_req_zone $binary_remote_addr zone=two:1m rate=2r/s;\nserver {\n"
-		if everywhere {
-			said += "limit_req zone=one;\n"
-		}
-		for _, i := range r.Perm(len(pool))[:1+r.Intn(5)] {
-			l := pool[i]
-			said += "location " + l.modifier + " " + l.text + " { "
-			switch r.Intn(3) {
-			case 0:
-				said += "limit_req zone=one; "
-				l.limited = true
-			case 1:
-				said += "limit_req zone=two; "
-			default:
-				l.limited = everywhere
-			}
-			said += "}\n"
-			list = append(list, l)
-		}
-		path := filepath.Join(t.TempDir(), "nginx.conf")
-		must.Succeed(t, os.WriteFile(path, []byte(said+"}\n"), 0o600))
-		out, problems, err := converted(t, "", path)
-		if problems != "" || err != nil {
+		server, list, everywhere := randomServer(r)
+		covers := covered(t, server)
+		if covers == nil {
 			continue
 		}
-		set, err := ruleset.NewSet([]*ruleset.File{rulesOf(t, out)}, "")
-		must.Succeed(t, err)
 		compared++
-		for _, first := range []string{"", "/a", "/ab", "/b", "/c"} {
-			for _, second := range []string{"", "/", "/x", "/x.php", "/y.php", "/b/x.jpeg", "/b", "/z.css", "/b/y"} {
-				request := httptest.NewRequest("GET", "http://shop.example/", nil)
-				if request.URL.Path = first + second; request.URL.Path == "" {
-					continue
-				}
-				want := everywhere
-				if l := chosen(list, request.URL.Path); l != nil {
-					want = l.limited
-				}
-				got := false
-				for _, rule := range set.Rules {
-					got = got || rule.Name == "one" && (rule.Matcher == nil || rule.Matcher.Covers(request, "192.0.2.1"))
-				}
-				if got != want {
-					t.Fatalf("%s}\n%s\n%s: nginx limits it by one: %v, the rules: %v", said, out, request.URL.Path, want, got)
-				}
-				if want {
-					limited++
-				}
+		for _, path := range paths() {
+			want := everywhere
+			if l := chosen(list, path); l != nil {
+				want = l.limited
+			}
+			if got := covers(path); got != want {
+				t.Fatalf("%s%s: nginx limits it by one: %v, the rules: %v", server, path, want, got)
+			}
+			if want {
+				limited++
 			}
 		}
 	}
 	must.Equal(t, compared > 150 && limited > 1000, true, "%d servers, %d limited paths", compared, limited)
+}
+
+// The same with an nginx: of two requests to a path it rejects the second, or neither.
+func TestARuleCoversWhatARealNginxLimits(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must.Succeed(t, err)
+	address := listener.Addr().String()
+	must.Succeed(t, listener.Close())
+	dir := t.TempDir()
+	config := "daemon off;\nmaster_process off;\npid " + dir + "/pid;\nevents {}\nhttp {\naccess_log off;\nlimit_req_status 429;\n" + zones
+	for _, of := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+		config += of + "_temp_path " + dir + "/" + of + ";\n"
+	}
+	r := rand.New(rand.NewSource(4))
+	var all []func(string) bool
+	for len(all) < 15 {
+		server, _, _ := randomServer(r)
+		if covers := covered(t, server); covers != nil {
+			config += fmt.Sprintf("server {\nlisten %s;\nserver_name s%d;\nroot %s/none;\n%s}\n", address, len(all), dir, server)
+			all = append(all, covers)
+		}
+	}
+	must.Succeed(t, os.WriteFile(dir+"/nginx.conf", []byte(config+"}\n"), 0o600))
+	t.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin")
+	nginx := exec.Command("nginx", "-p", dir, "-c", dir+"/nginx.conf", "-e", "stderr")
+	var log bytes.Buffer
+	nginx.Stderr = &log
+	must.Succeed(t, nginx.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- nginx.Wait() }()
+	defer func() {
+		_ = nginx.Process.Kill()
+		<-ended
+	}()
+	for connected := false; !connected; {
+		if connection, err := net.Dial("tcp", address); err == nil {
+			connected = connection.Close() == nil
+		}
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("nginx: %v\n%s\n%s", err, log.String(), config)
+		default:
+		}
+	}
+	limited := 0
+	for i, covers := range all {
+		for _, path := range paths() {
+			status := 0
+			for range 2 {
+				request, err := http.NewRequest("GET", "http://"+address+path, nil)
+				must.Succeed(t, err)
+				request.Host = fmt.Sprintf("s%d", i)
+				response, err := http.DefaultTransport.RoundTrip(request)
+				must.Succeed(t, err)
+				_, _ = io.Copy(io.Discard, response.Body)
+				_ = response.Body.Close()
+				status = response.StatusCode
+			}
+			if status == 429 {
+				limited++
+			}
+			if covers(path) != (status == 429) {
+				t.Errorf("server s%d, %s: nginx answers %d to the second request, and the rules cover it: %v\n%s", i, path, status, covers(path), config)
+			}
+		}
+	}
+	must.Equal(t, limited > 50, true, "%d limited paths", limited)
 }

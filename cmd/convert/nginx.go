@@ -103,10 +103,17 @@ func (n *nginxConf) limits(list crossplane.Directives, from nginxLimits) nginxLi
 		switch {
 		case d.Directive == "limit_rate":
 			n.leaveOut(d, "Weir limits requests, and not how fast a response is sent", "")
+		case d.Directive == "error_page" && (slices.Contains(d.Args, "429") || slices.Contains(d.Args, "503")):
+			n.leaveOut(d, "pages of rejections are not carried over", "write answer: of the rule, with body or file")
 		case d.Directive == "set_real_ip_from":
 			n.leaveOut(d, "which address is the client's is not a rule's setting", "in Caddy set trusted_proxies, in Traefik forwardedHeaders and ipStrategy")
 		case strings.HasPrefix(d.Directive, "limit_") || d.Directive == "return":
 			l[d.Directive] = append(l[d.Directive], d)
+		}
+	}
+	if l["return"] != nil {
+		for _, d := range append(l["limit_req"], l["limit_conn"]...) {
+			n.leaveOut(d, "nginx itself answers by return before it looks at limits", "")
 		}
 	}
 	for name, directives := range from {
@@ -268,7 +275,7 @@ func (n *nginxConf) rule(use nginxUse, where covering) (made bool) {
 		} else if !n.rate(t, use, zone, d) {
 			return false
 		}
-		made = n.add(t, "128", use.status, d.File, d.Line, written(d)) != nil || made
+		made = n.add(t, use.status, d.File, d.Line, written(d)) != nil || made
 	}
 	return made
 }

@@ -126,6 +126,14 @@ func (n *nginxConf) outcomes(d *crossplane.Directive, depth int) (list [][2]stri
 func (n *nginxConf) conditional(zone, d *crossplane.Directive) (keys []nginxKey) {
 	list, fallback, of := n.outcomes(d, 0)
 	field := nginxSources[of][1]
+	if source, mayBe := sourceOf(of); mayBe && fallback == "$"+of && len(list) == 1 && list[0][0] == "" {
+		if other, ok := n.key(zone, list[0][1]); ok && len(other.sources) == 1 { // such as the user, else the address
+			return []nginxKey{{sources: []string{"first(" + source + ", " + other.sources[0] + ")"}}}
+		}
+	}
+	if d.Directive == "geo" && strings.Contains(fallback, "$") {
+		n.leaveOut(d, "geo does not read variables: nginx counts all clients together", "here each counts by itself, as was most likely meant")
+	}
 	if field == "" {
 		n.leaveOut(d, "only maps of paths, hosts, methods and addresses are carried over", "write match by hand: headers, query, cookies; a zone in a Caddyfile has any matcher")
 		return nil

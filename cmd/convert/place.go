@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
@@ -188,7 +189,7 @@ const mostPatterns = 32
 
 var (
 	// choice is a group without another in it, or a character that may be missing.
-	choice = regexp.MustCompile(`^((?:[^\\()]|\\.)*?)(?:\((?:\?:)?((?:[^\\()]|\\.)*)\)(\??)|([^\\()|?*+\]}]|\\[^a-zA-Z0-9])\?)(.*)$`)
+	choice = regexp.MustCompile(`^((?:[^\\()]|\\.)*?)(?:\((?:\?:|\?P?<\w+>)?((?:[^\\()]|\\.)*)\)(\??)|([^\\()|?*+\]}]|\\[^a-zA-Z0-9])\?)(.*)$`)
 	// escaped is a character that stands for itself.
 	escaped = regexp.MustCompile(`\\([^a-zA-Z0-9])`)
 )
@@ -216,7 +217,8 @@ func patterns(expression string) (list []string, ok bool) {
 		list = append(list, plain)
 	}
 	slices.Sort(list)
-	return slices.Compact(list), len(list) > 0 && len(list) <= mostPatterns
+	_, err := match.Match{Paths: list}.Compile()
+	return slices.Compact(list), err == nil && len(list) > 0 && len(list) <= mostPatterns
 }
 
 // alternatives returns an expression without its groups, and without characters that may be missing.

@@ -115,14 +115,7 @@ func (c *conversion) middleware(file string, line int, m *middleware, spec *yaml
 		}
 		t.Name = c.name(m.name)
 		set(t, "limit", strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(t.Texts["limit"]))
-		if len(t.Lists["key"]) == 0 {
-			ruleset.SetList(&t.Object, "key", []string{"client_ip"})
-		}
-		bits := value(strategy, "ipv6Subnet")
-		if bits == "" {
-			bits = "128"
-		}
-		r := c.add(t, bits, "", file, line, m.name+": "+kind)
+		r := c.add(t, "", file, line, m.name+": "+kind)
 		if r == nil {
 			continue
 		}

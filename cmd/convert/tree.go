@@ -6,7 +6,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -87,18 +86,6 @@ func number(text string, standard int64) (n int64, ok bool) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	return n, err == nil && n >= 0 && n <= 1_000_000_000
-}
-
-// duration returns a duration, of which a bare number is seconds, and a second if there is none. ok is false if it is no duration above 0.
-func duration(text string) (d time.Duration, ok bool) {
-	switch {
-	case text == "" || text == "0":
-		text = "1s"
-	case strings.Trim(text, "0123456789.") == "":
-		text += "s"
-	}
-	d, err := time.ParseDuration(text)
-	return d, err == nil && d > 0
 }
 
 // indented returns a value as lines of YAML.

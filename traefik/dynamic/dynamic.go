@@ -158,6 +158,9 @@ func decode(in map[string]any, into reflect.Value) error {
 }
 
 func decodeInto(value any, into reflect.Value) error {
+	if value == nil { // as if it were not written
+		return nil
+	}
 	switch into.Kind() {
 	case reflect.Interface:
 		into.Set(reflect.ValueOf(value))
