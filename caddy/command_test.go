@@ -91,7 +91,7 @@ func TestCheckPrintsEveryProblemAtOnce(t *testing.T) {
 		})
 	}
 	t.Run("and wants a file", func(t *testing.T) {
-		if _, problems, code := weir(t, dir, "check"); code != 1 || !strings.Contains(problems, "requires at least 1 arg") {
+		if _, problems, code := weir(t, dir, "check"); code != 1 || !strings.Contains(problems, "which rules? name rule files by --rules") {
 			t.Errorf("exit code %d: %s", code, problems)
 		}
 	})

@@ -33,11 +33,8 @@ func (g *registry) takeAdvisor(e *engine) {
 		}
 	}
 	g.addInstances(e, e.inForce())
-	if len(e.instances) == 0 && e.files == nil {
-		g.log(e.name, "advisor: has no effect, since no rule has adapt; write adapt into the rules that advice may change")
-	}
-	if s.Gates == advice.Bounds {
-		g.log(e.name, "advisor: gates bounds lets advice lower limits, and raise them under overload; gates full checks it by what Traefik itself sees")
+	for _, text := range s.Advice(len(e.instances) > 0 || e.files != nil) {
+		g.log(e.name, text)
 	}
 }
 

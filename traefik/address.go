@@ -1,14 +1,12 @@
 package traefik
 
 import (
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
 
 	"github.com/proxyweir/weir/core/match"
-	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/traefik/config"
 )
 
@@ -31,20 +29,10 @@ const forwardedFor = "X-Forwarded-For"
 
 // newAddressing reads an ipStrategy. field is its name in messages.
 func newAddressing(field string, s *config.IPStrategy) (addressing, error) {
-	var a addressing
-	var in ruleset.Settings
-	a.depth = int(in.Number("depth", s.Depth, 0, 1000, 0))
-	a.subnet = int(in.Number("ipv6Subnet", s.IPv6Subnet, 1, 128, 0))
-	if in.Err != nil {
-		return a, fmt.Errorf("%s: %w", field, in.Err)
-	}
-	var excluded []netip.Prefix
-	for _, text := range s.ExcludedIPs {
-		network, err := match.ParseNetwork(text)
-		if err != nil {
-			return a, fmt.Errorf("%s: excludedIPs: %w", field, err)
-		}
-		excluded = append(excluded, network)
+	depth, subnet, excluded, err := config.ReadStrategy(field, s)
+	a := addressing{depth: depth, subnet: subnet}
+	if err != nil {
+		return a, err
 	}
 	a.excluded = match.NewNetworks(excluded)
 	return a, nil

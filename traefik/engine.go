@@ -134,7 +134,7 @@ func newEngine(given *config.Settings, name string) (*engine, error) {
 	for _, r := range given.Rules {
 		e.own = append(e.own, front.NewRule(r))
 		e.ownNames[r.Name] = true
-		if text := exempted(e, r); text != "" {
+		if text := config.Exempted(r); e.unsaid && text != "" {
 			e.advice = append(e.advice, text)
 		}
 	}
@@ -152,9 +152,6 @@ func (e *engine) setAddressing(strategy *config.IPStrategy, field string) error 
 	}
 	var err error
 	e.addressing, err = newAddressing(field, strategy)
-	if e.addressing.depth > 0 && e.addressing.excluded != nil {
-		e.advice = append(e.advice, field+": excludedIPs has no effect beside depth")
-	}
 	return err
 }
 
@@ -195,15 +192,6 @@ func (e *engine) reportFailure(err error) {
 		return
 	}
 	warn(e.name, "the store of rate limits has failed: "+err.Error())
-}
-
-// exempted warns of a rule that exempts private addresses without an ipStrategy, since it may limit nobody; "": there is nothing to warn of.
-func exempted(e *engine, r *ruleset.Rule) string {
-	if !e.unsaid || r.Matcher == nil || !r.Matcher.ExceptsPrivate() {
-		return ""
-	}
-	return fmt.Sprintf("rule %q: match: exceptIPs has private addresses, and ipStrategy is not set: behind a load balancer, or in a container's network, "+
-		"all requests come from a private address, and the rule limits nobody; set ipStrategy.depth to the number of proxies in front of Traefik, or ipStrategy: {} if there is none", r.Name)
 }
 
 // refusals keeps errors that Redis answers with, such as a missing permission, from being logged at each request: they last until

@@ -523,15 +523,8 @@ func (g *registry) takeReports() []line {
 
 // acquireRedis returns the store for these settings: the existing one, or a new one.
 func (g *registry) acquireRedis(s *config.RedisSettings, middleware string) (*sharedRedis, error) {
-	if len(s.Unused) > 0 {
-		g.log(middleware, "redis: "+strings.Join(s.Unused, ", ")+": of no effect, since all requests travel over one connection")
-	}
-	if s.Nodes == 0 {
-		advice := "set store.redis.nodes to the number of nodes that share it"
-		if s.Dialect {
-			advice = "write store.redis in place of redis, with nodes as the number of those that share it"
-		}
-		g.log(middleware, "nodes is not set: if Redis cannot be reached, each node lets the whole limit through; "+advice)
+	for _, text := range s.Advice() {
+		g.log(middleware, text)
 	}
 	shared := g.redis[s.Fingerprint]
 	if shared != nil {

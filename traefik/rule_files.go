@@ -127,7 +127,7 @@ func lines(problems ruleset.Problems) []string {
 func adviceOf(e *engine, s *ruleSet) []string {
 	advice := s.files.Advice()
 	for _, r := range s.files.Rules {
-		if text := exempted(e, r); text != "" {
+		if text := config.Exempted(r); e.unsaid && text != "" {
 			advice = append(advice, text)
 		}
 	}

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -15,26 +14,22 @@ import (
 func (p *Program) checkCommand() *cobra.Command {
 	var s source
 	cmd := &cobra.Command{
-		Use:   "check <file>... | --traefik <file>",
+		Use:   "check [--rules] <file>... | --traefik <file>",
 		Short: "Says what is wrong with rule files, or with Traefik's configuration",
 		Long: `
-Reads rule files as a proxy does and prints all that is wrong with them, with line and column; globs may be in quotes. With --traefik it reads the middlewares of a
-dynamic configuration and their rule files as the plugin does, and prints what Traefik's log would say. The exit status is 1 if anything is wrong.`,
+Reads rule files as a proxy does and prints all that is wrong with them, with line and column; globs may be in quotes. The exit status is 1 if anything is wrong.
+
+With --traefik it reads the middlewares of a dynamic configuration and their rule files as the plugin does, and prints for what Traefik would refuse them. It also warns
+of what the plugin would warn of when it loads a single middleware; of a middleware of Weir's that no router of the file names; of a router that names a middleware that is
+not in the file; and of a plugin of another name whose settings are like Weir's. Warnings do not change the exit status. It does not see the static configuration, the files
+of other providers, or requests.`,
 		Example: p.examples("check '/etc/limits/*.yaml'", "check --traefik /etc/traefik/dynamic.yml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if s.traefik != "" && len(args) > 0 {
-				return errors.New("rule files and --traefik are mutually exclusive: those that a middleware names are checked with it")
-			}
-			if s.traefik == "" {
-				if err := cobra.MinimumNArgs(1)(cmd, args); err != nil {
-					return err
-				}
-			}
-			s.rules = args
+			s.rules = append(s.rules, args...)
 			return s.check(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	s.addTraefik(cmd)
+	s.add(cmd)
 	return cmd
 }
 
@@ -43,6 +38,9 @@ func (s *source) check(out, problems io.Writer) error {
 	list, err := s.load(problems, problems)
 	if err != nil {
 		return err
+	}
+	if s.middleware == "" {
+		warn(s.doubts, problems)
 	}
 	for _, of := range list {
 		for i, file := range of.files {

@@ -140,6 +140,62 @@ func TestCheckSaysWhatIsWrongWithTraefiksConfiguration(t *testing.T) {
 	must.Contain(t, problems, `has none of that name; it has alike, api`)
 }
 
+func TestCheckWarnsOfWhatIsMostLikelyNotIntended(t *testing.T) {
+	const text = `
+http:
+  routers:
+    site: {rule: PathPrefix("/"), service: s, middlewares: [all, missing, gone@file, other@docker]}
+    shop: {rule: Host("shop"), service: s, middlewares: [fleet]}
+  middlewares:
+    all: {chain: {middlewares: [inner, nowhere]}}
+    inner: {plugin: {weir: {limit: 5/1m, advisor: {url: "http://localhost:9"}, ipStrategy: {depth: 1, excludedIPs: [10.0.0.0/8]}}}}
+    fleet: {plugin: {weir: {rules: [{name: a, limit: 5/1m, match: {exceptIPs: [10.0.0.0/8]}}], store: {redis: {address: "localhost:1"}}}}}
+    alone: {plugin: {weir: {period: 1m}}}
+    typo: {plugin: {wier: {rules: 7}}}
+    alike: {plugin: {limiter: {limit: 7/1m}}}
+    another: {plugin: {auth: {limit: 7}}}
+`
+	name := file(t, "dynamic.yml", text)
+	out, problems, err := weir("check", "--traefik", name)
+	must.Succeed(t, err)
+	must.Contain(t, out, name+": middleware inner@file: 1 rule\n")
+	for _, want := range []string{
+		`middleware "inner": ipStrategy: excludedIPs has no effect beside depth`,
+		`middleware "inner": advisor: has no effect, since no rule has adapt`,
+		`middleware "fleet": nodes is not set: if Redis cannot be reached, each node lets the whole limit through; set store.redis.nodes`,
+		`middleware "fleet": rule "a": match: exceptIPs has private addresses, and ipStrategy is not set`,
+		`middleware "alone": average is not set, so nothing is limited`,
+		`middleware "alone": no router of this file names it: unless one of another file or provider or an entry point does, as alone@file, it limits nothing`,
+		`router "site": the middleware "missing" is not in this file`,
+		`router "site": the middleware "gone@file" is not in this file`,
+		`chain "all": the middleware "nowhere" is not in this file`,
+		`middleware "typo": the plugin "wier" is not weir, but looks like it: `,
+		`middleware "alike": the plugin "limiter" is not weir, but looks like it: `,
+	} {
+		must.Equal(t, strings.Count(problems, "warning: "+name+": "+want), 1, "%s\n%s", want, problems)
+	}
+	must.Equal(t, strings.Count(problems, "warning: "), 11, problems)
+
+	_, problems, err = weir("check", "--traefik", file(t, "dynamic.yml", strings.Replace(text, "depth: 1", "depth: one", 1)))
+	if err == nil {
+		t.Error("a depth that Traefik refuses is taken")
+	}
+	must.Contain(t, problems, `middleware "inner": ipStrategy: depth "one"`)
+}
+
+func TestCheckTakesRuleFilesByFlagToo(t *testing.T) {
+	limits, more := file(t, "limits.yaml", "rules: [{name: a, limit: 5/1m}]\n"), file(t, "more.yaml", "rules: [{name: b, limit: 5/1m}]\n")
+	out, _, err := weir("check", "--rules", limits, more)
+	must.Succeed(t, err)
+	must.Equal(t, out, limits+": 1 rule\n"+more+": 1 rule\n")
+	name := file(t, "dynamic.yml", dynamicYAML)
+	_, problems, err := weir("check", name)
+	if err == nil {
+		t.Error("a dynamic configuration is taken for a rule file")
+	}
+	must.Contain(t, problems, "for a dynamic configuration of Traefik's write --traefik in front of it")
+}
+
 func TestReplayTakesAMiddlewareOfTraefiks(t *testing.T) {
 	log := file(t, "access.log", strings.Repeat(`192.0.2.1 - - [22/Nov/2026:00:06:23 +0000] "POST /login HTTP/1.1" 200 5`+"\n", 7))
 	name := file(t, "dynamic.yml", dynamicYAML)

@@ -45,7 +45,7 @@ type proxy struct {
 func newProxy(t *testing.T, text string) *proxy {
 	t.Helper()
 	name := file(t, "dynamic.yml", text)
-	all, err := dynamic.Read(name, "weir")
+	all, _, err := dynamic.Read(name, "weir")
 	must.Succeed(t, err)
 	ctx, end := context.WithCancel(context.Background())
 	t.Cleanup(end)

@@ -21,7 +21,8 @@ import (
 type source struct {
 	rules                       []string // files or globs
 	traefik, middleware, plugin string
-	namespace                   string // of the rules of files
+	namespace                   string   // of the rules of files
+	doubts                      []string // no flag: what load has found in Traefik's configuration beside the middlewares' settings
 }
 
 // add adds the flags.
@@ -74,6 +75,9 @@ func (s *source) load(problems, warnings io.Writer) ([]*rulesOf, error) {
 // tell writes problems, and returns how many there are as an error; nil: there are none.
 func tell(problems ruleset.Problems, messages io.Writer) error {
 	for _, p := range problems {
+		if strings.HasPrefix(p.Text, `"http" is not a field of the file`) {
+			p.Text += "; for a dynamic configuration of Traefik's write --traefik in front of it"
+		}
 		_, _ = fmt.Fprintln(messages, p)
 	}
 	if len(problems) == 0 {
@@ -91,10 +95,11 @@ func warn(advice []string, messages io.Writer) {
 // loadTraefik returns the rules of each middleware of Traefik's configuration, as load does.
 func (s *source) loadTraefik(out, warnings io.Writer) (list []*rulesOf, err error) {
 	name, provider, _ := strings.Cut(s.middleware, "@")
-	all, err := dynamic.Read(s.traefik, s.plugin)
+	all, doubts, err := dynamic.Read(s.traefik, s.plugin)
 	if err != nil {
 		return nil, err
 	}
+	s.doubts = doubts
 	var problems ruleset.Problems
 	var names []string
 	for _, m := range all {
@@ -140,7 +145,8 @@ func middlewareOf(file string, m dynamic.Middleware) (*rulesOf, ruleset.Problems
 	if of.store, err = config.ReadStore(m.Config); err != nil {
 		return fail(err)
 	}
-	if _, err = config.ReadAdvisor(m.Config.Advisor); err != nil {
+	advisor, err := config.ReadAdvisor(m.Config.Advisor)
+	if err != nil {
 		return fail(err)
 	}
 	own := &ruleset.File{Name: file}
@@ -159,7 +165,8 @@ func middlewareOf(file string, m dynamic.Middleware) (*rulesOf, ruleset.Problems
 	if len(of.settings.Rules) == 0 { // such as one without any limit
 		own.Rules = nil
 	}
-	of.namespace, of.settings.Advice = of.settings.Namespace, nil // which the set has
+	of.namespace = of.settings.Namespace
+	of.settings.Advice = slices.DeleteFunc(of.settings.Advice, func(text string) bool { return strings.HasPrefix(text, "rule ") }) // which the set has
 	of.files = []*ruleset.File{own}
 	if len(of.settings.Files) > 0 {
 		files, wrong := parsePatterns(of.settings.Files, config.ParseFile)
@@ -179,7 +186,19 @@ func middlewareOf(file string, m dynamic.Middleware) (*rulesOf, ruleset.Problems
 			return fail(err)
 		}
 	}
-	if of.store.Redis == nil {
+	adaptable := len(of.settings.Files) > 0
+	for _, r := range of.set.Rules {
+		adaptable = adaptable || r.Adapt != nil
+		if text := config.Exempted(r); text != "" && of.settings.StrategyIs == "" {
+			of.settings.Advice = append(of.settings.Advice, text)
+		}
+	}
+	if advisor != nil {
+		of.settings.Advice = append(of.settings.Advice, advisor.Advice(adaptable)...)
+	}
+	if of.store.Redis != nil {
+		of.settings.Advice = append(of.settings.Advice, of.store.Redis.Advice()...)
+	} else {
 		if wrong := of.set.FitsMemory(); len(wrong) > 0 {
 			return nil, wrong
 		}

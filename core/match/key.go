@@ -109,6 +109,9 @@ func ParseSource(s string) (Source, error) {
 		if m.Meant == "" {
 			m.Guess(othersKinds[kind])
 		}
+		if field, err := headerName(s); m.Meant == "" && err == nil && (strings.Contains(s, "-") || s[0] >= 'A' && s[0] <= 'Z') {
+			m.Guess("header:" + field)
+		}
 		return Source{}, m
 	case names[kind] != "":
 		if name == "" {

@@ -29,6 +29,18 @@ type AdvisorSettings struct {
 	Fingerprint string // a hash: it has secrets in it
 }
 
+// Advice returns what in the settings has no effect, or not the likely one. adaptable: there may be a rule with adapt.
+func (s *AdvisorSettings) Advice(adaptable bool) []string {
+	var list []string
+	if !adaptable {
+		list = append(list, "advisor: has no effect, since no rule has adapt; write adapt into the rules that advice may change")
+	}
+	if s.Gates == advice.Bounds {
+		list = append(list, "advisor: gates bounds lets advice lower limits, and raise them under overload; gates full checks it by what Traefik itself sees")
+	}
+	return list
+}
+
 // ReadAdvisor reads an advisor, with the values from the environment and from files; nil: there is none.
 func ReadAdvisor(value interface{}) (*AdvisorSettings, error) {
 	var (

@@ -3,12 +3,14 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/proxyweir/weir/core/answer"
 	"github.com/proxyweir/weir/core/front"
+	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/ruleset"
 	"github.com/proxyweir/weir/core/words"
 )
@@ -113,10 +115,42 @@ func (s *Settings) setStrategy(own, criterions interface{}) error {
 	}
 	chosen, err := decodeObject(field, own, &s.Strategy)
 	s.Strategy.ExcludedIPs = trimmed(s.Strategy.ExcludedIPs)
-	if chosen {
-		s.StrategyIs = field
+	if !chosen || err != nil {
+		return err
+	}
+	s.StrategyIs = field
+	depth, _, excluded, err := ReadStrategy(field, &s.Strategy)
+	if depth > 0 && len(excluded) > 0 {
+		s.Advice = append(s.Advice, field+": excludedIPs has no effect beside depth")
 	}
 	return err
+}
+
+// ReadStrategy returns the numbers and networks of an ipStrategy; field is its name in errors. 0 and nil are the defaults. It is no method: in Yaegi
+// decodeObject cannot fill in what has one.
+func ReadStrategy(field string, s *IPStrategy) (depth, subnet int, excluded []netip.Prefix, err error) {
+	var in ruleset.Settings
+	depth, subnet = int(in.Number("depth", s.Depth, 0, 1000, 0)), int(in.Number("ipv6Subnet", s.IPv6Subnet, 1, 128, 0))
+	if in.Err != nil {
+		return 0, 0, nil, fmt.Errorf("%s: %w", field, in.Err)
+	}
+	for _, text := range s.ExcludedIPs {
+		network, err := match.ParseNetwork(text)
+		if err != nil {
+			return 0, 0, nil, fmt.Errorf("%s: excludedIPs: %w", field, err)
+		}
+		excluded = append(excluded, network)
+	}
+	return depth, subnet, excluded, nil
+}
+
+// Exempted warns of a rule that exempts private addresses, since without an ipStrategy it may limit nobody; "": there is nothing to warn of.
+func Exempted(r *ruleset.Rule) string {
+	if r.Matcher == nil || !r.Matcher.ExceptsPrivate() {
+		return ""
+	}
+	return fmt.Sprintf("rule %q: match: exceptIPs has private addresses, and ipStrategy is not set: behind a load balancer, or in a container's network, "+
+		"all requests come from a private address, and the rule limits nobody; set ipStrategy.depth to the number of proxies in front of Traefik, or ipStrategy: {} if there is none", r.Name)
 }
 
 // setFiles reads the settings of files and of descriptors.

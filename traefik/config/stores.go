@@ -73,6 +73,22 @@ type RedisSettings struct {
 	Dialect     bool     // they are written in the words of Traefik's RateLimit
 }
 
+// Advice returns what in the settings has no effect, or not the likely one.
+func (s *RedisSettings) Advice() []string {
+	var list []string
+	if len(s.Unused) > 0 {
+		list = append(list, "redis: "+strings.Join(s.Unused, ", ")+": of no effect, since all requests travel over one connection")
+	}
+	if s.Nodes == 0 {
+		todo := "set store.redis.nodes to the number of nodes that share it"
+		if s.Dialect {
+			todo = "write store.redis in place of redis, with nodes as the number of those that share it"
+		}
+		list = append(list, "nodes is not set: if Redis cannot be reached, each node lets the whole limit through; "+todo)
+	}
+	return list
+}
+
 const (
 	maxNodes     = 100_000
 	shortestWait = time.Millisecond

@@ -16,6 +16,7 @@ import (
 	"github.com/BurntSushi/toml"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/proxyweir/weir/core/words"
 	"github.com/proxyweir/weir/traefik/config"
 )
 
@@ -25,25 +26,24 @@ type Middleware struct {
 	Config *config.Config // as it is written
 }
 
-// Read returns the middlewares of a file in YAML, TOML or JSON whose plugin has that name in Traefik's static configuration, in the order of their names. A
-// file without any is an error, which names the plugins that there are.
-func Read(file, plugin string) ([]Middleware, error) {
+// Read returns the middlewares of a file in YAML, TOML or JSON whose plugin has that name in Traefik's static configuration, in the order of their names, and
+// what in its routers and middlewares is most likely not intended. A file without any is an error, which names the plugins that there are.
+func Read(file, plugin string) (list []Middleware, doubts []string, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	root, err := parse(file, text)
 	if err != nil {
 		if strings.Contains(string(text), "{{") {
 			err = fmt.Errorf("%w (it seems to be a template; write out what Traefik makes of it)", err)
 		}
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, nil, fmt.Errorf("%s: %w", file, err)
 	}
 	all := member(member(root, "http"), "middlewares")
 	if all == nil {
-		return nil, fmt.Errorf("%s: has no http: middlewares:, as the dynamic configuration of a Traefik with Weir has", file)
+		return nil, nil, fmt.Errorf("%s: has no http: middlewares:, as the dynamic configuration of a Traefik with Weir has", file)
 	}
-	var list []Middleware
 	others := make(map[string]bool)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		plugins := member(all[name], "plugin")
@@ -57,21 +57,68 @@ func Read(file, plugin string) ([]Middleware, error) {
 		m := Middleware{Name: name + "@file", Config: &config.Config{}}
 		fields, isObject := settings.(map[string]any)
 		if !isObject && settings != nil {
-			return nil, fmt.Errorf("%s: middleware %q: plugin: %s: must be an object with Weir's settings", file, name, plugin)
+			return nil, nil, fmt.Errorf("%s: middleware %q: plugin: %s: must be an object with Weir's settings", file, name, plugin)
 		}
 		if err := Decode(fields, m.Config); err != nil {
-			return nil, fmt.Errorf("%s: middleware %q: %w", file, name, err)
+			return nil, nil, fmt.Errorf("%s: middleware %q: %w", file, name, err)
 		}
 		list = append(list, m)
 	}
 	if len(list) > 0 {
-		return list, nil
+		return list, doubtsOf(file, plugin, member(member(root, "http"), "routers"), all), nil
 	}
 	instead := "none has a plugin"
 	if len(others) > 0 {
 		instead = "the plugins are " + strings.Join(slices.Sorted(maps.Keys(others)), ", ") + "; --plugin says which of them is Weir"
 	}
-	return nil, fmt.Errorf("%s: no middleware has the plugin %s: %s", file, plugin, instead)
+	return nil, nil, fmt.Errorf("%s: no middleware has the plugin %s: %s", file, plugin, instead)
+}
+
+// doubtsOf returns what is most likely not intended in the routers and all middlewares of a file.
+func doubtsOf(file, plugin string, routers, all map[string]any) (doubts []string) {
+	doubt := func(says string, args ...any) { doubts = append(doubts, file+": "+fmt.Sprintf(says, args...)) }
+	named := make(map[string]bool)
+	follow := func(kind, of string, value any) {
+		names, _ := field(value, "middlewares").([]any)
+		for _, one := range names {
+			name, provider, _ := strings.Cut(fmt.Sprint(one), "@")
+			own := provider == "" || provider == "file"
+			named[name] = named[name] || own
+			if _, there := all[name]; own && !there {
+				doubt("%s %q: the middleware \"%v\" is not in this file: unless another one of the provider has it, Traefik refuses the router, and answers its requests with 404, or by a router without the limit", kind, of, one)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(routers)) {
+		follow("router", name, routers[name])
+	}
+	middlewares := slices.Sorted(maps.Keys(all))
+	for _, name := range middlewares {
+		follow("chain", name, field(all[name], "chain"))
+	}
+	for _, name := range middlewares {
+		plugins := member(all[name], "plugin")
+		for other, settings := range plugins {
+			if other != plugin && (words.Nearest(other, []string{plugin}) != "" || isWeirs(settings)) {
+				doubt("middleware %q: the plugin %q is not %s, but looks like it: without a plugin of that name Traefik says \"unknown plugin type: %[2]s\", and refuses the router", name, other, plugin)
+			}
+		}
+		if _, is := plugins[plugin]; is && !named[name] && len(routers) > 0 {
+			doubt("middleware %q: no router of this file names it: unless one of another file or provider or an entry point does, as %[1]s@file, it limits nothing", name)
+		}
+	}
+	return doubts
+}
+
+// isWeirs reports whether settings are right for Weir, and limit something.
+func isWeirs(settings any) bool {
+	fields, _ := settings.(map[string]any)
+	c := &config.Config{}
+	if Decode(fields, c) != nil || config.CheckFields(c) != nil {
+		return false
+	}
+	s, err := config.Read(c, "")
+	return err == nil && len(s.Rules)+len(s.Files) > 0
 }
 
 // parse parses a file, by the end of its name.
@@ -110,11 +157,16 @@ func plainOf(value any) any {
 
 // member returns the object of that name, in upper or lower case, in another; nil: there is none.
 func member(of any, name string) map[string]any {
+	found, _ := field(of, name).(map[string]any)
+	return found
+}
+
+// field returns the value of that name, in upper or lower case, in an object; nil: there is none.
+func field(of any, name string) any {
 	object, _ := of.(map[string]any)
 	for key, value := range object {
 		if strings.EqualFold(key, name) {
-			found, _ := value.(map[string]any)
-			return found
+			return value
 		}
 	}
 	return nil
