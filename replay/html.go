@@ -63,7 +63,7 @@ type use struct {
 // beside many.
 func plotsOf(r RuleReport) plots {
 	s := r.Series
-	p := plots{Width: plotWidth, Height: plotHeight, Labels: plotHeight + 28, Full: plotHeight + 36, Step: shortDuration(s.Step), From: clock(s.Start)}
+	p := plots{Width: plotWidth, Height: plotHeight, Labels: plotHeight + 22, Full: plotHeight + 28, Step: shortDuration(s.Step), From: clock(s.Start)}
 	p.To = clock(s.Start.Add(time.Duration(s.Step * float64(len(s.Requests)) * float64(time.Second))))
 	for _, n := range s.Requests {
 		p.Most = max(p.Most, int64(n))
@@ -76,7 +76,7 @@ func plotsOf(r RuleReport) plots {
 	}
 	width := float64(plotWidth) / float64(len(r.PeakUse))
 	for i, u := range r.PeakUse {
-		height := float64(plotHeight-16) * math.Sqrt(float64(u.Clients)/float64(most))
+		height := float64(plotHeight-24) * math.Sqrt(float64(u.Clients)/float64(most))
 		p.Uses = append(p.Uses, use{u, float64(i)*width + 3, plotHeight - height, (float64(i) + 0.5) * width, width - 6, height})
 	}
 	return p
@@ -85,13 +85,13 @@ func plotsOf(r RuleReport) plots {
 // tradePlot is the picture of a trade: each way to count is a point. The further left it is, the less any client gets in a period; the lower, the less
 // is rejected of legitimate clients.
 type tradePlot struct {
-	Width, Height, Full int
-	MostX, MostY        int64
-	Period              string
-	Points              []tradePoint // those of choices last, so that they are on top
-	Front               string       // the line along the ways of which none is better in both
-	Limit               float64      // where the rule's own peak is
-	Now, Suggested      *tradePoint
+	Width, Height  int
+	MostX, MostY   int64
+	Period         string
+	Points         []tradePoint // those of choices last, so that they are on top
+	Front          string       // the line along the ways of which none is better in both
+	Limit          float64      // where the rule's own peak is
+	Now, Suggested *tradePoint
 }
 
 // tradePoint is a way with its place.
@@ -103,7 +103,7 @@ type tradePoint struct {
 
 // tradePlotOf makes the picture of a trade. Heights are square roots, as in plotsOf.
 func tradePlotOf(t *Trade) tradePlot {
-	p := tradePlot{Width: plotWidth, Height: 2 * plotHeight, Full: 2*plotHeight + 20, MostX: 1, MostY: 1}
+	p := tradePlot{Width: plotWidth, Height: 2 * plotHeight, MostX: 1, MostY: 1}
 	p.Period, _ = t.periods()
 	for i := range t.Ways {
 		p.MostX, p.MostY = max(p.MostX, t.Ways[i].Peak), max(p.MostY, t.Ways[i].Legitimate)

@@ -12,8 +12,14 @@ const (
 	bottom                  = 46
 )
 
+// dark has the colours of the picture for who prefers a dark page: rules come before attributes.
+const dark = `<style>@media (prefers-color-scheme: dark) {
+svg { fill: #e6edf3 } [fill="#fff"] { fill: #151b23 } [fill="#e3e3e3"] { fill: #2d3640 } [fill="#2b6ca3"] { fill: #56b4e9 }
+[stroke="#222"] { stroke: #e6edf3 } [stroke="#777"] { stroke: #98a1ab } [stroke="#123f66"] { stroke: #8ccbf5 } [stroke="#a3341f"] { stroke: #f0813a }
+}</style>`
+
 // drawing returns the picture of a run as SVG: what is answered in each second. It is the same for the same rows. It needs no colours: lines differ
-// in how they are drawn. Its background is its own, for pages that are dark.
+// in how they are drawn. Its ground is its own, and dark where the reader prefers that.
 func drawing(s story, rows [][]row) []byte {
 	most := 120
 	for _, list := range rows {
@@ -30,6 +36,7 @@ func drawing(s story, rows [][]row) []byte {
 
 	say(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" font-family="sans-serif" font-size="12" fill="#222">`, width, height, width, height)
 	say(`<title>Requests that two clusters answer each second while B fails and comes back</title>`)
+	say(dark)
 	say(`<rect width="%d" height="%d" fill="#fff"/>`, width, height)
 	say(`<text transform="translate(16 %d) rotate(-90)" text-anchor="middle">answered requests a second</text>`, top+panelHeight/2)
 	for i, p := range protections {

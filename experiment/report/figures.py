@@ -15,11 +15,32 @@ from tables import arm_order, ordered, runs_of
 plt.rcParams.update({"svg.hashsalt": "weir", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "figure.constrained_layout.use": True})
 
 
+# What browsers draw otherwise where the reader prefers a dark page. The ground stays the picture's own, so that it is readable on a page whose colours are another choice.
+DARK = {
+    "#ffffff": "#151b23",
+    "#000000": "#e6edf3",
+    "#4c4c4c": "#c4ccd4",
+    "#8c8c8c": "#98a1ab",
+    "#b0b0b0": "#3d4650",
+    "#bfbfbf": "#4a5460",
+    "#cccccc": "#3d4650",
+    "#0072b2": "#56b4e9",
+    "#d55e00": "#f0813a",
+}
+
+
+def adapted(picture: str) -> str:
+    """The text of an SVG picture of matplotlib, with the style by which it follows the reader's colour scheme. Its own styles are attributes, which only !important overrides."""
+    rules = [f'[style*="{what}: {light}"] {{ {what}: {dark} !important }}' for light, dark in DARK.items() for what in ("fill", "stroke") if f"{what}: {light}" in picture]
+    rules.append(f"text {{ fill: {DARK['#000000']} }}")  # it has no colour of its own
+    return picture.replace("</style>", "\n@media (prefers-color-scheme: dark) {\n" + "\n".join(rules) + "\n}</style>", 1)
+
+
 def save(figure: Figure, name: Path) -> None:
     figure.savefig(name, format="svg", metadata={"Date": None, "Creator": None})
     plt.close(figure)
     # Lines without blanks at the end, as all texts of the project.
-    name.write_text("\n".join(line.rstrip() for line in name.read_text().splitlines()) + "\n")
+    name.write_text(adapted("\n".join(line.rstrip() for line in name.read_text().splitlines()) + "\n"))
 
 
 # Colours that differ in grey, too (of Okabe and Ito's palette), each with a mark and a line of its own.

@@ -134,8 +134,11 @@ def add_for_keyboards(app: Sphinx, pagename: str, templatename: str, context: di
 
 
 def finish(app: Sphinx, failure: Exception | None) -> None:
-    """Makes the first page also the one that a folder's address shows."""
+    """Makes the first page also the one that a folder's address shows, and copies the pictures that pages show by HTML."""
     if not failure:
+        for picture in (ROOT / "docs/images").glob("*.png"):
+            (Path(app.outdir) / "docs/images").mkdir(exist_ok=True)
+            shutil.copy(picture, Path(app.outdir) / "docs/images")
         shutil.copy(Path(app.outdir) / "README.html", Path(app.outdir) / "index.html")
 
 
