@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -219,18 +220,34 @@ func TestADifferentAnswerIsFound(t *testing.T) {
 
 var globalOptions = regexp.MustCompile(`(?s)\A((?:#[^\n]*\n|\n)*)\{\n(.*?)\n\}\n`)
 
+// folderOf returns the whole path of an example's folder.
+func folderOf(t *testing.T, name string) string {
+	t.Helper()
+	folder, err := filepath.Abs(filepath.Join("..", "examples", name))
+	must.Succeed(t, err)
+	return folder
+}
+
+// The rule files that Traefik reads say what those in YAML do.
+func TestTheRuleFilesInJSONAreThoseInYAML(t *testing.T) {
+	for _, name := range []string{"rules/limits", "rules/messaging"} {
+		inYAML, inJSON := yamlDocuments(t, readRecipe(t, name+".yaml")), yamlDocuments(t, readRecipe(t, name+".json"))
+		if !reflect.DeepEqual(inYAML, inJSON) {
+			t.Errorf("%s: in YAML\n%v\nin JSON\n%v", name, inYAML, inJSON)
+		}
+	}
+}
+
 // exampleInCaddy starts what an example's Caddyfile describes. If its port is a variable, which is 8080 by default, it starts a second one at 8090.
 func exampleInCaddy(t *testing.T, name string) *exampleSite {
 	t.Helper()
 	e := &exampleSite{addrs: make(map[string]string)}
-	folder, err := filepath.Abs(filepath.Join("..", "examples", name))
-	must.Succeed(t, err)
 	text := readRecipe(t, name+"/Caddyfile")
 	if strings.Contains(text, "localhost:6379") {
 		e.addrs["localhost:6379"] = redistest.Start(t).Addr()
 		text = strings.Replace(text, "address localhost:6379", "address localhost:6379\ntimeout 20s\nread_timeout 20s\ndial_timeout 20s", 1) // which a busy machine needs
 	}
-	text = strings.ReplaceAll(text, "examples/"+name+"/", folder+"/")
+	text = strings.ReplaceAll(text, "examples/"+name+"/", folderOf(t, name)+"/")
 	const port = "{$PORT:8080}"
 	ports := []string{"8080"}
 	if strings.Contains(text, port) {
@@ -273,7 +290,7 @@ func exampleInTraefik(t *testing.T, name string, play int) *exampleSite {
 	host := prefix + "x.localhost" // which curl finds at 127.0.0.1
 	_, web, _ := net.SplitHostPort(tr.web)
 	text, routers := ownNames(t, readRecipe(t, name+"/dynamic.yml"), prefix, host)
-	text = e.actual(text, false)
+	text = e.actual(strings.ReplaceAll(text, "examples/"+name+"/", folderOf(t, name)+"/"), false)
 	e.addrs["localhost:8080"] = net.JoinHostPort(host, web)
 	file := filepath.Join(tr.dynamic, prefix+"x.yml")
 	draft := filepath.Join(tr.dir, prefix+"draft")

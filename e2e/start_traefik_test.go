@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -21,8 +22,8 @@ func TestTheTutorialOfTraefikDoesWhatItShows(t *testing.T) {
 		}
 	}))
 	defer service.Close()
-	web := freeAddr()
-	ports := strings.NewReplacer(`address: ":8080"`, `address: "`+web+`"`, "localhost:8080", web, "http://127.0.0.1:3000", service.URL)
+	web, admin := freeAddr(), freeAddr()
+	ports := strings.NewReplacer(`address: ":8080"`, `address: "`+web+`"`, "localhost:8080", web, "127.0.0.1:8081", admin, "http://127.0.0.1:3000", service.URL)
 	dir, session, files := t.TempDir(), "", 0
 	for _, s := range manual.Snippets(t, "docs/start-traefik.md") {
 		switch {
@@ -60,4 +61,11 @@ func TestTheTutorialOfTraefikDoesWhatItShows(t *testing.T) {
 	output, err := exec.Command("bash", "-c", ports.Replace(command)).Output()
 	must.Succeed(t, err)
 	must.Equal(t, strings.TrimSpace(string(output)), strings.TrimSpace(want), "%s", command)
+	must.Contain(t, manual.Page(t, "docs/start-traefik.md"), "http://127.0.0.1:8081/api/http/middlewares")
+	r, err := http.Get("http://" + admin + "/api/http/middlewares")
+	must.Succeed(t, err)
+	middlewares, err := io.ReadAll(r.Body)
+	must.Succeed(t, err)
+	_ = r.Body.Close()
+	must.Contain(t, string(middlewares), `"usedBy":["site@file"]`)
 }
