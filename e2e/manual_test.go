@@ -126,3 +126,18 @@ func TestASearchOfTheManualsSiteFindsThePageThatHasTheWord(t *testing.T) {
 	must.Equal(t, js[string](b, "location.pathname"), "/docs/past-the-limit.html")
 	must.Contain(t, b.text("article"), "penalty")
 }
+
+func TestPagesOfTheManualsSiteAreForEveryone(t *testing.T) {
+	address, _ := manualsSite(t)
+	b := open(t, address+"/index.html", [2]int64{1440, 844})
+	for _, page := range []string{"/index.html", "/docs/caddy.html", "/docs/experiment.html", "/examples/login/README.html", "/search.html?q=penalty"} {
+		b.do(chromedp.Navigate(address + page))
+		b.until(`!location.pathname.includes("search") || document.querySelector("#search-results a") !== null`)
+		for _, l := range []look{looks[0], looks[3]} { // narrow and light, wide and dark
+			b.resize(l.size)
+			b.prefers(l.scheme)
+			b.accessible(page+" "+l.name, "moderate", "minor")
+			b.shot(strings.ReplaceAll("site"+page+" "+l.name, "/", " ") + ".png")
+		}
+	}
+}
