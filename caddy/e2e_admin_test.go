@@ -297,6 +297,23 @@ func TestAdminResetsBlocksAndUnblocks(t *testing.T) {
 	}
 }
 
+// Defect found: unblock ended a penalty, and answered that it had met no key, since the counter was still full.
+func TestUnblockSaysThatItHasEndedAPenalty(t *testing.T) {
+	redis := redistest.Start(t)
+	for name, store := range map[string]string{"memory": "", "redis": storeAt(redis.Addr(), patiently)} {
+		t.Run(name, func(t *testing.T) {
+			a := startAdmin(t, "", ":PORT {\nrate_limit {\n"+store+"\nzone z {\nlimit 1/30d\npenalty 300d\n}\n}\nrespond ok\n}")
+			const client = `{"rule": "z", "key": ["127.0.0.1"]}`
+			a.admit(1, "/")
+			wantAt(t, a.ask("unblock", client), "0", "keys")
+			a.reject("/")
+			wantAt(t, a.ask("unblock", client), "1", "keys")
+			wantAt(t, a.ask("key", client), "false", "rules", 0, "allowed")
+			wantAt(t, a.ask("unblock", client), "0", "keys")
+		})
+	}
+}
+
 func TestAdminSaysWhatIsWrong(t *testing.T) {
 	a := startAdmin(t, "", ":PORT {\nrate_limit {\nzone login {\nlimit 5/1m\n}\nzone ghost {\nlimit 5/1m\nenforcement shadow\n}\nzone free {\nlimit unlimited\n}\nzone pair {\nkey \"{client_ip} {host}\"\nlimit 5/1m\n}\nzone all {\nkey static\nlimit 5/1m\n}\n}\nrespond ok\n}")
 	for _, test := range []struct {

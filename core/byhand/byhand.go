@@ -180,8 +180,9 @@ func (s *Subject) Reset(key string) (changed bool, err error) {
 
 // restore ends the block of a key, and calls act in every place where the key is counted.
 func (s *Subject) restore(key string, act func(c *Counters, r *core.Rule) error) (changed bool, err error) {
-	before := make(map[*core.Rule]rate.Decision)
+	before, looked := make(map[*core.Rule]rate.Decision), make(map[*core.Rule]int64)
 	err = s.EachPlace(func(c *Counters, r *core.Rule) (err error) {
+		looked[r] = c.Now()
 		before[r], err = s.standing(c, r, key)
 		return err
 	})
@@ -199,7 +200,9 @@ func (s *Subject) restore(key string, act func(c *Counters, r *core.Rule) error)
 		}
 		after, err := s.standing(c, r, key)
 		was := before[r]
-		changed = changed || after.Remaining > was.Remaining || after.Allowed && !was.Allowed
+		passed := c.Now() - looked[r] + 1000                       // a store's server has a clock of its own
+		sooner := was.RetryAfter-after.RetryAfter > max(0, passed) // than without us: a penalty has ended, but the limit goes on rejecting
+		changed = changed || after.Remaining > was.Remaining || after.Allowed && !was.Allowed || sooner
 		return err
 	})
 	return changed, err
