@@ -201,6 +201,13 @@ c.test {
 			concurrency 2
 		}
 		zone waits {
+			match {
+				not {
+					method GET HEAD
+					path /up
+				}
+				not path /static/*
+			}
 			limit 10/1m
 			algorithm sliding_window_log
 			on_limit delay
@@ -225,7 +232,7 @@ c.test {
 		`c.test | login | path /login; except private_ranges | {http.vars.client_ip} | 10/day | fixed_window | tier pro of {http.auth.user.plan}, time_zone UTC | -`,
 		`c.test | login | path /login; except private_ranges | {http.vars.client_ip} | unlimited | - | key 192.0.2.1 | -`,
 		`c.test | upload | all | {http.vars.client_ip} | 10/1m | fixed_window | counts 201 5xx, penalty 10m, concurrency 2 | -`,
-		`c.test | waits | all | {http.vars.client_ip} | 10/1m | sliding_window_log | delays up to 1m30s | -`,
+		`c.test | waits | not (method GET,HEAD; path /up or path /static/*) | {http.vars.client_ip} | 10/1m | sliding_window_log | delays up to 1m30s | -`,
 		`c.test | api | method GET,PUT; path prefix /api; header X-A=b; except 10.0.0.0/8 | header:X-Key client_ip | 100/1m | token_bucket | - | r.yaml:2`,
 		`c.test | plans | all | client_ip | 2/1m | sliding_window_counter | shadow | r.yaml:3`,
 		`c.test | plans | all | client_ip | 10/1m | sliding_window_counter | tier pro of cookie:plan, shadow | r.yaml:3`,

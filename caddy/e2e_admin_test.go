@@ -350,6 +350,8 @@ func TestAdminSaysWhatIsWrong(t *testing.T) {
 		{"block", `{"rule": "ghost", "key": ["192.0.2.7"], "for": "1h"}`, 409, `rule "ghost": is a shadow`},
 		{"block", `{"rule": "free", "key": ["192.0.2.7"], "for": "1h"}`, 409, `rule "free": has no limit for some or all requests of this key`},
 		{"explain", `{"client_ip": "192.0.2.7"}`, 400, `url: must be whole, such as https://example.com/login`},
+		{"explain", `{"url": "http://a.test/", "client_ip": "192.0.2.7", "headers": ["X-Api-Key: a"]}`, 400, `headers: must be an object of texts, such as {"X-Api-Key": "sk-acme"}, not a list`},
+		{"explain", `{"url": "http://a.test/", "client_ip": "192.0.2.7", "headers": {"X-Api-Key": ["a"]}}`, 400, `headers: must be an object of texts, such as {"X-Api-Key": "sk-acme"}, not a list`},
 		{"explain", `{"url": "/login", "client_ip": "192.0.2.7"}`, 400, `url: must be whole`},
 		{"explain", `{"url": "http://a.test/", "client_ip": "anna"}`, 400, `client_ip "anna": must be an address`},
 		{"explain", `{"url": "http://a.test/", "client_ip": "192.0.2.7", "method": "NO GOOD"}`, 400, `method "NO GOOD"`},

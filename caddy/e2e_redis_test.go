@@ -37,6 +37,25 @@ func zoneIn(store, lines string) string {
 	return "rate_limit {\nzone z {\nkey everyone\n" + lines + "\n}\n" + store + "\n}\nrespond ok"
 }
 
+// Counts of one store are not those of another, and the log says so: once, and of no reload that leaves the store as it is.
+func TestAZoneThatChangesItsStoreStartsAfreshAndSaysSo(t *testing.T) {
+	redis := redistest.Start(t)
+	stores := []string{"", "", storeAt(redis.Addr(), patiently), storeAt(redis.Addr(), patiently), storeAt(redis.Addr(), patiently, "prefix other:")}
+	s := startSite(t, zoneIn(stores[0], "limit 1/366d"))
+	s.admit(1, "/")
+	told := 0
+	for i, store := range stores[1:] {
+		s.reload(zoneIn(store, "limit 1/366d"))
+		if store != stores[i] {
+			told++
+			s.admit(1, "/")
+		}
+		s.reject("/")
+		s.said(told, "the zone counts in another store now, and takes no counts over")
+	}
+	must.Equal(t, told, 2, "changes")
+}
+
 // connections returns the IDs of the connections to a server, without the one that asks.
 func connections(t testing.TB, server *redistest.Server) []string {
 	t.Helper()

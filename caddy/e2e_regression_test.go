@@ -137,6 +137,20 @@ func TestAPlaceholderThatNothingProvidesIsWarnedOf(t *testing.T) {
 	}
 }
 
+// Defect found: a misspelt placeholder was told of at the first request alone, so that caddy validate said nothing.
+func TestAMisspeltPlaceholderIsToldWhenTheConfigurationIsLoaded(t *testing.T) {
+	s := startSite(t, "rate_limit {\nzone a {\nkey \"{headr.X-Api-Key} {header.X-Other} {extra.value}\"\nlimit 5/366d\n}\nzone b {\ntiers {http.request.headers.X-Plan} {\nfree 5/1h\n}\nlimit 5/366d\n}\n}\nrespond ok")
+	for message, want := range map[string]string{
+		"a placeholder of key is none of Caddy's; did you mean {header.X-Api-Key}?":             "a headr.X-Api-Key",
+		"a placeholder of tiers is none of Caddy's; did you mean {http.request.header.X-Plan}?": "b http.request.headers.X-Plan",
+	} {
+		if lines := s.logs(message); len(lines) != 1 || fmt.Sprint(lines[0]["zone"], " ", lines[0]["placeholder"]) != want {
+			t.Errorf("%s: %v; want one line on %s", message, lines, want)
+		}
+	}
+	must.Equal(t, len(s.serious()), 2, "warnings")
+}
+
 // Each setting with placeholders is warned of once if no request has a value: at the first request if nothing provides it, else when many had none.
 func TestAValueThatNobodyProvidesIsToldForEverySetting(t *testing.T) {
 	zone := func(name, lines string) string { return "zone " + name + " {\n" + lines + "\nlimit 50000/366d\n}\n" }

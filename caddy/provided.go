@@ -84,6 +84,16 @@ func expectationsOf(zones []*openZone, descriptors [][]DescriptorEntry, at strin
 	if len(e.list) == 0 {
 		return nil
 	}
+	for _, one := range e.list {
+		name := one.placeholder()
+		if meant := syntax.Meant(name); meant != "" && syntax.IsCaddys(one.source) {
+			zone := ""
+			if one.zone != nil {
+				zone = one.zone.Rule.Name
+			}
+			logger.Warn("a placeholder of "+one.setting+" is none of Caddy's; did you mean {"+meant+"}?", zap.String("zone", zone), zap.String("placeholder", name), zap.String("at", at))
+		}
+	}
 	e.open.Store(int32(len(e.list))) //nolint:gosec // as many as are written in a configuration
 	return e
 }

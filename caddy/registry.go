@@ -153,6 +153,10 @@ func (a *App) limitsByName(files []*fileSet) limitsByName {
 
 // reportTransition logs that a rule keeps to its former limit for a while, or starts afresh under an old name.
 func (a *App) reportTransition(r, before activeLimits, c transition.Change) {
+	if is, was := r.limiter.CountersName(), before.limiter.CountersName(); is != was {
+		a.logger.Info("the zone counts in another store now, and takes no counts over", zap.String("zone", r.name), zap.String("store", is), zap.String("former", was))
+		return
+	}
 	in, old := r.active.Limits(), before.active.Limits()
 	if c.Lasts > 0 {
 		a.logger.Info("the zone keeps to its former limit, too, for a while, since its algorithm or period has changed",

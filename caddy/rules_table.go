@@ -202,6 +202,12 @@ func coveredBy(sets []any, hosts *[]string) string {
 		for _, name := range slices.Sorted(maps.Keys(matchers)) {
 			if values := valuesOf(matchers[name]); name == "host" && hosts != nil {
 				*hosts = append(*hosts, values...)
+			} else if not, ok := matchers[name].([]any); ok && name == "not" {
+				what := coveredBy(not, nil)
+				if len(not) > 1 || strings.Contains(what, "; ") {
+					what = "(" + what + ")"
+				}
+				all = append(all, "not "+what)
 			} else {
 				all = append(all, name+" "+strings.Join(values, ","))
 			}

@@ -42,12 +42,15 @@ func (all limitsByName) addFiles(s *fileSet) {
 
 // continueFrom makes limits go on where those before with the same namespace, name and kind of store are: if their algorithm or period has
 // changed, requests must pass the previous limit, too, for a while. What advice has put in force stays so. It is called before the first request under the limits, and
-// when they are in force alone, from when the time counts.
+// when they are in force alone, from when the time counts. report is also called of a first limit that counts in another kind of store than before.
 func (all limitsByName) continueFrom(before limitsByName, report func(r, before activeLimits, c transition.Change)) {
 	for id, list := range all {
 		for i, r := range list {
 			old := before.of(id, r.limiter)
 			if old == nil {
+				if i == 0 && report != nil && len(before[id]) > 0 {
+					report(r, before[id][0], transition.Change{})
+				}
 				continue
 			}
 			c, err := r.active.Continue(r.limiter.Limiter, old.active, 0)

@@ -248,6 +248,7 @@ func exampleInCaddy(t *testing.T, name string) *exampleSite {
 		text = strings.Replace(text, "address localhost:6379", "address localhost:6379\ntimeout 20s\nread_timeout 20s\ndial_timeout 20s", 1) // which a busy machine needs
 	}
 	text = strings.ReplaceAll(text, "examples/"+name+"/", folderOf(t, name)+"/")
+	text = strings.Replace(text, "admin localhost:{$ADMIN:2019}", "admin off", 1)
 	const port = "{$PORT:8080}"
 	ports := []string{"8080"}
 	if strings.Contains(text, port) {

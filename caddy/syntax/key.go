@@ -442,6 +442,30 @@ func checkPlaceholder(name string) error {
 	return checkProvided(name)
 }
 
+// knownBelow has what Caddy provides below the first parts of placeholders.
+var knownBelow = map[string][]string{
+	"":             {"header", "cookie", "query", "path", "labels", "vars", "re", "file", "env", "http", "system", "time"},
+	"http":         {"request", "vars", "auth", "regexp", "matchers", "error", "rate_limit"},
+	"http.request": {"header", "cookie", "host", "uri", "orig_uri", "remote", "local", "tls"},
+}
+
+// Meant returns the placeholder that a misspelt one most likely means, without braces; "" if it may be right: any module can provide placeholders.
+func Meant(name string) string {
+	parts := strings.Split(name, ".")
+	for i, part := range parts[:len(parts)-1] {
+		known := knownBelow[strings.Join(parts[:i], ".")]
+		if slices.Contains(known, part) {
+			continue
+		}
+		parts[i] = words.NearestWithin(part, known, len(part)/3)
+		if parts[i] == "" {
+			break
+		}
+		return strings.Join(parts, ".")
+	}
+	return ""
+}
+
 // fullPlaceholder returns the placeholder that a shorthand of the Caddyfile stands for, or "" for any other text.
 func fullPlaceholder(shorthand string) string {
 	segment := caddyfile.Segment{{Text: "{" + shorthand + "}"}}

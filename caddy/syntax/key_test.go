@@ -30,6 +30,18 @@ func newKeyRequest(headers ...string) *http.Request {
 	return r
 }
 
+func TestMeantGuessesAtMisspeltPlaceholders(t *testing.T) {
+	for name, want := range map[string]string{
+		"headr.X-Api-Key": "header.X-Api-Key", "headers.X-Api-Key": "header.X-Api-Key", "Cookie.session": "cookie.session", "quey.user.name": "query.user.name",
+		"http.request.headers.X-A": "http.request.header.X-A", "htpp.vars.plan": "http.vars.plan", "http.request.url.path": "http.request.uri.path", "http.requset.tls.version": "http.request.tls.version",
+		// These are right, or may be another module's.
+		"http.request.header.X-A": "", "http.vars.headr.x": "", "http.auth.user.id": "", "http.geo.country": "", "env.HOME": "", "geoip2.country_code": "", "maxmind.x": "", "plan": "", "clientip": "", "": "", "a.": "",
+		"http.request.method": "", "http.regexp.hedaer.1": "", "user.id": "",
+	} {
+		must.Equal(t, Meant(name), want, "of %q", name)
+	}
+}
+
 // FuzzKeyTemplate: a template finds the same placeholders as Caddy's replacer, and the text around them.
 func FuzzKeyTemplate(f *testing.F) {
 	for _, template := range []string{

@@ -100,6 +100,8 @@ func wrongType(wrong *json.UnmarshalTypeError, t reflect.Type) error {
 	want := jsonType(wrong.Type, name)
 	if field, ok := fieldCalled(t, name); ok && field.Kind() == reflect.Slice && wrong.Type.Kind() != reflect.Slice {
 		want = jsonType(field, name)
+	} else if ok && field.Kind() == reflect.Map {
+		want = jsonType(field, name) // of the whole, even if a value in it is wrong
 	} else if ok && field == reflect.TypeFor[caddy.Duration]() {
 		want = `a duration in quotes, such as "10s", "1m" or "1h"`
 	}
@@ -149,6 +151,10 @@ func jsonType(t reflect.Type, name string) string {
 			return fmt.Sprintf("a list of texts in quotes, such as [%q]", example)
 		}
 		return "a list"
+	case reflect.Map:
+		if name == "headers" {
+			return `an object of texts, such as {"X-Api-Key": "sk-acme"}`
+		}
 	}
 	return "an object"
 }
