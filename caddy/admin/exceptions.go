@@ -90,7 +90,7 @@ func limitKey(a *View, r *http.Request) (any, error) {
 	return untilAnswer{Until: &at}, nil
 }
 
-// keysAnswer says how many keys an action has met: 1 if the key was counted or blocked, or had a limit of its own, else 0.
+// keysAnswer says how many keys an action has met: 1 if the key was counted, blocked or under a penalty, or had a limit of its own, else 0.
 type keysAnswer struct {
 	Keys int `json:"keys"`
 }
