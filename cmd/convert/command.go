@@ -56,7 +56,7 @@ What cannot be carried over is written to standard error: the place, the reason,
 		},
 	}
 	cmd.Flags().StringVar(&c.from, "from", "", "Whose configuration it is; the default is what its contents look like")
-	cmd.Flags().StringVar(&c.to, "to", "", "What to print; the default is a Caddyfile for caddy-ratelimit, for Traefik its dynamic configuration, and otherwise a rule file")
+	cmd.Flags().StringVar(&c.to, "to", "", "What to print; the default is a Caddyfile for caddy-ratelimit, for Traefik its dynamic configuration, and otherwise a rule file. caddyfile is for caddy-ratelimit and Envoy, traefik for nginx and Traefik")
 	cmd.Flags().BoolVar(&strict, "strict", false, "Exit with status 1 if anything is not carried over")
 	return cmd
 }
@@ -100,6 +100,9 @@ func (c *conversion) run(files []string, in io.Reader) (string, error) {
 		}
 	}
 	text := c.write()
+	if text == "" && c.other != "" && c.other != c.to {
+		return "", fmt.Errorf("%s has limits, but none that --to %s has; write --to %s", strings.Join(files, ", "), c.to, c.other)
+	}
 	if text == "" {
 		return "", fmt.Errorf("no limits of %s that can be carried over are in %s", c.from, strings.Join(files, ", "))
 	}

@@ -21,6 +21,7 @@ type conversion struct {
 	text        string        // a result that is not made of rules
 	left        []string      // what is not carried over, a line each
 	names       []string
+	other       string // what --to must be for limits that are not in this result; "": there are none
 }
 
 // rule is a rule, and what it was.
@@ -121,8 +122,12 @@ func (c *conversion) write() string {
 	case len(c.rules) == 0 || c.to == "caddyfile":
 		return c.text
 	}
+	more := ""
+	if c.from == "envoy" {
+		more = "# Envoy counts local limits in each process. Where the store is Redis, put these into a rate_limit (a middleware) of their own with store memory.\n"
+	}
 	return "# Limits of " + c.from + "; docs/from-" + c.from + ".md has what differs. In Caddy, write rules_file /etc/caddy/rules/limits.yaml in rate_limit;\n" +
-		"# in Traefik, in JSON, rulesFile of the plugin. weir check says whether it is right.\n" + c.list("", strings.ToLower) + c.text
+		"# in Traefik, in JSON, rulesFile of the plugin. weir check says whether it is right.\n" + more + c.list("", strings.ToLower) + c.text
 }
 
 // list returns the rules as a list in YAML. spelled is how fields are written.

@@ -79,7 +79,7 @@ func TestExamplesAreConverted(t *testing.T) {
 			out, problems, err := converted(t, texts[in], args...)
 			got := map[string]string{"stdout": out, "stderr": problems}
 			must.Equal(t, err != nil, slices.Contains(args, "--strict") && problems != "", "%v", err)
-			if !strings.Contains(out, "rate_limit {\n") && !strings.Contains(out, "weir:\n") {
+			if !strings.Contains(command, "caddyfile") && !strings.Contains(out, "rate_limit {\n") && !strings.Contains(out, "weir:\n") {
 				rulesOf(t, out)
 			}
 			if *update {
@@ -96,4 +96,28 @@ func TestExamplesAreConverted(t *testing.T) {
 			must.Equal(t, problems, texts["stderr"], "what is not carried over is")
 		})
 	}
+}
+
+// Where the result of a conversion would be empty, and another would not, the error names that one.
+func TestAnEmptyResultNamesTheOther(t *testing.T) {
+	for to, text := range map[string]string{
+		"rules":     "rate_limits:\n- actions: [{remote_address: {}}]\n",
+		"caddyfile": "local_ratelimit:\n  stat_prefix: one\n  token_bucket: {max_tokens: 5, fill_interval: 1s}\n",
+	} {
+		out, problems, err := converted(t, text, "--from", "envoy", "--to", to, "-")
+		other := map[string]string{"rules": "caddyfile", "caddyfile": "rules"}[to]
+		must.Equal(t, out, "", "it prints")
+		must.Contain(t, err.Error(), "- has limits, but none that --to "+to+" has; write --to "+other)
+		must.Contain(t, problems, "weir convert --to "+other)
+	}
+	_, _, err := converted(t, "rate_limits: []", "-")
+	must.Equal(t, err.Error(), "no limits of envoy that can be carried over are in -", "of nothing")
+}
+
+// What has itself in it, by aliases, ends.
+func TestAliasesInACircleEnd(t *testing.T) {
+	_, problems, err := converted(t, "rate_limits:\n- actions: [{remote_address: {}}, {metadata: &a {x: *a}}]\n  limit: &b {x: *b}\n", "--to", "caddyfile", "-")
+	must.Equal(t, err != nil, true, "%s", problems)
+	must.Contain(t, problems, "-:2: metadata: nothing")
+	must.Contain(t, problems, "-:3: limit: requests bring no limits to descriptors; a rule can have limit_from")
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -92,4 +93,36 @@ func number(text string, standard int64) (n int64, ok bool) {
 func indented(n *yaml.Node, indent string) string {
 	text, _ := yaml.Marshal(n) // what was read can be written
 	return indent + strings.ReplaceAll(strings.TrimSuffix(string(text), "\n"), "\n", "\n"+indent) + "\n"
+}
+
+// taken are the keys of maps that have been read, so that the others can be told.
+type taken map[*yaml.Node]bool
+
+// value is as the function, and takes the keys of the path.
+func (t taken) value(n *yaml.Node, path ...string) string {
+	for _, key := range path {
+		each(n, func(k, _ *yaml.Node) { t[k] = t[k] || strings.EqualFold(k.Value, key) })
+		n = at(n, key)
+	}
+	return value(n)
+}
+
+// rest calls a function, once, for each key within a value that was not taken, unless its value is what protobuf has for a key that is not written.
+func (t taken) rest(n *yaml.Node, do func(key *yaml.Node)) {
+	if n = at(n); n == nil || t[n] {
+		return
+	}
+	t[n] = true // aliases can lead in circles
+	each(n, func(k, v *yaml.Node) {
+		if t[k] {
+			t.rest(v, do)
+		} else if v.Kind != yaml.ScalarNode || !slices.Contains([]string{"", "0", "false"}, value(v)) {
+			do(k)
+		}
+	})
+	if n.Kind == yaml.SequenceNode {
+		for _, item := range n.Content {
+			t.rest(item, do)
+		}
+	}
 }
