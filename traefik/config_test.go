@@ -98,6 +98,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{&Config{RulesFile: []string{"/nonexistent/x.json"}}, `rulesFile: /nonexistent/x.json: no such file or directory`},
 		{&Config{RulesFile: []string{"/nonexistent/*.json"}}, `rulesFile: /nonexistent/*.json: no file matches`},
 		{&Config{RulesFile: []string{secret}}, `rulesFile: ` + secret + `:1:1: is no JSON: invalid character 'h' looking for beginning of value`},
+		{&Config{Rule: Rule{OnError: "closed"}, RulesFile: []string{"x.json"}, Descriptors: []interface{}{object{"entries": []interface{}{object{"key": "a", "source": "path"}}}}}, `rule "api": limit: is missing; write one such as 100/1m; or remove onError, if it is for the descriptors: it is a rule's, and they have none`},
 		{&Config{RulesFile: []string{"x.json"}, Descriptors: "a"}, `descriptors "a": must be a list of objects, in YAML each with a dash in front`},
 		{&Config{RulesFile: []string{"x.json"}, Descriptors: []interface{}{object{"key": "a", "source": "path"}}}, `descriptors[0]: write its entries as a list: entries: [{key: …, source: …}]`},
 		{&Config{RulesFile: []string{"x.json"}, Descriptors: []interface{}{object{"entry": "a"}}}, `descriptors[0]: "entry" is not a field; there are entries`},

@@ -21,6 +21,9 @@ func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware strin
 		if r != nil && len(r.Limits.Rules()) > 0 { // else nothing is limited
 			rules = append(rules, r)
 		}
+		if field := firstSet(c.Rule); err != nil && c.Descriptors != nil && c.Limit == "" && field != "" {
+			return nil, fmt.Errorf("%w; or remove %s, if it is for the descriptors: it is a rule's, and they have none", err, field)
+		}
 		return rules, err
 	}
 	if isDialect(c) {
