@@ -108,6 +108,9 @@ func (e *envoyConf) look(n *yaml.Node) bool {
 		if e.domain == "" {
 			e.domain = e.value(n, "domain")
 		}
+		if status(value(n, "rate_limited_status", "code")) == "429" {
+			e.value(n, "rate_limited_status", "code")
+		}
 		e.untaken(n)
 	case bucket:
 		*e.listener = *n

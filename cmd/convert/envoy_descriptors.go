@@ -22,8 +22,11 @@ func lists(others []any, more ...*yaml.Node) []any {
 // rateLimits returns the lists of rate_limits that are in force in a route of a virtual host. config is that of the filter; nil: there is none.
 func (e *envoyConf) rateLimits(config, host, route *yaml.Node) []any {
 	of, disabled, _ := e.value(config, "vh_rate_limits"), e.value(config, "disabled"), e.value(config, "rate_limits")
+	own := at(config, "rate_limits")
+	e.taken[own] = true // what is in it is told where it is read
 	e.untaken(config)
-	limits := lists(nil, at(config, "rate_limits"))
+	delete(e.taken, own)
+	limits := lists(nil, own)
 	if disabled == "true" || len(limits) > 0 {
 		return limits
 	}
