@@ -39,7 +39,10 @@ func Command() *cobra.Command {
 convert reads the configuration of another rate limiter, and prints what it is in Weir: a rule file (rules), a Caddyfile (caddyfile), or Traefik's
 dynamic configuration (traefik). The file - is standard input.
 
-What cannot be carried over is written to standard error: the place, the reason, and what to do instead. Nothing is started or changed.`,
+nginx and Traefik become rules or traefik, Envoy becomes rules or caddyfile, caddy-ratelimit becomes caddyfile.
+
+What cannot be carried over is written to standard error: the place, the reason, and what to do instead. Nothing is started or changed.
+The exit status is 1 if the whole of a limit is lost ("is NOT limited here"), and with --strict if anything is.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			text, err := c.run(files, cmd.InOrStdin())
@@ -49,14 +52,14 @@ What cannot be carried over is written to standard error: the place, the reason,
 			if err == nil {
 				_, err = io.WriteString(cmd.OutOrStdout(), text)
 			}
-			if err == nil && strict && len(c.left) > 0 {
+			if err == nil && (c.lost || strict && len(c.left) > 0) {
 				err = fmt.Errorf("not carried over: %d", len(c.left))
 			}
 			return err
 		},
 	}
 	cmd.Flags().StringVar(&c.from, "from", "", "Whose configuration it is; the default is what its contents look like")
-	cmd.Flags().StringVar(&c.to, "to", "", "What to print; the default is a Caddyfile for caddy-ratelimit, for Traefik its dynamic configuration, and otherwise a rule file. caddyfile is for caddy-ratelimit and Envoy, traefik for nginx and Traefik")
+	cmd.Flags().StringVar(&c.to, "to", "", "What to print; the default is a Caddyfile for caddy-ratelimit, for Traefik its dynamic configuration, and otherwise a rule file")
 	cmd.Flags().BoolVar(&strict, "strict", false, "Exit with status 1 if anything is not carried over")
 	return cmd
 }

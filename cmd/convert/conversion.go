@@ -20,6 +20,7 @@ type conversion struct {
 	nginx       *nginxConf    // nil: it is another's
 	text        string        // a result that is not made of rules
 	left        []string      // what is not carried over, a line each
+	lost        bool          // the whole of a limit is among that
 	names       []string
 	other       string // what --to must be for limits that are not in this result; "": there are none
 }
@@ -39,6 +40,12 @@ func (c *conversion) leave(file string, line int, what, why, instead string) {
 	if !slices.Contains(c.left, text) {
 		c.left = append(c.left, text)
 	}
+}
+
+// lose notes a limit of which nothing is left in a place. name is the limit's.
+func (c *conversion) lose(file string, line int, what, name, why, instead string) {
+	c.leave(file, line, what, name+" is NOT limited here, because "+why, instead)
+	c.lost = true
 }
 
 // unfit are the characters that names of rules do not have.
@@ -89,9 +96,9 @@ func also(t *ruleset.RuleText, field string, values ...string) {
 // limiters, each address is a key.
 func (c *conversion) add(t *ruleset.RuleText, status, file string, line int, was string) *rule {
 	if status != "" && status != "429" {
-		ruleset.AddObject(t, "answer", &ruleset.Object{Texts: map[string]string{"status": status}})
+		ruleset.AddObject(t, "answer", &ruleset.Object{Texts: map[string]string{"status": status, "close": map[string]string{"444": "true"}[status]}}) // by 444 nginx closes the connection
 	}
-	if m := ruleset.One(t, "match"); m != nil && len(m.Lists) == 0 {
+	if m := ruleset.One(t, "match"); m != nil && len(m.Lists)+len(m.Pairs) == 0 {
 		delete(t.Objects, "match")
 	}
 	if key := strings.Join(t.Lists["key"], " "); key == "" || strings.Contains(key, "client_ip") {
@@ -99,6 +106,7 @@ func (c *conversion) add(t *ruleset.RuleText, status, file string, line int, was
 	}
 	if _, errors := ruleset.Compile(t, ruleset.Context{Prefixes: ruleset.Standard}); len(errors) > 0 {
 		c.leave(file, line, was, "Weir would refuse the rule: "+errors[0].Error(), "write it by hand")
+		c.lost = true
 		return nil
 	}
 	r := &rule{t, strings.Map(func(r rune) rune { // as a comment can have it
@@ -144,10 +152,19 @@ func fields(indent, name string, o *ruleset.Object, of *ruleset.RuleText, spelle
 	for _, f := range ruleset.Schema[name] {
 		key := indent + spelled(f.Name) + ":"
 		if value := o.Texts[f.Name]; value != "" {
-			lines += key + " " + plain(value) + "\n"
+			if f.Kind != ruleset.OneTruth {
+				value = plain(value)
+			}
+			lines += key + " " + value + "\n"
 		}
 		if list := o.Lists[f.Name]; len(list) > 0 {
 			lines += key + " [" + plain(list...) + "]\n"
+		}
+		if pairs := o.Pairs[f.Name]; len(pairs) > 0 {
+			lines += key + "\n"
+			for _, pair := range pairs {
+				lines += indent + "  " + plain(pair.Name) + ": " + plain(pair.Value) + "\n"
+			}
 		}
 		if of != nil && ruleset.One(of, f.Name) != nil {
 			lines += key + "\n" + fields(indent+"  ", f.Of, ruleset.One(of, f.Name), nil, spelled)

@@ -78,7 +78,7 @@ func TestExamplesAreConverted(t *testing.T) {
 			args := strings.Fields(line)[2:]
 			out, problems, err := converted(t, texts[in], args...)
 			got := map[string]string{"stdout": out, "stderr": problems}
-			must.Equal(t, err != nil, slices.Contains(args, "--strict") && problems != "", "%v", err)
+			must.Equal(t, err != nil, slices.Contains(args, "--strict") && problems != "" || strings.Contains(problems, "is NOT limited here") || strings.Contains(problems, "Weir would refuse"), "%v", err)
 			if !strings.Contains(command, "caddyfile") && !strings.Contains(out, "rate_limit {\n") && !strings.Contains(out, "weir:\n") {
 				rulesOf(t, out)
 			}
@@ -120,4 +120,22 @@ func TestAliasesInACircleEnd(t *testing.T) {
 	must.Equal(t, err != nil, true, "%s", problems)
 	must.Contain(t, problems, "-:2: metadata: nothing")
 	must.Contain(t, problems, "-:3: limit: requests bring no limits to descriptors; a rule can have limit_from")
+}
+
+// The page's first block of nginx becomes its first block of YAML.
+func TestThePageShowsWhatIsPrinted(t *testing.T) {
+	page, err := os.ReadFile("../../docs/from-nginx.md")
+	must.Succeed(t, err)
+	block := func(language string) string {
+		_, rest, _ := strings.Cut(string(page), "\n```"+language+"\n")
+		text, _, found := strings.Cut(rest, "```\n")
+		must.Equal(t, found, true, "the page has a block of "+language)
+		return text
+	}
+	t.Chdir(t.TempDir())
+	must.Succeed(t, os.WriteFile("nginx.conf", []byte(block("nginx")), 0o600))
+	out, problems, err := converted(t, "", "--strict", "nginx.conf")
+	must.Succeed(t, err)
+	must.Equal(t, problems, "", "what is not carried over is")
+	must.Equal(t, out, block("yaml"), "it prints")
 }

@@ -288,26 +288,19 @@ func TestARuleCoversWhatNginxLimits(t *testing.T) {
 	must.Equal(t, compared > 150 && limited > 1000, true, "%d servers, %d limited paths", compared, limited)
 }
 
-// The same with an nginx: of two requests to a path it rejects the second, or neither.
-func TestARuleCoversWhatARealNginxLimits(t *testing.T) {
+// startNginx starts an nginx whose http has some text, in which ADDRESS is where it listens, and returns that.
+func startNginx(t *testing.T, text string) (address string) {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Succeed(t, err)
-	address := listener.Addr().String()
+	address = listener.Addr().String()
 	must.Succeed(t, listener.Close())
 	dir := t.TempDir()
-	config := "daemon off;\nmaster_process off;\npid " + dir + "/pid;\nevents {}\nhttp {\naccess_log off;\nlimit_req_status 429;\n" + zones
+	config := "daemon off;\nmaster_process off;\npid " + dir + "/pid;\nevents {}\nhttp {\naccess_log off;\nlimit_req_status 429;\n"
 	for _, of := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		config += of + "_temp_path " + dir + "/" + of + ";\n"
 	}
-	r := rand.New(rand.NewSource(4))
-	var all []func(string) bool
-	for len(all) < 15 {
-		server, _, _ := randomServer(r)
-		if covers := covered(t, server); covers != nil {
-			config += fmt.Sprintf("server {\nlisten %s;\nserver_name s%d;\nroot %s/none;\n%s}\n", address, len(all), dir, server)
-			all = append(all, covers)
-		}
-	}
+	config += strings.ReplaceAll(text, "ADDRESS", address)
 	must.Succeed(t, os.WriteFile(dir+"/nginx.conf", []byte(config+"}\n"), 0o600))
 	t.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin")
 	nginx := exec.Command("nginx", "-p", dir, "-c", dir+"/nginx.conf", "-e", "stderr")
@@ -316,10 +309,10 @@ func TestARuleCoversWhatARealNginxLimits(t *testing.T) {
 	must.Succeed(t, nginx.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- nginx.Wait() }()
-	defer func() {
+	t.Cleanup(func() {
 		_ = nginx.Process.Kill()
 		<-ended
-	}()
+	})
 	for connected := false; !connected; {
 		if connection, err := net.Dial("tcp", address); err == nil {
 			connected = connection.Close() == nil
@@ -331,20 +324,43 @@ func TestARuleCoversWhatARealNginxLimits(t *testing.T) {
 		default:
 		}
 	}
+	return address
+}
+
+// answered returns the answer of an nginx to the second of two requests.
+func answered(t *testing.T, address, host, path, agent string) (status int) {
+	t.Helper()
+	for range 2 {
+		request, err := http.NewRequest("GET", "http://"+address+path, nil)
+		must.Succeed(t, err)
+		request.Host = host
+		request.Header.Set("User-Agent", agent)
+		response, err := http.DefaultTransport.RoundTrip(request)
+		must.Succeed(t, err)
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		status = response.StatusCode
+	}
+	return status
+}
+
+// The same with an nginx: of two requests to a path it rejects the second, or neither.
+func TestARuleCoversWhatARealNginxLimits(t *testing.T) {
+	config := zones
+	r := rand.New(rand.NewSource(4))
+	var all []func(string) bool
+	for len(all) < 15 {
+		server, _, _ := randomServer(r)
+		if covers := covered(t, server); covers != nil {
+			config += fmt.Sprintf("server {\nlisten ADDRESS;\nserver_name s%d;\nroot /none;\n%s}\n", len(all), server)
+			all = append(all, covers)
+		}
+	}
+	address := startNginx(t, config)
 	limited := 0
 	for i, covers := range all {
 		for _, path := range paths() {
-			status := 0
-			for range 2 {
-				request, err := http.NewRequest("GET", "http://"+address+path, nil)
-				must.Succeed(t, err)
-				request.Host = fmt.Sprintf("s%d", i)
-				response, err := http.DefaultTransport.RoundTrip(request)
-				must.Succeed(t, err)
-				_, _ = io.Copy(io.Discard, response.Body)
-				_ = response.Body.Close()
-				status = response.StatusCode
-			}
+			status := answered(t, address, fmt.Sprintf("s%d", i), path, "x")
 			if status == 429 {
 				limited++
 			}
@@ -354,4 +370,45 @@ func TestARuleCoversWhatARealNginxLimits(t *testing.T) {
 		}
 	}
 	must.Equal(t, limited > 50, true, "%d limited paths", limited)
+}
+
+// Maps that become a rule limit the same requests in an nginx, also in upper and lower case; and a geo with ranges the same addresses.
+func TestARuleOfAMapLimitsWhatARealNginxLimits(t *testing.T) {
+	maps := []string{`default ""; "~Bytespider" $uri;`, `default $uri; "~^curl" "";`, `default $uri; "" "";`, `default ""; "" $uri;`, `default ""; "~*^1.0$" $uri;`, `default ""; 1.0 $uri;`, `default ""; ~/7 $uri;`}
+	agents := []string{"", "Bytespider", "bytespider", "a Bytespider/2", "curl/7.88", "Curl/7.88", "1.0", "1.01"}
+	config := ""
+	for i, lines := range maps {
+		config += fmt.Sprintf("map $http_user_agent $m%d { %s }\nlimit_req_zone $m%d zone=z%d:1m rate=1r/m;\nserver {\nlisten ADDRESS;\nserver_name m%d;\nroot /none;\nlimit_req zone=z%d;\n}\n", i, lines, i, i, i, i)
+	}
+	for i, lines := range []string{"ranges; default $uri; 127.0.0.0-127.0.0.255 \"\";", "ranges; default $uri; 127.0.0.2-127.0.0.3 \"\";"} {
+		maps = append(maps, lines)
+		config += fmt.Sprintf("geo $g%d { %s }\nmap $g%d $k%d { default $uri; \"\" \"\"; }\nlimit_req_zone $k%d zone=g%d:1m rate=1r/m;\nserver {\nlisten ADDRESS;\nserver_name m%d;\nroot /none;\nlimit_req zone=g%d;\n}\n", i, lines, i, i, i, i, len(maps)-1, i)
+	}
+	address := startNginx(t, config)
+	file := filepath.Join(t.TempDir(), "nginx.conf")
+	must.Succeed(t, os.WriteFile(file, []byte(config), 0o600))
+	out, problems, err := converted(t, "", file)
+	must.Equal(t, problems, "", "what is not carried over is")
+	must.Succeed(t, err)
+	set, err := ruleset.NewSet([]*ruleset.File{rulesOf(t, out)}, "")
+	must.Succeed(t, err)
+	limited := 0
+	for i, lines := range maps {
+		for j, agent := range agents {
+			host, path, covers := fmt.Sprintf("m%d", i), fmt.Sprintf("/%d", j), false
+			request := httptest.NewRequest("GET", "http://"+host+path, nil)
+			if agent != "" {
+				request.Header.Set("User-Agent", agent)
+			}
+			for _, rule := range set.Rules {
+				covers = covers || rule.Matcher.Covers(request, "127.0.0.1")
+			}
+			rejects := answered(t, address, host, path, agent) == 429
+			must.Equal(t, covers, rejects, "%s: a rule covers %q", lines, agent)
+			if rejects {
+				limited++
+			}
+		}
+	}
+	must.Equal(t, limited > 20 && limited < 60, true, "%d limited", limited)
 }

@@ -22,7 +22,11 @@ type nginxConf struct {
 	variables map[string]*crossplane.Directive // map, geo and the like, by the variable that they make
 	sites     []*site
 	uses      []nginxUse // all limits, in the order in which they are written
-	by        map[nginxUse]*crossplane.Directive
+	by        map[nginxUse][]*crossplane.Directive
+	trusted   []*crossplane.Directive // set_real_ip_from
+	header    string                  // real_ip_header
+	keysOf    map[string][]nginxKey   // by the zone's name
+	why       [2]string               // why a zone has no key, and what to do instead
 }
 
 // nginxUse is a limit as it is used: everywhere with the same settings, it is one rule.
@@ -53,10 +57,10 @@ func nginx(c *conversion, file string, text []byte) error {
 		if wrong.Line != nil {
 			line = *wrong.Line
 		}
-		c.leave(wrong.File, line, "a part of the configuration", wrong.Error.Error(), "mend it, and convert nginx.conf where the files are that it includes")
+		c.lose(wrong.File, line, "this part of the configuration", "what it limits", wrong.Error.Error(), "correct it, and run weir convert where the files are that nginx.conf includes")
 	}
 	if c.nginx == nil { // of the first of several files
-		c.nginx = &nginxConf{conversion: c, zones: make(map[string]*crossplane.Directive), variables: make(map[string]*crossplane.Directive), by: make(map[nginxUse]*crossplane.Directive)}
+		c.nginx = &nginxConf{conversion: c, header: "X-Real-IP", zones: make(map[string]*crossplane.Directive), variables: make(map[string]*crossplane.Directive), by: make(map[nginxUse][]*crossplane.Directive), keysOf: make(map[string][]nginxKey)}
 	}
 	for _, config := range payload.Config {
 		c.nginx.block(config.Parsed, nil)
@@ -105,9 +109,16 @@ func (n *nginxConf) limits(list crossplane.Directives, from nginxLimits) nginxLi
 			n.leaveOut(d, "Weir limits requests, and not how fast a response is sent", "")
 		case d.Directive == "error_page" && (slices.Contains(d.Args, "429") || slices.Contains(d.Args, "503")):
 			n.leaveOut(d, "pages of rejections are not carried over", "write answer: of the rule, with body or file")
-		case d.Directive == "set_real_ip_from":
-			n.leaveOut(d, "which address is the client's is not a rule's setting", "in Caddy set trusted_proxies, in Traefik forwardedHeaders and ipStrategy")
+		case d.Directive == "set_real_ip_from" && len(d.Args) > 0:
+			n.trusted = append(n.trusted, d)
+		case d.Directive == "real_ip_header":
+			n.header = strings.Join(d.Args, " ")
+		case d.Directive == "limit_req_log_level" || d.Directive == "limit_conn_log_level":
+			n.leaveOut(d, "rejections of all rules are logged at one level", "in Caddy write log_level into rate_limit, in Traefik logLevel into weir")
 		case strings.HasPrefix(d.Directive, "limit_") || d.Directive == "return":
+			if strings.HasSuffix(d.Directive, "_status") && slices.Contains(d.Args, "444") {
+				n.leaveOut(d, "nginx closes the connection without an answer; the rule answers 444, and closes it", "")
+			}
 			l[d.Directive] = append(l[d.Directive], d)
 		}
 	}
@@ -132,6 +143,7 @@ func (n *nginxConf) inForce(l nginxLimits) (uses []any) {
 			if name == "limit_conn" && len(d.Args) > 0 {
 				use.zone = d.Args[0]
 			}
+			use.status = "503" // the default
 			if status := l[name+"_status"]; status != nil {
 				use.status = strings.Join(status[0].Args, " ")
 			}
@@ -139,8 +151,10 @@ func (n *nginxConf) inForce(l nginxLimits) (uses []any) {
 				use.dry = slices.Contains(dry[0].Args, "on")
 			}
 			if n.by[use] == nil {
-				n.by[use] = d
 				n.uses = append(n.uses, use)
+			}
+			if !slices.Contains(n.by[use], d) {
+				n.by[use] = append(n.by[use], d)
 			}
 			if l["return"] == nil {
 				uses = append(uses, use)
@@ -181,7 +195,7 @@ func (n *nginxConf) server(d *crossplane.Directive, from nginxLimits) {
 	n.sites = append(n.sites, s)
 	n.locations(s, d.Block, nil, limits)
 	s.places = append(s.places, &place{limits: n.inForce(limits)})
-	n.handsOver(s, d.Block)
+	s.block = d.Block
 }
 
 // handsOver says where requests are limited in nginx by a path that is not the client's.
@@ -239,6 +253,17 @@ func (n *nginxConf) locations(s *site, list crossplane.Directives, parent *place
 }
 
 func (n *nginxConf) emit() {
+	n.loseZones()
+	for _, s := range n.sites {
+		n.handsOver(s, s.block)
+	}
+	if len(n.trusted) > 0 {
+		list := ""
+		for _, d := range n.trusted {
+			list += " " + d.Args[0]
+		}
+		n.leaveOut(n.trusted[0], "which address is the client's is no setting of a rule", fmt.Sprintf("in Caddy write into the global option servers, on a line each, trusted_proxies static%s and client_ip_headers %s; in Traefik trustedIPs:%s into forwardedHeaders of the entry point, and ipStrategy into weir", list, n.header, list))
+	}
 	count := make(map[string]int)
 	for _, use := range n.uses {
 		made := 0
@@ -248,28 +273,51 @@ func (n *nginxConf) emit() {
 			}
 		}
 		if count[use.zone] += made; count[use.zone] > 1 && made > 0 {
-			n.leaveOut(n.by[use], fmt.Sprintf("zone %s is %d rules, which count apart; in nginx all places of a zone share a counter", use.zone, count[use.zone]), "give it the same settings everywhere, or set match by hand")
+			n.leaveOut(n.by[use][0], fmt.Sprintf("zone %s is %d rules, which count apart; in nginx all places of a zone share a counter", use.zone, count[use.zone]), "give it the same settings everywhere, or set match by hand")
+		}
+	}
+}
+
+// loseZones says which limits nothing can become, and takes them out of all places.
+func (n *nginxConf) loseZones() {
+	lost := make(map[any]bool)
+	for _, use := range n.uses {
+		n.why = [2]string{use.kind + "_zone with zone=" + use.zone + " is not in what was read", "name its file, too, or nginx.conf where the files are that it includes"}
+		if zone := n.zones[use.zone]; zone != nil && zone.Directive == use.kind+"_zone" {
+			n.why = [2]string{"its key is always empty", "nginx does not limit by it, either"}
+			if n.keysOf[use.zone] = n.keys(zone); len(n.keysOf[use.zone]) > 0 {
+				continue
+			}
+		}
+		lost[use] = true
+		for _, d := range n.by[use] {
+			n.lose(d.File, d.Line, written(d), "zone "+use.zone, n.why[0], n.why[1])
+		}
+	}
+	for _, s := range n.sites {
+		for _, p := range s.places {
+			p.limits = slices.DeleteFunc(p.limits, func(limit any) bool { return lost[limit] })
 		}
 	}
 }
 
 // rule makes the rules of a limit where it applies, and reports whether there are any.
 func (n *nginxConf) rule(use nginxUse, where covering) (made bool) {
-	d, zone := n.by[use], n.zones[use.zone]
-	if zone == nil || zone.Directive != use.kind+"_zone" {
-		n.leaveOut(d, use.kind+"_zone with zone="+use.zone+" is not in what was read", "name its file, too, or nginx.conf where the files are that it includes")
-		return false
-	}
+	d, zone := n.by[use][0], n.zones[use.zone]
 	plain := func(value string) bool { return !strings.HasPrefix(value, "!") }
-	for _, key := range n.keys(zone) {
+	for _, key := range n.keysOf[use.zone] {
 		if has := map[string][]string{"paths": where.paths, "hosts": where.hosts}[key.field]; slices.ContainsFunc(has, plain) && slices.ContainsFunc(key.values, plain) {
-			n.leaveOut(d, "the zone's map and the place both say which "+key.field+" it is for", "write a rule for what both cover")
+			n.lose(d.File, d.Line, written(d), "zone "+use.zone, "its map and the place both say which "+key.field+" it is for", "write a rule for what both cover")
 			continue
 		}
 		t := n.newRule(use.zone, key.sources...)
 		where.into(t)
 		set(t, "on_missing_key", map[bool]string{true: "skip"}[key.skip], "enforcement", map[bool]string{true: "shadow"}[use.dry])
-		also(t, key.field, key.values...)
+		if key.name != "" {
+			ruleset.SetPairs(ruleset.One(t, "match"), key.field, []ruleset.Pair{{Name: key.name, Value: key.values[0]}})
+		} else {
+			also(t, key.field, key.values...)
+		}
 		if use.kind == "limit_conn" {
 			set(t, "concurrency", strings.Join(d.Args[min(1, len(d.Args)):], " "))
 		} else if !n.rate(t, use, zone, d) {
@@ -288,7 +336,7 @@ func (n *nginxConf) rate(t *ruleset.RuleText, use nginxUse, zone, d *crossplane.
 	burst, also := number(option(d, "burst"), 0)
 	delay, known := number(option(d, "delay"), 0)
 	if !right || !also || !known || rate == 0 || per == 0 {
-		n.leaveOut(d, "the rate, the burst or the delay is none that nginx takes", "write rate=10r/s or 30r/m, and numbers")
+		n.lose(d.File, d.Line, written(d), "zone "+use.zone, "the rate, the burst or the delay is none that nginx takes", "write rate=10r/s or 30r/m, and numbers")
 		return false
 	}
 	if slices.Contains(d.Args, "nodelay") {

@@ -1,6 +1,8 @@
 package convert
 
 import (
+	"fmt"
+	"net/netip"
 	"net/textproto"
 	"regexp"
 	"slices"
@@ -16,6 +18,7 @@ type nginxKey struct {
 	sources []string
 	skip    bool   // who has none is not limited
 	field   string // of match, with its values; "": none
+	name    string // in headers, query or cookies
 	values  []string
 }
 
@@ -43,6 +46,11 @@ func sourceOf(of string) (source string, empty bool) {
 	return nginxSources[of][0], false
 }
 
+// failed notes why a zone has no key.
+func (n *nginxConf) failed(d *crossplane.Directive, why, instead string) {
+	n.why = [2]string{fmt.Sprintf("%s (line %d): %s", written(d), d.Line, why), instead}
+}
+
 // keys returns what a zone counts by: several, if no rule can have the condition.
 func (n *nginxConf) keys(zone *crossplane.Directive) []nginxKey {
 	text := strings.Join(slices.DeleteFunc(slices.Clone(zone.Args), func(arg string) bool {
@@ -64,7 +72,7 @@ func (n *nginxConf) key(zone *crossplane.Directive, text string) (key nginxKey, 
 		source, mayBe := sourceOf(m[1] + m[2])
 		switch {
 		case source == "":
-			n.leaveOut(zone, "there is no source of keys for "+m[0], "have something in front of the limit set a header field, and write key: header:NAME")
+			n.failed(zone, "there is no source of keys for "+m[0], "have something in front of the limit set a header field, and write key: header:NAME")
 			return key, false
 		case m[1] == "request_uri":
 			n.leaveOut(zone, "$request_uri has the query", "path is without it: all queries of a path count together")
@@ -125,8 +133,9 @@ func (n *nginxConf) outcomes(d *crossplane.Directive, depth int) (list [][2]stri
 // conditional returns the keys of a variable that a map or a geo makes. Who has an empty value is not limited.
 func (n *nginxConf) conditional(zone, d *crossplane.Directive) (keys []nginxKey) {
 	list, fallback, of := n.outcomes(d, 0)
-	field := nginxSources[of][1]
-	if source, mayBe := sourceOf(of); mayBe && fallback == "$"+of && len(list) == 1 && list[0][0] == "" {
+	field, name := nginxSources[of][1], ""
+	source, mayBe := sourceOf(of)
+	if mayBe && fallback == "$"+of && len(list) == 1 && list[0][0] == "" {
 		if other, ok := n.key(zone, list[0][1]); ok && len(other.sources) == 1 { // such as the user, else the address
 			return []nginxKey{{sources: []string{"first(" + source + ", " + other.sources[0] + ")"}}}
 		}
@@ -134,8 +143,12 @@ func (n *nginxConf) conditional(zone, d *crossplane.Directive) (keys []nginxKey)
 	if d.Directive == "geo" && strings.Contains(fallback, "$") {
 		n.leaveOut(d, "geo does not read variables: nginx counts all clients together", "here each counts by itself, as was most likely meant")
 	}
+	if mayBe {
+		field, name, _ = strings.Cut(source, ":")
+		field = map[string]string{"header": "headers", "query": "query", "cookie": "cookies"}[field]
+	}
 	if field == "" {
-		n.leaveOut(d, "only maps of paths, hosts, methods and addresses are carried over", "write match by hand: headers, query, cookies; a zone in a Caddyfile has any matcher")
+		n.failed(d, "only maps of one variable are carried over: a path, host, method, address, header field, parameter or cookie", byHand)
 		return nil
 	}
 	var outcomes, others []string // values of a key, and what of the variable has one of its own
@@ -146,10 +159,13 @@ func (n *nginxConf) conditional(zone, d *crossplane.Directive) (keys []nginxKey)
 		case one[1] == fallback:
 			continue
 		case !ok:
-			n.leaveOut(d, "match cannot say "+one[0], "write the rule's match by hand; a zone in a Caddyfile has path_regexp and vars_regexp")
+			n.failed(d, "match cannot say "+one[0], byHand)
+			return nil
+		case name != "" && len(others) > 0:
+			n.failed(d, "match of a rule has one pattern for a field", byHand)
 			return nil
 		case field == "except_ips" && (one[1] != "" || fallback == ""):
-			n.leaveOut(d, "a rule cannot be for some networks alone", "have something in front set a header field for them, and match it")
+			n.failed(d, "a rule cannot be for some networks alone", "have something in front set a header field for them, and match it")
 			return nil
 		}
 		if !slices.Contains(outcomes, one[1]) {
@@ -158,27 +174,49 @@ func (n *nginxConf) conditional(zone, d *crossplane.Directive) (keys []nginxKey)
 		having[one[1]] = append(having[one[1]], values...)
 		for _, value := range values {
 			if field != "except_ips" {
-				value = "!" + value
+				value = strings.TrimPrefix("!"+value, "!!")
 			}
 			others = append(others, value)
 		}
 	}
 	having[fallback] = others
-	for _, outcome := range append(outcomes, fallback) {
-		if key, ok := n.key(zone, outcome); ok && outcome != "" {
-			key.field, key.values = field, having[outcome]
-			keys = append(keys, key)
+	for _, outcome := range slices.DeleteFunc(append(outcomes, fallback), func(outcome string) bool { return outcome == "" }) {
+		key, ok := n.key(zone, outcome)
+		if !ok { // it is lost for some, and so none of it can be trusted
+			return nil
 		}
+		key.field, key.name, key.values = field, name, having[outcome]
+		keys = append(keys, key)
 	}
 	return keys
 }
 
+// byHand is what to do instead of a map.
+const byHand = "write a zone in a Caddyfile, whose match has header_regexp and expression: docs/from-nginx.md has one for bots. In Traefik a router of its own, with HeaderRegexp"
+
 // matchValue returns a text of a map or a geo as values of a field of match.
 func matchValue(field, text string) (values []string, ok bool) {
 	expression, regular := strings.CutPrefix(text, "~")
+	first, last, _ := strings.Cut(text, "-") // a range, if it is a network
+	from, _ := netip.ParseAddr(first)
+	to, _ := netip.ParseAddr(last)
+	for bits := 0; bits <= from.BitLen(); bits++ {
+		if p := netip.PrefixFrom(from, bits); p.Masked().Addr() == from && p.Contains(to) && !p.Contains(to.Next()) {
+			text = p.String()
+		}
+	}
 	switch _, err := match.ParseNetwork(text); {
 	case field == "except_ips":
 		return []string{text}, err == nil
+	case field == "headers" || field == "query" || field == "cookies": // match tells upper from lower case, as nginx does in some
+		values, ok = []string{"=" + strings.TrimPrefix(text, `\`)}, true
+		if regular {
+			values, ok = textsOf(strings.TrimPrefix(expression, "*"))
+		} else if text == "" {
+			values = []string{"!*"}
+		}
+		_, err := match.Match{Query: map[string]string{"x": strings.Join(values, "*")}}.Compile() // which has one value
+		return values, ok && err == nil && (regular && !strings.HasPrefix(expression, "*") || strings.ToLower(text) == strings.ToUpper(text))
 	case regular:
 		values, ok = patterns(strings.TrimPrefix(expression, "*")) // match does not tell upper from lower case
 		return values, ok && field == "paths"

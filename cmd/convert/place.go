@@ -1,9 +1,12 @@
 package convert
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+
+	crossplane "github.com/nginxinc/nginx-go-crossplane"
 
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/ruleset"
@@ -14,6 +17,7 @@ type site struct {
 	names    []string
 	standard bool // it is for all other hosts
 	places   []*place
+	block    crossplane.Directives // of a server
 }
 
 // place is a part of a site with its limits: a location, a route.
@@ -121,7 +125,9 @@ func (c *conversion) paths(s *site, limit any, name string) (paths []string, lim
 			continue
 		}
 		if p.unknown {
-			c.leave(p.file, p.line, p.what, "match cannot say which requests these are, and so "+name+" does not limit them", "write a rule for the paths that get there")
+			if !s.everywhere(limit) {
+				c.lose(p.file, p.line, p.what, name, "match cannot say which requests these are", "write a rule for the paths that get there")
+			}
 			continue
 		}
 		if slices.ContainsFunc(s.places, func(o *place) bool { return len(o.paths) == 0 && !o.unknown && o.goesBefore(p) }) {
@@ -141,9 +147,10 @@ func (c *conversion) paths(s *site, limit any, name string) (paths []string, lim
 			for _, path := range o.paths {
 				not = append(not, "!"+path)
 			}
+			c.hole(o, limit, name)
 			for _, inner := range s.places {
 				if slices.Contains(inner.limits, limit) && inner.goesBefore(o) && inner.overlaps(o) && !inner.unknown {
-					c.leave(inner.file, inner.line, inner.what, "match cannot exclude a place and not one in it: here "+name+" does not limit what both cover", "write a rule of its own for it")
+					c.leave(inner.file, inner.line, inner.what, fmt.Sprintf("what fits %s and also %s is not limited by %s, as it is in nginx: the rule excludes %[2]s, and can make no exception of that", strings.Join(inner.paths, " or "), strings.Join(o.paths, " or "), name), "write a rule of its own for these paths, with the same limit")
 				}
 			}
 		}
@@ -154,6 +161,27 @@ func (c *conversion) paths(s *site, limit any, name string) (paths []string, lim
 	slices.Sort(paths)
 	slices.Sort(not)
 	return append(slices.Compact(paths), slices.Compact(not)...), limited
+}
+
+// everywhere reports whether a limit is for all paths without exception.
+func (s *site) everywhere(limit any) bool {
+	return slices.ContainsFunc(s.places, func(p *place) bool {
+		return len(p.paths) == 0 && !p.unknown && slices.Contains(p.limits, limit) && !slices.ContainsFunc(s.places, func(o *place) bool { return !slices.Contains(o.limits, limit) && o.goesBefore(p) })
+	})
+}
+
+// hole says that a place is excluded from a limit in lower and upper case, though nginx tells them apart, and nothing else limits it.
+func (c *conversion) hole(o *place, limit any, name string) {
+	use, ok := limit.(nginxUse)
+	if !ok || o.modifier == "~*" || slices.ContainsFunc(o.limits, func(other any) bool { return other.(nginxUse).kind == use.kind }) {
+		return
+	}
+	for _, path := range o.paths {
+		if upper := strings.ToUpper(path); upper != path {
+			c.leave(o.file, o.line, o.what, "nginx tells upper from lower case in it, and paths of a rule do not: "+upper+" is limited by "+name+" in nginx, and here by nothing", "if your service answers to "+upper+", take !"+path+" out of the rule, or refuse such paths before")
+			return
+		}
+	}
 }
 
 // hostsOf returns the hosts of some of all sites, as match has them; none: all.
@@ -194,8 +222,15 @@ var (
 	escaped = regexp.MustCompile(`\\([^a-zA-Z0-9])`)
 )
 
-// patterns returns a regular expression as values of match: texts, each with a * where more may be. ok is false if it is more than that.
+// patterns returns a regular expression of paths as values of match. ok is false if it is more than that.
 func patterns(expression string) (list []string, ok bool) {
+	list, ok = textsOf(expression)
+	_, err := match.Match{Paths: list}.Compile()
+	return list, ok && err == nil
+}
+
+// textsOf returns a regular expression as texts, each with a * where more may be. ok is false if it is more than that.
+func textsOf(expression string) (list []string, ok bool) {
 	if len(expression) > 500 {
 		return nil, false
 	}
@@ -217,8 +252,7 @@ func patterns(expression string) (list []string, ok bool) {
 		list = append(list, plain)
 	}
 	slices.Sort(list)
-	_, err := match.Match{Paths: list}.Compile()
-	return slices.Compact(list), err == nil && len(list) > 0 && len(list) <= mostPatterns
+	return slices.Compact(list), len(list) > 0 && len(list) <= mostPatterns
 }
 
 // alternatives returns an expression without its groups, and without characters that may be missing.
