@@ -308,3 +308,22 @@ func TestEveryAlgorithmCounts(t *testing.T) {
 	s.step(time.Minute)
 	must.Equal(t, statuses(h, "192.0.2.1", 2), "200 429", "the next day in Tokyo")
 }
+
+// The spellings that services take for one credential have one counter, on the fast path, with several parts, and of a tier.
+func TestSpellingsOfACredentialShareACounter(t *testing.T) {
+	for _, rule := range []Rule{
+		{Limit: "2/1m", Key: []string{"header:authorization"}},
+		{Limit: "2/1m", Key: []string{"header:Authorization", "host"}},
+		{Limit: "2/1m", Key: []string{"first(header:Authorization", "client_ip)"}},
+	} {
+		h := newStage(t).handler(context.Background(), &Config{Rule: rule}, "m@file")
+		for i, spelling := range []string{"Bearer sk", "bearer sk", "Bearer   sk", "BEARER sk"} {
+			want := 200
+			if i > 1 {
+				want = 429
+			}
+			must.Equal(t, get(h, "192.0.2.1", header("Authorization", spelling)).StatusCode, want, "%q of %v", spelling, rule.Key)
+		}
+		must.Equal(t, get(h, "192.0.2.1", header("Authorization", "Bearer SK")).StatusCode, 200, "another key of %v", rule.Key)
+	}
+}

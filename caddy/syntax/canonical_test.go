@@ -18,6 +18,7 @@ import (
 func TestAValueIsSpeltAsRequestsHaveItHoweverItIsWritten(t *testing.T) {
 	r := httptest.NewRequest("pOsT", "http://Shop.Test.:8443//API/./Items/%C3%84%20B.HTML?Q=A%2f%3F", nil)
 	r.TLS = &tls.ConnectionState{ServerName: "Shop.TEST"}
+	r.Header.Set("Authorization", "bearer  sK")
 	first := &url.URL{Path: "/Old/./X"}
 	r = r.WithContext(context.WithValue(r.Context(), caddyhttp.OriginalRequestCtxKey, http.Request{Method: "put", URL: first, RequestURI: "/Old/./X"}))
 	for _, c := range []struct {
@@ -31,6 +32,7 @@ func TestAValueIsSpeltAsRequestsHaveItHoweverItIsWritten(t *testing.T) {
 		{"host.labels.1", "shop", []string{"Shop"}},
 		{"host.labels.2", "", []string{""}},
 		{"method", "POST", []string{"post", "Post"}},
+		{"header.authorization", "Bearer sK", []string{"BEARER sK", "Bearer  sK"}},
 		{"orig_method", "PUT", []string{"put"}},
 		{"uri.path", "/api/items/ä b.html", []string{"/API//Items/Ä b.html"}},
 		{"uri.path_escaped", "%2Fapi%2Fitems%2F%C3%A4+b.html", []string{"%2FAPI%2F%2FItems%2F%C3%84%20b.html"}},

@@ -160,7 +160,8 @@ func (s Source) Static() bool { return s.kind == "static" }
 
 // Value returns the value of the source for a request, "" if the request has none. clientIP is the client's address as the
 // proxy determines it. A header that is sent several times is the list of its values. The host is as CleanHost returns it, also if it is
-// read as a header, the method as CleanMethod returns it, and the path as CleanPath returns it.
+// read as a header, the method as CleanMethod returns it, and the path as CleanPath returns it. Authorization and Proxy-Authorization have the usual
+// spelling of their scheme, and one space behind it.
 func (s Source) Value(r *http.Request, clientIP string) string {
 	switch s.kind {
 	case "client_ip":
@@ -174,8 +175,8 @@ func (s Source) Value(r *http.Request, clientIP string) string {
 	case "path":
 		return CleanPath(r.URL.Path)
 	case "header":
-		if s.name == "Host" {
-			return plainHost(HostOf(r.Host))
+		if s.take != nil {
+			return s.take(r)
 		}
 		return strings.Join(r.Header[s.name], ",")
 	case "cookie":
@@ -213,7 +214,7 @@ func (s Source) Getter(dressed func(value string) string) func(r *http.Request) 
 			return c.Value
 		}
 	}
-	if dressed != nil && s.kind == "header" && name != "Host" {
+	if dressed != nil && s.kind == "header" && s.take == nil {
 		return func(r *http.Request) string {
 			value := strings.Join(r.Header[name], ",")
 			if !strings.ContainsAny(value, Dress) {
@@ -261,6 +262,9 @@ func (s Source) Canonicalize(value string) (string, error) {
 		if s.name == "Host" {
 			return SpellHost(value)
 		}
+		if s.take != nil {
+			return spellCredentials(value), nil
+		}
 	case "method":
 		return SpellMethod(value)
 	case "path":
@@ -286,9 +290,9 @@ func (s Source) Canonicalize(value string) (string, error) {
 	return value, nil
 }
 
-// Rewrites reports whether Canonicalize may change a value: the source is a host, a method or a path.
+// Rewrites reports whether Canonicalize may change a value: the source is a host, a method, a path, or a field with credentials.
 func (s Source) Rewrites() bool {
-	return s.custom != nil && s.custom.Rewrites() || s.kind == "host" || s.kind == "method" || s.ofPath() || s.kind == "header" && s.name == "Host"
+	return s.custom != nil && s.custom.Rewrites() || s.kind == "host" || s.kind == "method" || s.ofPath() || s.kind == "header" && s.take != nil
 }
 
 // SpellMethod returns a method from a configuration as CleanMethod spells it. The error says why no request has it.

@@ -67,6 +67,12 @@ func TestSourcesTakeTheSpellingsOfOneValueForTheSame(t *testing.T) {
 		{"path", "/a%2", []string{"/A%2", "//a%2"}},
 		{"path", "/a/b", []string{"/a/b", "//a/./b", "/A/B", "/x/../a/b"}},
 		{"header:X-A", "A/../b", []string{"A/../b"}},
+		{"header:Authorization", "Bearer sk", []string{"Bearer sk", "bearer sk", "BEARER sk", "Bearer  sk", "bearer \t sk", "Bearer \tsk"}},
+		{"header:proxy-authorization", "Basic dTpw", []string{"Basic dTpw", "basic   dTpw"}},
+		{"header:Authorization", "Bearer Sk", []string{"bearer Sk"}},
+		{"header:Authorization", "DPoP k", []string{"dpop k", "DPoP k"}},
+		{"header:Authorization", "Bearer", []string{"Bearer"}},
+		{"header:Authorization", "sk", []string{"sk"}},
 		{"static:A", "A", []string{"A"}},
 		{"path_segment:1", "a", []string{"a", "A"}},
 		{"path_regexp:^/?(.*)", "a/b", []string{"a/b", "A/B"}},
@@ -76,8 +82,9 @@ func TestSourcesTakeTheSpellingsOfOneValueForTheSame(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, text := range c.spellings {
-			r := &http.Request{Method: text, Host: text, URL: &url.URL{Path: text}, Header: http.Header{"X-A": {text}}}
+			r := &http.Request{Method: text, Host: text, URL: &url.URL{Path: text}, Header: http.Header{"X-A": {text}, "Authorization": {text}, "Proxy-Authorization": {text}}}
 			must.Equal(t, s.Value(r, ""), c.want, "%s of a request with %q", c.source, text)
+			must.Equal(t, s.Getter(nil)(r), c.want, "a getter of %s of a request with %q", c.source, text)
 			if got, err := s.Canonicalize(text); err != nil || got != c.want {
 				t.Errorf("%s, written as %q: %q, %v; want %q", c.source, text, got, err, c.want)
 			}

@@ -16,6 +16,8 @@ import (
 // written in full. For all other kinds take is nil.
 func taker(kind, name string) (take func(r *http.Request) string, full string, err error) {
 	switch kind {
+	case "header":
+		take = fieldTaker(name)
 	case "path_segment":
 		take, err = segmentTaker(name)
 	case "path_regexp":
@@ -26,6 +28,39 @@ func taker(kind, name string) (take func(r *http.Request) string, full string, e
 		take, err = certificateTaker(name)
 	}
 	return take, name, err
+}
+
+// fieldTaker returns a function that takes a header field whose values have one spelling; nil: of others the value is as it is sent.
+func fieldTaker(name string) func(r *http.Request) string {
+	switch name {
+	case "Host":
+		return func(r *http.Request) string { return plainHost(HostOf(r.Host)) }
+	case "Authorization", "Proxy-Authorization":
+		return func(r *http.Request) string { return spellCredentials(strings.Join(r.Header[name], ",")) }
+	}
+	return nil
+}
+
+// schemes has the usual spelling of the schemes of credentials that have more capitals than the first letter.
+var schemes = map[string]string{"apikey": "ApiKey", "aws4-hmac-sha256": "AWS4-HMAC-SHA256", "dpop": "DPoP", "gnap": "GNAP", "hoba": "HOBA", "ntlm": "NTLM", "oauth": "OAuth", "scram-sha-1": "SCRAM-SHA-1",
+	"scram-sha-256": "SCRAM-SHA-256"}
+
+// spellCredentials returns credentials with the usual spelling of their scheme and one space behind it, since services take "bearer  x" for "Bearer x" (RFC
+// 9110, section 11.1).
+func spellCredentials(value string) string {
+	if strings.HasPrefix(value, "Bearer ") && !strings.HasPrefix(value, "Bearer  ") && !strings.HasPrefix(value, "Bearer \t") { // the most common case
+		return value
+	}
+	end := strings.IndexAny(value, " \t")
+	if end <= 0 {
+		return value
+	}
+	scheme := strings.ToLower(value[:end])
+	usual := schemes[scheme]
+	if usual == "" {
+		usual = strings.ToUpper(scheme[:1]) + scheme[1:]
+	}
+	return usual + " " + strings.Trim(value[end:], " \t")
 }
 
 // mostSegments is the highest number of a segment.
