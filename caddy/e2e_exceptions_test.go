@@ -61,6 +61,7 @@ func TestAdminSaysWhatIsWrongWithADecision(t *testing.T) {
 		{"limit", `{"rule":"plans","key":["acme"],"limit":"5/1m","for":"1h","until":"today"}`, 400, `until and for are mutually exclusive: remove one`},
 		{"limit", `{"rule":"plans","key":["acme"],"limit":"5/1m","until":"2020-01-01T00:00:00Z"}`, 400, `until "2020-01-01T00:00:00Z": is past: here it is `},
 		{"limit", `{"rule":"plans","key":["acme"],"limit":"5","for":"1h"}`, 400, `limit "5": has no period; write <requests>/<period>, such as 5/1m`},
+		{"limit", `{"rule":"plans","key":["acme"],"limit":"unlimited","for":"1h"}`, 400, `limit "unlimited": is not available for a single key; write a large limit such as 1000000/1m`},
 		{"limit", `{"rule":"plans","key":["acme"],"limit":"","for":"1h"}`, 400, `limit "": has no period`},
 		{"limit", `{"rule":"plans","key":["acme"],"limit":"5/1m","for":"1h","note":"` + long + `"}`, 400, `note: has 501 bytes; must be at most 500`},
 		{"limit", `{"rule":"plans","key":["acme"],"limit":"5/1m","for":"1h","by":"a\nb"}`, 400, `by: must be one line of printable text`},

@@ -23,10 +23,11 @@ type nginxConf struct {
 	sites     []*site
 	uses      []nginxUse // all limits, in the order in which they are written
 	by        map[nginxUse][]*crossplane.Directive
-	trusted   []*crossplane.Directive // set_real_ip_from
-	header    string                  // real_ip_header
-	keysOf    map[string][]nginxKey   // by the zone's name
-	why       [2]string               // why a zone has no key, and what to do instead
+	realIP    *crossplane.Directive // the last set_real_ip_from
+	trusted   string                // all of them, with a space in front of each
+	header    string                // real_ip_header
+	keysOf    map[string][]nginxKey // by the zone's name
+	why       [2]string             // why a zone has no key, and what to do instead
 }
 
 // nginxUse is a limit as it is used: everywhere with the same settings, it is one rule.
@@ -110,7 +111,7 @@ func (n *nginxConf) limits(list crossplane.Directives, from nginxLimits) nginxLi
 		case d.Directive == "error_page" && (slices.Contains(d.Args, "429") || slices.Contains(d.Args, "503")):
 			n.leaveOut(d, "pages of rejections are not carried over", "write answer: of the rule, with body or file")
 		case d.Directive == "set_real_ip_from" && len(d.Args) > 0:
-			n.trusted = append(n.trusted, d)
+			n.realIP, n.trusted = d, n.trusted+" "+d.Args[0]
 		case d.Directive == "real_ip_header":
 			n.header = strings.Join(d.Args, " ")
 		case d.Directive == "limit_req_log_level" || d.Directive == "limit_conn_log_level":
@@ -257,12 +258,8 @@ func (n *nginxConf) emit() {
 	for _, s := range n.sites {
 		n.handsOver(s, s.block)
 	}
-	if len(n.trusted) > 0 {
-		list := ""
-		for _, d := range n.trusted {
-			list += " " + d.Args[0]
-		}
-		n.leaveOut(n.trusted[0], "which address is the client's is no setting of a rule", fmt.Sprintf("in Caddy write into the global option servers, on a line each, trusted_proxies static%s and client_ip_headers %s; in Traefik trustedIPs:%s into forwardedHeaders of the entry point, and ipStrategy into weir", list, n.header, list))
+	if n.realIP != nil {
+		n.leaveOut(n.realIP, "which address is the client's is no setting of a rule", fmt.Sprintf("in Caddy write into the global option servers, on a line each, trusted_proxies static%s and client_ip_headers %s; in Traefik trustedIPs:%[1]s into forwardedHeaders of the entry point, and ipStrategy into weir", n.trusted, n.header))
 	}
 	count := make(map[string]int)
 	for _, use := range n.uses {

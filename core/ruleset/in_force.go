@@ -110,6 +110,9 @@ func newException(r *Rule, own *rate.Limit, key, text string) (*rate.Limit, erro
 	if l := originOf(r).config.Limit; l != nil && l.InFlight {
 		return none, words.Wrong("limit", strconv.Quote(text), "the rule limits how many requests are in flight, and nothing else")
 	}
+	if text == Unlimited {
+		return none, words.Wrong("limit", strconv.Quote(text), "is not available for a single key; write a large limit such as 1000000/1m, or, for addresses, except_ips in the rule file, which needs no reload")
+	}
 	if !strings.HasPrefix(text, "+") {
 		c := originOf(r).common
 		if err := rate.ParseLimit(text, &c); err != nil {

@@ -23,6 +23,7 @@ func TestTheLimitOfAnExceptionIsWhatIsWritten(t *testing.T) {
 		{written{Limit: "100/1m", Algorithm: "leaky_bucket", Burst: "10", MaxDelay: "3s"}, "+5", "105/1m leaky_bucket burst 15"},
 		{written{Limit: "100/1m", Overrides: []override{{[]string{"192.0.2.1"}, "5/1m"}}}, "+1", "6/1m sliding_window_counter"},
 		{written{Limit: "100/1m"}, "500", `limit "500": has no period`},
+		{written{Limit: "100/1m"}, "unlimited", `limit "unlimited": is not available for a single key; write a large limit such as 1000000/1m`},
 		{written{Limit: "100/1m"}, "+x", `limit "+x": must be + and a whole number from 1 to 1000000000`},
 		{written{Limit: "100/1m"}, "+1000000000", `limit "+1000000000": requests 1000000100`},
 		{written{Limit: "100/1m", Algorithm: "sliding_window_log"}, "500/day", `fixed_window`},
