@@ -15,16 +15,18 @@ import (
 
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/match"
+	"github.com/proxyweir/weir/core/metrics"
 	"github.com/proxyweir/weir/core/ruleset"
 )
 
 // replayRules returns the zones and rules of a configuration's handlers as rules of files, for a replay, and says what it leaves out: what a log cannot
 // show. name is the configuration's.
 func replayRules(config []byte, name string) ([]*ruleset.File, []string, error) {
-	l := &loggable{zones: &ruleset.File{Name: name}, read: make(map[string]*ruleset.File), space: make(map[string]string)}
+	l := &loggable{zones: &ruleset.File{Name: name}, read: make(map[string]*ruleset.File)}
 	if err := walkHandlers(config, l.handler); err != nil {
 		return nil, nil, err
 	}
+	l.shorten()
 	var files []*ruleset.File
 	for _, f := range append([]*ruleset.File{l.zones}, l.files...) {
 		if len(f.Rules) > 0 || f.Domain != nil {
@@ -39,10 +41,9 @@ func replayRules(config []byte, name string) ([]*ruleset.File, []string, error) 
 
 // loggable collects the rules of handlers that a log can be replayed with.
 type loggable struct {
-	zones *ruleset.File
+	zones *ruleset.File // names have their namespaces before them
 	files []*ruleset.File
 	read  map[string]*ruleset.File // by name
-	space map[string]string        // the namespace of each rule that is replayed
 	notes []string
 }
 
@@ -115,6 +116,8 @@ func (l *loggable) handler(h *Handler, at place) error {
 
 // add adds a rule. Sites that share one, as by a snippet, share its counters: it then covers the hosts of all.
 func (l *loggable) add(f *ruleset.File, namespace, kind string, r ruleset.FileRule) {
+	_, wrong := ruleset.Compile(&r.RuleText, ruleset.Context{Prefixes: ruleset.Standard})
+	r.Name = metrics.LabelOf(namespace, r.Name)
 	for _, file := range append([]*ruleset.File{l.zones}, l.files...) {
 		for i := range file.Rules {
 			other := &file.Rules[i]
@@ -123,10 +126,6 @@ func (l *loggable) add(f *ruleset.File, namespace, kind string, r ruleset.FileRu
 			}
 			mine, theirs := copyOf(&r.RuleText), copyOf(&other.RuleText)
 			hosts := [2][]string{takeHosts(&mine), takeHosts(&theirs)}
-			if l.space[r.Name] != namespace {
-				l.leaveOut(kind, r.Name, errors.New("another of that name, in another namespace, is replayed"))
-				return
-			}
 			if file != f || !reflect.DeepEqual(mine, theirs) {
 				l.leaveOut(kind, r.Name, errors.New("another of that name, with other settings, is replayed"))
 				return
@@ -139,12 +138,28 @@ func (l *loggable) add(f *ruleset.File, namespace, kind string, r ruleset.FileRu
 			return
 		}
 	}
-	if _, wrong := ruleset.Compile(&r.RuleText, ruleset.Context{Prefixes: ruleset.Standard}); len(wrong) > 0 {
+	if len(wrong) > 0 {
 		l.leaveOut(kind, r.Name, wrong[0])
 		return
 	}
-	l.space[r.Name] = namespace
 	f.Rules = append(f.Rules, r)
+}
+
+// shorten takes namespaces out of names that only one rule has, so that they are those of a candidate's rules.
+func (l *loggable) shorten() {
+	names := make(map[string][]*string)
+	for _, file := range append([]*ruleset.File{l.zones}, l.files...) {
+		for i := range file.Rules {
+			name := &file.Rules[i].Name
+			short := (*name)[strings.LastIndexByte(*name, '/')+1:]
+			names[short] = append(names[short], name)
+		}
+	}
+	for short, of := range names {
+		if len(of) == 1 {
+			*of[0] = short
+		}
+	}
 }
 
 // takeHosts removes the hosts of a rule, and returns them.

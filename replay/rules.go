@@ -12,6 +12,7 @@ import (
 	"github.com/proxyweir/weir/core/front"
 	"github.com/proxyweir/weir/core/match"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/core/words"
 )
 
 // Rules are the compiled rules of rule files, for one replay.
@@ -24,9 +25,9 @@ type Rules struct {
 	fields *fieldTable
 }
 
-// newRules compiles the rules of files. All rules of a replay share fields.
+// newRules compiles the rules of files, whose names may have a namespace before them. All rules of a replay share fields.
 func newRules(files []*ruleset.File, fields *fieldTable) (*Rules, error) {
-	set, err := ruleset.NewSet(files, "")
+	set, err := newSet(files)
 	if err != nil {
 		return nil, err
 	}
@@ -52,6 +53,33 @@ func newRules(files []*ruleset.File, fields *fieldTable) (*Rules, error) {
 		}
 	}
 	return s, nil
+}
+
+// newSet compiles the rules of files. A name with a namespace before it is none to ruleset, and is put back behind it.
+func newSet(files []*ruleset.File) (*ruleset.Set, error) {
+	names := make(map[*ruleset.RuleText]string)
+	for _, f := range files {
+		for i := range f.Rules {
+			if t := &f.Rules[i].RuleText; strings.Contains(t.Name, "/") {
+				names[t] = t.Name
+				t.Name = words.NameFor(t.Name, t.Name)
+			}
+		}
+	}
+	set, err := ruleset.NewSet(files, "")
+	at := 0
+	for _, f := range files {
+		for i := range f.Rules {
+			if name, changed := names[&f.Rules[i].RuleText]; changed {
+				f.Rules[i].Name = name
+				if err == nil {
+					set.Rules[at].Name = name
+				}
+			}
+			at++
+		}
+	}
+	return set, err
 }
 
 // noDescriptors says why a replay leaves out the limits of a domain.
