@@ -154,6 +154,9 @@ func init() {
 			return nil
 		}
 		v := &admin.View{Rules: a.activeRules, Limiters: a.limiters(), Guards: a.guards(), Queues: a.queues(), Memory: a.memory.store, Blocked: a.memory.blocked, Adapting: &a.memory.adapting, AdviceSource: a.adviceSource, Ctx: a.ctx, Trusted: a.trusted}
+		if a.ExceptionsFile == "" {
+			v.Passing = a.memory.exceptions
+		}
 		if len(a.files.inUse()) > 0 {
 			v.Files = &admin.FilesAnswer{Successful: !rulesRefused.Load(), Loaded: time.UnixMilli(rulesLoaded.Load() / 1000).UTC()}
 		}

@@ -403,7 +403,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 		return nil, err
 	}
 	if app.StoreRaw == nil && len(app.RulesFiles) == 0 && app.RulesInterval == 0 && app.ExceptionsFile == "" && app.Advisor == nil {
-		return nil, syntax.ErrorAt(line, errors.New("rate_limit: the global option is empty; write a store, a rules_file or an advisor in it, or take it out"))
+		return nil, syntax.ErrorAt(line, errors.New("rate_limit: the global option is empty; write a store, a rules_file, an exceptions_file or an advisor in it, or take it out"))
 	}
 	return httpcaddyfile.App{Name: "rate_limit", Value: caddyconfig.JSON(app, nil)}, nil
 }

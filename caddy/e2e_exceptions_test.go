@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -142,6 +143,15 @@ func TestThePageOfASiteOnlyListsDecisions(t *testing.T) {
 	a.ask("end", `{"rule":"plans","key":["acme"]}`)
 }
 
+// Defect found: a block ended with the process, and nothing said so.
+func TestADecisionSaysIfARestartEndsIt(t *testing.T) {
+	for global, want := range map[string]string{"": "map[until_restart:true]", "rate_limit {\nexceptions_file " + filepath.Join(t.TempDir(), "kept.json") + "\n}\n": "map[]"} {
+		a := startAdmin(t, behindProxy+global, ":PORT {\n"+decided+"\n}")
+		must.Equal(t, fmt.Sprint(a.ask("block", `{"rule":"plans","key":["eve"],"for":"1h"}`)), want, global)
+		a.ask("unblock", `{"rule":"plans","key":["eve"]}`)
+	}
+}
+
 // The commands ask the admin endpoint of a running Caddy, by their own names and below key.
 func TestTheCommandsSeeAndChangeWhatACaddyCounts(t *testing.T) {
 	a := startAdmin(t, behindProxy, ":PORT {\nrate_limit {\nzone orders {\nkey {header.X-Key}\non_missing_key skip\nlimit 2/366d\n}\n}\nrespond ok\n}")
@@ -159,7 +169,7 @@ func TestTheCommandsSeeAndChangeWhatACaddyCounts(t *testing.T) {
 	of := []string{"--rule", "orders", "--key", key}
 	explain := []string{"explain", "--url", "http://" + a.addr + "/", "--ip", "192.0.2.7", "--header", "X-Key: " + key}
 	says(" 2/366d sliding_window_counter 0 rejects for ", explain...)
-	says("verdict: reject", explain...)
+	says("s verdict: reject", explain...)
 	says(" 3 1 0", "top", "--rule", "orders")
 	says(" 3 1 ", "top", "--rule", "orders", "--by", "rejections")
 	says("1 key", append([]string{"reset"}, of...)...)
@@ -167,6 +177,8 @@ func TestTheCommandsSeeAndChangeWhatACaddyCounts(t *testing.T) {
 	says("until 2", append([]string{"block", "--until", "month", "--note", "ticket"}, of...)...)
 	must.Equal(t, a.do("/", "X-Key", key).status, 429, "after block")
 	says(" block 2", "key", "list", "--rule", "orders")
+	says(" (block or penalty) verdict: reject", explain...)
+	says("done; kept in this process alone: a restart forgets it, unless the global option has an exceptions_file", append([]string{"block", "--for", "1h"}, of...)...)
 	says("1 key", append([]string{"key", "unblock"}, of...)...)
 	says("until 2", append([]string{"limit", "+7", "--for", "1h"}, of...)...)
 	says(" 9/366d sliding_window_counter 9 allows verdict: allow", explain...)

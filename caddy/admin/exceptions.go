@@ -64,8 +64,9 @@ func (d *decision) log(s *report.ActiveRule, key, done string, r *http.Request, 
 
 // untilAnswer says when what somebody has decided ends.
 type untilAnswer struct {
-	Until    *time.Time `json:"until,omitempty"`    // nil: as long as the request has said
-	Unlisted bool       `json:"unlisted,omitempty"` // there are too many for the list
+	Until    *time.Time `json:"until,omitempty"`         // nil: as long as the request has said
+	Passing  bool       `json:"until_restart,omitempty"` // it is kept in this process alone
+	Unlisted bool       `json:"unlisted,omitempty"`      // there are too many for the list
 }
 
 // limitKey gives a key another limit, until a time.
@@ -87,7 +88,7 @@ func limitKey(a *View, r *http.Request) (any, error) {
 	}
 	at := time.UnixMicro(until).UTC()
 	body.log(s, key, "limit", r, zap.String("limit", body.Limit), zap.Time("until", at))
-	return untilAnswer{Until: &at}, nil
+	return untilAnswer{Until: &at, Passing: slices.Contains(s.Tables(), a.Passing)}, nil
 }
 
 // keysAnswer says how many keys an action has met: 1 if the key was counted, blocked or under a penalty, or had a limit of its own, else 0.
@@ -115,6 +116,7 @@ func blockKey(a *View, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, refusal(err)
 	}
+	answer.Passing = slices.Contains(s.Tables(), a.Passing)
 	at := time.UnixMicro(until).UTC()
 	if body.Until != "" {
 		answer.Until = &at

@@ -317,7 +317,7 @@ func (w *walk) rateLimit(h explainer, r *http.Request) (ended bool, err error) {
 	for i := range rows {
 		c := &rows[i]
 		label := report.Of(c).Stats.Label
-		one := ruleCoverage{Coverage: subjects[label].Coverage(c, &q.Verdict)}
+		one := ruleCoverage{Coverage: subjects[label].Coverage(q.Limiter.Limiter, c, &q.Verdict)}
 		one.InFleet = q.Limiter.Stands(c.Rule, c.Key)
 		if !one.Candidate && !one.Former {
 			one.movedLimit = movedLimitOf(w.app, subjects[label], c.Rule)

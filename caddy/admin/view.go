@@ -21,6 +21,7 @@ import (
 	"github.com/proxyweir/weir/caddy/stores"
 	"github.com/proxyweir/weir/caddy/syntax"
 	"github.com/proxyweir/weir/core/describe"
+	"github.com/proxyweir/weir/core/excepted"
 	"github.com/proxyweir/weir/core/memory"
 	"github.com/proxyweir/weir/core/words"
 )
@@ -146,6 +147,7 @@ type View struct {
 	Queues       []*deferred.Deferral
 	Memory       *memory.Store
 	Blocked      *report.BlockedAddresses
+	Passing      *excepted.Table // what people have decided that ends with the process; nil: a file keeps it
 	Adapting     *adapt.Controller
 	AdviceSource *adapt.Source // nil: there is no advisor
 	Files        *FilesAnswer  // nil: there are no rule files

@@ -196,7 +196,11 @@ func oneArg(d *caddyfile.Dispenser, where string, set func(string) error) error 
 	word := d.Val()
 	args := JoinDay(d.RemainingArgs())
 	if len(args) != 1 {
-		return d.Errf("%s%s: takes one value, not %d", where, word, len(args))
+		hint := ""
+		if len(args) > 1 && strings.Contains(strings.Join(args, ""), "{") {
+			hint = "; with spaces it is one in quotes: \"" + strings.Join(args, " ") + "\""
+		}
+		return d.Errf("%s%s: takes one value, not %d%s", where, word, len(args), hint)
 	}
 	if err := set(args[0]); err != nil {
 		return d.Errf("%s%w", where, err)

@@ -100,7 +100,7 @@ func (e *explained) write(out io.Writer) error {
 			for _, kind := range []struct {
 				is   bool
 				name string
-			}{{r.Candidate, "candidate"}, {r.Former, "former limit"}, {r.Shadow, "shadow"}} {
+			}{{r.Blocked, "block or penalty"}, {r.Candidate, "candidate"}, {r.Former, "former limit"}, {r.Shadow, "shadow"}} {
 				if kind.is {
 					decision += " (" + kind.name + ")"
 				}

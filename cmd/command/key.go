@@ -93,15 +93,19 @@ Until when it holds is a time (2026-12-24T18:00:00Z), a date, a weekday, today, 
 
 // String says what was done.
 func (a *acted) String() string {
+	until := ""
+	if a.Passing {
+		until = "; kept in this process alone: a restart forgets it, unless the global option has an exceptions_file"
+	}
 	switch {
 	case a.Until != nil:
-		return "until " + a.Until.Format(time.RFC3339)
+		return "until " + a.Until.Format(time.RFC3339) + until
 	case a.Keys != nil:
 		return describe.Count(*a.Keys, "key")
 	case a.Given != nil:
 		return describe.Count(int(*a.Given), "unit") + " given back"
 	}
-	return "done"
+	return "done" + until
 }
 
 // whoAmI returns the user and the machine.

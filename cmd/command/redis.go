@@ -336,7 +336,7 @@ func (p *place) explain(r *http.Request, address string) (*explainedHandler, err
 	for i := range q.Checks {
 		for _, c := range append([]core.Check{q.Checks[i]}, q.Checks[i].Parts()...) {
 			i := slices.IndexFunc(p.subjects, func(s *byhand.Subject) bool { return s.Name == c.Rule.Name() })
-			h.Rules = append(h.Rules, p.subjects[i].Coverage(&c, &q.Verdict))
+			h.Rules = append(h.Rules, p.subjects[i].Coverage(p.in.Limiter, &c, &q.Verdict))
 		}
 	}
 	return h, nil

@@ -129,6 +129,7 @@ func TestWhatTheCommandsDoInRedisTraefikObeys(t *testing.T) {
 	p.becomes(404, "POST", "/login", "192.0.2.7")
 	must.Equal(t, p.says(append([]string{"block", "--for", "1h", "--note", "ticket 4711", "--by", "me"}, key...)...), "done\n")
 	p.becomes(429, "POST", "/login", "192.0.2.7")
+	must.Contain(t, p.says("explain", "--method", "POST", "--url", "https://shop.example/login", "--ip", "192.0.2.7"), " (block or penalty)\n")
 	must.Contain(t, p.says("list"), "\nshop/logins 192.0.2.7 block 2")
 	must.Contain(t, p.says("list", "--rule", "shop/logins"), " me ticket 4711\n")
 	must.Equal(t, p.says("list", "--rule", "shop/plans"), "RULE KEY WHAT UNTIL BY NOTE\n")

@@ -46,9 +46,10 @@ type action struct {
 
 // acted is what was done. Fields are nil where the action has none.
 type acted struct {
-	Until *time.Time `json:"until"`
-	Keys  *int       `json:"keys"`
-	Given *int64     `json:"given"`
+	Until   *time.Time `json:"until"`
+	Passing bool       `json:"until_restart"`
+	Keys    *int       `json:"keys"`
+	Given   *int64     `json:"given"`
 }
 
 // exceptionRow is what somebody has decided.

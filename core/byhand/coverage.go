@@ -15,16 +15,21 @@ type Coverage struct {
 	Former     bool     `json:"former,omitempty"` // the limit before a change, which requests must pass, too, for a while
 	Shadow     bool     `json:"shadow,omitempty"`
 	Allowed    bool     `json:"allowed"`
-	Soft       bool     `json:"soft,omitempty"` // allowed by the rule's tolerance
-	Remaining  int64    `json:"remaining"`      // before the request
+	Blocked    bool     `json:"blocked,omitempty"` // rejected for a block or a penalty, and not for what was counted
+	Soft       bool     `json:"soft,omitempty"`    // allowed by the rule's tolerance
+	Remaining  int64    `json:"remaining"`         // before the request
 	RetryAfter float64  `json:"retry_after_seconds"`
 }
 
-// Coverage returns what a check of the rule says of such a request, of which a verdict was made.
-func (s *Subject) Coverage(c *core.Check, v *core.Verdict) Coverage {
+// Coverage returns what a check of the rule says of such a request, of which a verdict was made by a limiter.
+func (s *Subject) Coverage(l *core.Limiter, c *core.Check, v *core.Verdict) Coverage {
 	d := &c.Decision
 	one := Coverage{Rule: s.Label, Covers: true, Key: s.Keys.Show(c.Key), Limit: c.Rule.Limit.String(), Candidate: c.Rule.IsCandidate(), Former: c.Rule.IsPrevious(),
 		Shadow: c.Rule.Shadow && !c.Rule.IsCandidate(), Allowed: d.Allowed, Soft: d.Soft, Remaining: d.Remaining, RetryAfter: float64(d.RetryAfter) / 1e6}
+	if !d.Allowed && !c.Rule.Limit.InFlight {
+		left, err := l.BlockedFor(c.Rule, c.Key)
+		one.Blocked = err == nil && left > 0
+	}
 	if d.RetryAfter == rate.Never {
 		one.RetryAfter = -1
 	}
