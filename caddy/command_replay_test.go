@@ -304,8 +304,8 @@ limits.yaml:2 v1 1/1m: 1, 0
 `)
 	for _, want := range []string{
 		`zone "regexp": is left out: a replay does not know the matcher path_regexp`, `zone "user": is left out: a replay does not know {http.vars.user}`,
-		`zone "stripped": is left out: a replay does not know the matcher sent_path (behind a rewrite) ["/x"]`, `zone "new": is left out: a replay does not know the matcher path (behind a rewrite) ["/new"]`,
-		`zone "outside": is left out: a replay does not know the matcher host ["b.example.com"]`, `zone "errors": is left out: a replay does not know which requests come to a handler in error routes`,
+		`zone "stripped": is left out: a replay does not know the matcher sent_path (behind a rewrite) /x`, `zone "new": is left out: a replay does not know the matcher path (behind a rewrite) /new`,
+		`zone "outside": is left out: a replay does not know the matcher host b.example.com`, `zone "errors": is left out: a replay does not know which requests come to a handler in error routes`,
 		`rule "shared": is left out: another of that name, with other settings, is replayed`,
 	} {
 		if !slices.ContainsFunc(report.Warnings, func(w string) bool { return strings.Contains(w, want) }) {

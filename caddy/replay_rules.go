@@ -309,8 +309,7 @@ func counting(t *ruleset.RuleText, sets caddyhttp.RawMatcherSets, at place) erro
 
 // narrowBy is narrow for one matcher.
 func narrowBy(t *ruleset.RuleText, name string, value any) error {
-	raw, _ := json.Marshal(value)
-	unknown := fmt.Errorf("a replay does not know the matcher %s %s", name, raw)
+	unknown := fmt.Errorf("a replay does not know the matcher %s", coveredBy([]any{map[string]any{name: value}}, nil))
 	switch field := fieldOfMatcher[name]; {
 	case field != "":
 		return narrowTo(t, field, valuesOf(value), unknown)
