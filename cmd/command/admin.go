@@ -100,13 +100,17 @@ func (e *Endpoint) Send(method, endpoint string, header http.Header, body io.Rea
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, at)
 	}}
+	hint := "--address says where it is"
 	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil && e.Program.Caddy == nil {
+		hint += "; for a Traefik write --traefik FILE"
+	}
 	if err == nil && response.StatusCode >= http.StatusBadRequest {
 		err = errorOf(response)
 		_ = response.Body.Close()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the admin endpoint at %s (--address says where it is): %w", address, err)
+		return nil, fmt.Errorf("the admin endpoint at %s (%s): %w", address, hint, err)
 	}
 	return response, nil
 }

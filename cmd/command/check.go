@@ -3,6 +3,8 @@ package command
 import (
 	"fmt"
 	"io"
+	"os"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,8 +23,8 @@ Reads rule files as a proxy does and prints all that is wrong with them, with li
 
 With --traefik it reads the middlewares of a dynamic configuration and their rule files as the plugin does, and prints for what Traefik would refuse them. It also warns
 of what the plugin would warn of when it loads a single middleware; of a middleware of Weir's that no router of the file names; of a router that names a middleware that is
-not in the file; and of a plugin of another name whose settings are like Weir's. Warnings do not change the exit status. It does not see the static configuration, the files
-of other providers, or requests.`,
+not in the file; of a catch-all router without a limit; of keys that clients choose, with no authentication or limit by address; of variables that are not set here; and of a
+plugin of another name whose settings are like Weir's. Warnings do not change the exit status. It does not see the static configuration, labels, other files, or requests.`,
 		Example: p.examples("check '/etc/limits/*.yaml'", "check --traefik /etc/traefik/dynamic.yml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.rules = append(s.rules, args...)
@@ -33,14 +35,24 @@ of other providers, or requests.`,
 	return cmd
 }
 
+// variable is a setting that refers to the environment, which a proxy may have elsewhere.
+var variable = regexp.MustCompile(`\benv:(\w+)`)
+
 // check writes all problems of the rules to problems, or if there are none, a summary of each file to out.
 func (s *source) check(out, problems io.Writer) error {
-	list, err := s.load(problems, problems)
-	if err != nil {
-		return err
+	text, _ := os.ReadFile(s.traefik) // load says why not
+	for _, m := range variable.FindAllStringSubmatch(string(text), -1) {
+		if _, set := os.LookupEnv(m[1]); !set {
+			warn([]string{fmt.Sprintf("%s: %q is not set here, and so is not checked", s.traefik, m[0])}, problems)
+			_ = os.Setenv(m[1], "not-set-here.invalid:6379") // in this process alone
+		}
 	}
+	list, err := s.load(problems, problems)
 	if s.middleware == "" {
 		warn(s.doubts, problems)
+	}
+	if err != nil {
+		return err
 	}
 	for _, of := range list {
 		for i, file := range of.files {

@@ -181,6 +181,50 @@ http:
 		t.Error("a depth that Traefik refuses is taken")
 	}
 	must.Contain(t, problems, `middleware "inner": ipStrategy: depth "one"`)
+	must.Contain(t, problems, `warning: `, "what is most likely not intended is told beside what is wrong")
+}
+
+func TestCheckWarnsOfKeysAndRoutersThatEvadeALimit(t *testing.T) {
+	const text = `
+http:
+  routers:
+    open: {rule: Host("a"), middlewares: [keys]}
+    behind: {rule: Host("b"), middlewares: [known, behind]}
+    late: {rule: Host("c"), middlewares: [late, auth]}
+    beside: {rule: Host("d"), middlewares: [beside, both]}
+    rest: {rule: "PathPrefix(` + "`/`" + `)"}
+    also: {rule: "PathPrefix(` + "`/`" + `)", middlewares: [known, both]}
+  middlewares:
+    known: {chain: {middlewares: [auth, known]}}
+    auth: {basicAuth: {users: [a]}}
+    keys: {plugin: {weir: {limit: 5/1m, key: "header:X-Api-Key"}}}
+    behind: {plugin: {weir: {limit: 5/1m, key: "header:X-Api-Key"}}}
+    late: {plugin: {weir: {rules: [{name: a, limit: 5/1m, key: [client_ip, "cookie:a"]}, {name: b, limit: 5/1m, key: "first(query:b, client_ip)"}]}}}
+    beside: {plugin: {weir: {limit: 5/1m, key: "header:X-Api-Key"}}}
+    both: {plugin: {weir: {rules: [{name: a, limit: 5/1m, key: "cookie:a"}, {name: b, limit: 5/1m}]}}}
+`
+	_, problems, err := weir("check", "--traefik", file(t, "dynamic.yml", text))
+	must.Succeed(t, err)
+	for _, want := range []string{
+		`middleware "keys": rule "keys": clients choose the key header:X-Api-Key, and in the router "open" `,
+		`middleware "late": rule "a": clients choose the key cookie:a, and in the router "late" `,
+		`router "rest": takes what no other router takes`,
+	} {
+		must.Contain(t, problems, want)
+	}
+	must.Equal(t, strings.Count(problems, "warning: "), 3, problems)
+}
+
+func TestCheckTakesWhatTheEnvironmentHasElsewhereForRight(t *testing.T) {
+	name := file(t, "dynamic.yml", `http: {middlewares: {api: {plugin: {weir: {limit: 5/1m, store: {redis: {address: "env:WEIR_TEST_NONE", password: "env:WEIR_TEST_NONE", nodes: 2}}}}}}}`)
+	_, problems, err := weir("check", "--traefik", name)
+	must.Succeed(t, err)
+	must.Equal(t, strings.Count(problems, "warning: "+name+`: "env:WEIR_TEST_NONE" is not set here, and so is not checked`), 1, problems)
+	must.Succeed(t, os.Unsetenv("WEIR_TEST_NONE"))
+	if _, problems, err = weir("list", "--traefik", name); err == nil {
+		t.Error("a command that needs the password goes on without it")
+	}
+	must.Contain(t, problems, `"env:WEIR_TEST_NONE": there is no environment variable of that name`)
 }
 
 func TestCheckTakesRuleFilesByFlagToo(t *testing.T) {

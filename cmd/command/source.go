@@ -96,10 +96,10 @@ func warn(advice []string, messages io.Writer) {
 func (s *source) loadTraefik(out, warnings io.Writer) (list []*rulesOf, err error) {
 	name, provider, _ := strings.Cut(s.middleware, "@")
 	all, doubts, err := dynamic.Read(s.traefik, s.plugin)
+	s.doubts = doubts
 	if err != nil {
 		return nil, err
 	}
-	s.doubts = doubts
 	var problems ruleset.Problems
 	var names []string
 	for _, m := range all {
@@ -126,12 +126,27 @@ func (s *source) loadTraefik(out, warnings io.Writer) (list []*rulesOf, err erro
 			advice = append(advice, fmt.Sprintf("%s: middleware %q: %s", s.traefik, own, strings.TrimPrefix(text, s.traefik+": ")))
 		}
 		warn(advice, warnings)
+		if doubt := chosenKeys(of.set.Rules); doubt != "" && m.Open != "" {
+			s.doubts = append(s.doubts, fmt.Sprintf("%s: middleware %q: %s, and in the router %q neither authentication nor a limit by address is beside it: each invented value has a counter of its own", s.traefik, own, doubt, m.Open))
+		}
 		list = append(list, of)
 	}
 	if len(list) == 0 && len(problems) == 0 {
 		return nil, fmt.Errorf("--middleware %q: %s has none of that name; it has %s", s.middleware, s.traefik, strings.Join(names, ", "))
 	}
 	return list, tell(problems, out)
+}
+
+// chosenKeys says which keys clients choose if all rules have such; "": a rule has another, and limits them.
+func chosenKeys(rules []*ruleset.Rule) (says string) {
+	for i := len(rules) - 1; i >= 0; i-- {
+		at := slices.IndexFunc(rules[i].Parts, func(part ruleset.Part) bool { return part.Source.ClientChooses() })
+		if at < 0 {
+			return ""
+		}
+		says = fmt.Sprintf("rule %q: clients choose the key %s", rules[i].Name, rules[i].Parts[at].Source)
+	}
+	return says
 }
 
 // middlewareOf checks and compiles a middleware as the plugin does. A problem without a file is the configuration's.

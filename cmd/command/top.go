@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/byhand"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/redis/goredis"
 )
@@ -135,6 +136,9 @@ func (s *redisState) top(label, by string, n int) (table [][]string, notes []str
 			name = strings.Join(rule.Keys.Show(keyIn(u.client)), " ")
 		}
 		table = append(table, []string{name, u.rule.Limit.String(), strconv.FormatInt(u.Remaining, 10), strconv.FormatFloat(100*u.share(), 'f', 0, 64) + " %"})
+	}
+	if slices.ContainsFunc(rule.Limits, func(l byhand.NamedLimit) bool { return l.Tier }) {
+		notes = append(notes, "LIMIT is of one tier, and USED is of that: which tier a key has, Redis does not know; explain says it of a request")
 	}
 	if !p.of.store.Redis.Store.PlainKeys {
 		notes = append(notes, "keys are hashes of what clients have; with plainKeys in the store's settings (plain_keys in Caddy) they can be read")

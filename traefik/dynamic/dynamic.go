@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,10 +25,11 @@ import (
 type Middleware struct {
 	Name   string         // with its provider, as Traefik has it: "api@file"
 	Config *config.Config // as it is written
+	Open   string         // a router of the file that uses it, with no authentication in front and no other plugin; "": none does
 }
 
 // Read returns the middlewares of a file in YAML, TOML or JSON whose plugin has that name in Traefik's static configuration, in the order of their names, and
-// what in its routers and middlewares is most likely not intended. A file without any is an error, which names the plugins that there are.
+// what in its routers and middlewares is most likely not intended, also if there is an error. A file without any is one, which names the plugins.
 func Read(file, plugin string) (list []Middleware, doubts []string, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -40,10 +42,11 @@ func Read(file, plugin string) (list []Middleware, doubts []string, err error) {
 		}
 		return nil, nil, fmt.Errorf("%s: %w", file, err)
 	}
-	all := member(member(root, "http"), "middlewares")
+	all, routers := member(member(root, "http"), "middlewares"), member(member(root, "http"), "routers")
 	if all == nil {
-		return nil, nil, fmt.Errorf("%s: has no http: middlewares:, as the dynamic configuration of a Traefik with Weir has", file)
+		return nil, nil, fmt.Errorf("%s: has no http: middlewares:, as the dynamic configuration of a Traefik with Weir has; labels are not read, so keep the middlewares in a file, and name them in labels, such as api@file", file)
 	}
+	doubts = doubtsOf(file, plugin, routers, all)
 	others := make(map[string]bool)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		plugins := member(all[name], "plugin")
@@ -54,24 +57,24 @@ func Read(file, plugin string) (list []Middleware, doubts []string, err error) {
 		if !there {
 			continue
 		}
-		m := Middleware{Name: name + "@file", Config: &config.Config{}}
+		m := Middleware{Name: name + "@file", Config: &config.Config{}, Open: openTo(name, routers, all)}
 		fields, isObject := settings.(map[string]any)
 		if !isObject && settings != nil {
-			return nil, nil, fmt.Errorf("%s: middleware %q: plugin: %s: must be an object with Weir's settings", file, name, plugin)
+			return nil, doubts, fmt.Errorf("%s: middleware %q: plugin: %s: must be an object with Weir's settings", file, name, plugin)
 		}
 		if err := Decode(fields, m.Config); err != nil {
-			return nil, nil, fmt.Errorf("%s: middleware %q: %w", file, name, err)
+			return nil, doubts, fmt.Errorf("%s: middleware %q: %w", file, name, err)
 		}
 		list = append(list, m)
 	}
 	if len(list) > 0 {
-		return list, doubtsOf(file, plugin, member(member(root, "http"), "routers"), all), nil
+		return list, doubts, nil
 	}
 	instead := "none has a plugin"
 	if len(others) > 0 {
 		instead = "the plugins are " + strings.Join(slices.Sorted(maps.Keys(others)), ", ") + "; --plugin says which of them is Weir"
 	}
-	return nil, nil, fmt.Errorf("%s: no middleware has the plugin %s: %s", file, plugin, instead)
+	return nil, doubts, fmt.Errorf("%s: no middleware has the plugin %s: %s", file, plugin, instead)
 }
 
 // doubtsOf returns what is most likely not intended in the routers and all middlewares of a file.
@@ -89,8 +92,15 @@ func doubtsOf(file, plugin string, routers, all map[string]any) (doubts []string
 			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(routers)) {
+	limited := func(router string) bool {
+		return slices.ContainsFunc(chainOf(routers[router], all), func(name string) bool { return member(all[name], "plugin")[plugin] != nil })
+	}
+	sorted := slices.Sorted(maps.Keys(routers))
+	for _, name := range sorted {
 		follow("router", name, routers[name])
+		if rule := fmt.Sprint(field(routers[name], "rule")); catchAll.MatchString(rule) && !limited(name) && slices.ContainsFunc(sorted, limited) {
+			doubt("router %q: takes what no other router takes, and has no middleware of Weir's: if Traefik refuses another router, its requests come here, without a limit", name)
+		}
 	}
 	middlewares := slices.Sorted(maps.Keys(all))
 	for _, name := range middlewares {
@@ -108,6 +118,43 @@ func doubtsOf(file, plugin string, routers, all map[string]any) (doubts []string
 		}
 	}
 	return doubts
+}
+
+// catchAll is a rule of a router that takes every request.
+var catchAll = regexp.MustCompile("^\\s*PathPrefix\\(\\s*[`\"]/[`\"]\\s*\\)\\s*$")
+
+// chainOf returns the middlewares of a router, with those of chains in their places, in order.
+func chainOf(router any, all map[string]any) (chain []string) {
+	todo, _ := field(router, "middlewares").([]any)
+	for len(todo) > 0 {
+		name := strings.TrimSuffix(fmt.Sprint(todo[0]), "@file")
+		inner, _ := field(field(all[name], "chain"), "middlewares").([]any)
+		todo = todo[1:]
+		if !slices.Contains(chain, name) { // a chain may have itself
+			chain, todo = append(chain, name), slices.Concat(inner, todo)
+		}
+	}
+	return chain
+}
+
+// openTo returns a router that uses a middleware with no authentication in front, and no other plugin, which may be one or limit by address; "": none.
+func openTo(middleware string, routers, all map[string]any) string {
+	for _, router := range slices.Sorted(maps.Keys(routers)) {
+		chain := chainOf(routers[router], all)
+		at := slices.Index(chain, middleware)
+		guarded := at < 0
+		for i, name := range chain {
+			kinds, known := all[name].(map[string]any)
+			guarded = guarded || !known || i != at && field(kinds, "plugin") != nil
+			for kind := range kinds {
+				guarded = guarded || i < at && strings.HasSuffix(strings.ToLower(kind), "auth")
+			}
+		}
+		if !guarded {
+			return router
+		}
+	}
+	return ""
 }
 
 // isWeirs reports whether settings are right for Weir, and limit something.
