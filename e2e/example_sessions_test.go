@@ -91,7 +91,7 @@ func checkLink(t *testing.T, folder, link string) {
 	t.Errorf("%s: the link %s leads to no heading", folder, link)
 }
 
-// sessionsOf returns the sessions of an example's README, unless exampleTests has it. One whose marker is "Caddy" differs in Traefik.
+// sessionsOf returns the sessions of an example's README, unless exampleTests has it. One whose marker is "Caddy" or "Traefik" is for that alone.
 func sessionsOf(t *testing.T, name string) []manual.Snippet {
 	t.Helper()
 	if _, elsewhere := exampleTests[name]; elsewhere {
@@ -113,6 +113,7 @@ func TestSessionsOfExamplesAreWhatCaddyAndTraefikAnswer(t *testing.T) {
 		if len(sessions) > 0 {
 			t.Run(name+" in Caddy", func(t *testing.T) {
 				t.Parallel()
+				sessions := slices.DeleteFunc(slices.Clone(sessions), func(s manual.Snippet) bool { return s.Marker == "Traefik" })
 				playExample(t, sessions, func(int) *exampleSite { return exampleInCaddy(t, name) })
 			})
 		}
@@ -324,9 +325,11 @@ func ownNames(t *testing.T, text, prefix, host string) (renamed string, routers 
 				continue
 			}
 			routers = append(routers, prefix+name)
-			entry["service"] = prefix + entry["service"].(string)
+			if service := entry["service"].(string); !strings.Contains(service, "@") {
+				entry["service"] = prefix + service
+			}
 			entry["rule"] = strings.Replace(entry["rule"].(string), "Host(`localhost`)", "Host(`"+host+"`)", 1)
-			chain := entry["middlewares"].([]any)
+			chain, _ := entry["middlewares"].([]any)
 			for i := range chain {
 				chain[i] = prefix + chain[i].(string)
 			}
