@@ -92,7 +92,7 @@ func openPlace(of *rulesOf, messages io.Writer, names bool) (*place, error) {
 	}
 	if err != nil {
 		_ = p.store.CloseNow()
-		return nil, fmt.Errorf("Redis at %s: %w", client.Name(), err)
+		return nil, fmt.Errorf("the Redis at %s: %w", client.Name(), err)
 	}
 	return p, nil
 }

@@ -85,7 +85,7 @@ func TestExamplesAreConverted(t *testing.T) {
 			if *update {
 				text := command + "\n"
 				for _, name := range append(slices.DeleteFunc(names, func(name string) bool { return got[name] != "" || name == "stdout" || name == "stderr" }), "stdout", "stderr") {
-					if texts[name] = texts[name]; got[name] != "" || name == "stdout" || name == "stderr" {
+					if got[name] != "" || name == "stdout" || name == "stderr" {
 						texts[name] = got[name]
 					}
 					text += "-- " + name + " --\n" + texts[name]
