@@ -146,7 +146,7 @@ var refused = []struct {
 		{`limit 100/1m | ipv6_prefix 129 # here`, `ipv6_prefix "129": must be a whole number from 1 to 128`},
 		{`limit 100/1m | key {}-x # here`, `key "{}-x": has an empty placeholder; write \{ for a brace`},
 		{`limit 100/1m | key # here`, `key: takes one value, not 0`},
-		{`limit 100/1m | key {client_ip} {host} # here`, `key: takes one value, not 2; with spaces it is one in quotes: "{client_ip} {host}"`},
+		{`limit 100/1m | key {client_ip} {host} # here`, `key: takes one value, not 2; with spaces it is one in quotes: "{http.vars.client_ip} {http.request.host}"`},
 		{`limit 10/1m | key remote_ip # here`, `key "remote_ip": has no braces, and would be one counter for all; write {remote_host}, in JSON {http.request.remote.host}`},
 		{`limit 100/1m | key {client_ip} | key {host} # here`, `duplicate subdirective key; keep one`},
 		{`limit 100/1m | key {client_ip # here`, `key "{client_ip": "{client_ip" has no closing brace; write \{ for a brace that opens nothing`},

@@ -59,6 +59,7 @@ var differences = []difference{
 	{name: "A domain that is in no file", shown: showUnknownDomain},
 	{name: "One domain in two files", shown: showTwoFiles},
 	{name: "The answer", shown: showAnswer},
+	{name: "While Redis fails", shown: showFailure},
 	{name: "A limit without `requests_per_unit`",
 		refused: []refusal{{ofLimit("unit: day"), "has no requests_per_unit"}, {ofLimit("unit: day, requests_per_unit: null"), "has no requests_per_unit"}},
 		weir:    []string{"has no requests_per_unit"}},
@@ -219,6 +220,12 @@ func TestTheManualListsTheDifferences(t *testing.T) {
 // counted makes a handler of Weir with a file and one descriptor, and returns a function that makes requests to it.
 func counted(t *testing.T, file string, descriptors any) func(header ...string) *http.Response {
 	t.Helper()
+	return countedIn(t, nil, file, descriptors)
+}
+
+// countedIn is counted in a store, as the middleware's setting has it; nil: memory.
+func countedIn(t *testing.T, store any, file string, descriptors any) func(header ...string) *http.Response {
+	t.Helper()
 	name := filepath.Join(t.TempDir(), "rules.json")
 	must.Succeed(t, os.WriteFile(name, []byte(file), 0o600))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -226,6 +233,7 @@ func counted(t *testing.T, file string, descriptors any) func(header ...string) 
 	c := traefik.CreateConfig()
 	c.RulesFile = []string{name}
 	c.Descriptors = descriptors
+	c.Store = store
 	h, err := traefik.New(ctx, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), c, t.Name()+"@file")
 	must.Succeed(t, err)
 	return func(header ...string) *http.Response {
@@ -240,6 +248,17 @@ func counted(t *testing.T, file string, descriptors any) func(header ...string) 
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		return w.Result()
+	}
+}
+
+// Of two nodes without their Redis each allows half of the limit.
+func showFailure(t *testing.T) {
+	ask := countedIn(t, map[string]any{"redis": map[string]any{"address": "127.0.0.1:1", "nodes": 2}},
+		`{"domain": "d", "descriptors": [{"key": "a", "rate_limit": {"unit": "year", "requests_per_unit": 4}}]}`, by("a", "A"))
+	for i, want := range []int{200, 200, 429} {
+		if got := ask("A", "1").StatusCode; got != want {
+			t.Errorf("request %d: %d", i, got)
+		}
 	}
 }
 
