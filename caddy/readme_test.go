@@ -247,6 +247,17 @@ func TestTheReadmeFitsOnTwoScreens(t *testing.T) {
 	}
 }
 
+// The whole manual can be read: tables and configurations count, too.
+func TestTheManualIsNoNovel(t *testing.T) {
+	words := -len(strings.Fields(manual.Page(t, "README.md")))
+	for _, page := range manualPages(t) {
+		words += len(strings.Fields(page))
+	}
+	if words > 55_000 {
+		t.Errorf("docs/*.md have %d words, and may have 55000", words)
+	}
+}
+
 // What is told twice is told wrong once.
 func TestNoParagraphStandsInTwoPages(t *testing.T) {
 	first := make(map[string]string)

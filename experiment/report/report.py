@@ -65,6 +65,7 @@ class Chapter:
             "when": self.when,
             "real_short": tables.real_short(data),
             "resources": tables.resources(data),
+            "resources_steady": tables.resources(data, "steady"),
             "waits": self.waits(),
             "flood": tables.flood(data),
             "effect": tables.effect(data),

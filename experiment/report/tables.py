@@ -143,10 +143,12 @@ def real_short(data: Data, algorithm: str = "token_bucket", arms: tuple[str, ...
     return table(["scenario", "arm", "runs", *(REAL_MEASURES[c] for c in columns)], rows, left=2)
 
 
-def resources(data: Data) -> str:
-    """What the proxies used, of the cells that measured it."""
+def resources(data: Data, situation: str = "") -> str:
+    """What the proxies used, of the cells that measured it: of one situation, or of all."""
     rows = []
     measured = data.real[data.real["cpu_caddy"].notna()]
+    if situation:
+        measured = runs_of(measured, situation=situation)
     digits = {"wait": 1, "memory_caddy": 0, "memory_traefik": 0, "cpu_caddy": 0, "cpu_traefik": 0, "goroutines": 0}
     for scenario in sorted(set(measured["situation"])):
         for algorithm in sorted(set(runs_of(measured, situation=scenario)["algorithm"])):
