@@ -626,10 +626,7 @@ func TestConvertedConfigurationsLoad(t *testing.T) {
 	must.Succeed(t, err)
 	loaded := 0
 	for _, example := range examples {
-		text, err := os.ReadFile(example)
-		must.Succeed(t, err)
-		_, printed, _ := strings.Cut(string(text), "\n-- stdout --\n")
-		printed, _, _ = strings.Cut(printed, "\n-- stderr --\n")
+		printed := manual.Converted(t, example)
 		if !strings.Contains(printed, "weir:\n") {
 			continue
 		}

@@ -63,6 +63,16 @@ func Snippets(t testing.TB, name string) []Snippet {
 	return found
 }
 
+// Converted returns what `weir convert` prints in an example of cmd/convert/testdata.
+func Converted(t testing.TB, example string) string {
+	t.Helper()
+	text, err := os.ReadFile(example)
+	must.Succeed(t, err)
+	_, printed, _ := strings.Cut(string(text), "\n-- stdout --\n")
+	printed, _, _ = strings.Cut(printed, "\n-- stderr --\n")
+	return printed
+}
+
 // Section returns what stands on a page between a heading and the next that is not below it.
 func Section(t testing.TB, page, heading string) string {
 	t.Helper()
