@@ -1,6 +1,7 @@
 package command
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/proxyweir/weir/core/describe"
 	"github.com/proxyweir/weir/core/ruleset"
+	"github.com/proxyweir/weir/traefik/dynamic"
 )
 
 func (p *Program) checkCommand() *cobra.Command {
@@ -35,18 +37,24 @@ plugin of another name whose settings are like Weir's. Warnings do not change th
 	return cmd
 }
 
-// variable is a setting that refers to the environment, which a proxy may have elsewhere.
-var variable = regexp.MustCompile(`\benv:(\w+)`)
+// variable is a text of a configuration, as JSON, that refers to the environment.
+var variable = regexp.MustCompile(`"env:([^"\\]+)"`)
+
+// unset returns warnings of the variables of a middleware that are not set, since a proxy may have them elsewhere, and sets them for this process.
+func unset(m dynamic.Middleware) (warnings []string) {
+	text, _ := json.Marshal(m.Config) // it was read from a file
+	for _, name := range variable.FindAllStringSubmatch(string(text), -1) {
+		if _, is := os.LookupEnv(name[1]); !is {
+			warnings = append(warnings, fmt.Sprintf("\"env:%s\" is not set here, and so is not checked", name[1]))
+			_ = os.Setenv(name[1], "not-set-here.invalid:6379")
+		}
+	}
+	return warnings
+}
 
 // check writes all problems of the rules to problems, or if there are none, a summary of each file to out.
 func (s *source) check(out, problems io.Writer) error {
-	text, _ := os.ReadFile(s.traefik) // load says why not
-	for _, m := range variable.FindAllStringSubmatch(string(text), -1) {
-		if _, set := os.LookupEnv(m[1]); !set {
-			warn([]string{fmt.Sprintf("%s: %q is not set here, and so is not checked", s.traefik, m[0])}, problems)
-			_ = os.Setenv(m[1], "not-set-here.invalid:6379") // in this process alone
-		}
-	}
+	s.setMissing = true
 	list, err := s.load(problems, problems)
 	if s.middleware == "" {
 		warn(s.doubts, problems)

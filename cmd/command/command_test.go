@@ -216,10 +216,12 @@ http:
 }
 
 func TestCheckTakesWhatTheEnvironmentHasElsewhereForRight(t *testing.T) {
-	name := file(t, "dynamic.yml", `http: {middlewares: {api: {plugin: {weir: {limit: 5/1m, store: {redis: {address: "env:WEIR_TEST_NONE", password: "env:WEIR_TEST_NONE", nodes: 2}}}}}}}`)
+	name := file(t, "dynamic.yml", `# env:WEIR_TEST_OF_A_COMMENT
+http: {middlewares: {api: {plugin: {weir: {limit: 5/1m, store: {redis: {address: "env:WEIR_TEST_NONE", password: "env:WEIR_TEST_NONE", nodes: 2}}}}}, other: {plugin: {else: {a: "env:WEIR_TEST_ELSE"}}}}}`)
 	_, problems, err := weir("check", "--traefik", name)
 	must.Succeed(t, err)
 	must.Equal(t, strings.Count(problems, "warning: "+name+`: "env:WEIR_TEST_NONE" is not set here, and so is not checked`), 1, problems)
+	must.Equal(t, strings.Count(problems, "is not set here"), 1, "what is no setting of Weir's is left alone: %s", problems)
 	must.Succeed(t, os.Unsetenv("WEIR_TEST_NONE"))
 	if _, problems, err = weir("list", "--traefik", name); err == nil {
 		t.Error("a command that needs the password goes on without it")

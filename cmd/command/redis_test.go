@@ -179,6 +179,7 @@ func TestCommandsSayWhyTheyCannotSeeOrChangeAState(t *testing.T) {
 		`for "": must be a duration from 1ms to 366d`:                      {"block", "--traefik", name, "--rule", "shop/logins", "--key", "192.0.2.7"},
 		`--rules says which rules there are, and --redis where they count`: {"list", "--rules", eventual},
 		`--address and --config are of a Caddy`:                            {"list", "--traefik", name, "--address", "localhost:2019"},
+		`-n -1: must be how many keys are wanted, 1 or more`:               {"top", "--rules", eventual, "--redis", server.Addr(), "--rule", "a", "-n", "-1"},
 		`has consistency eventual`:                                         {"top", "--rules", eventual, "--redis", server.Addr(), "--rule", "a"},
 		`--by: Redis knows what is used of limits`:                         {"top", "--traefik", name, "--rule", "shop/logins", "--by", "rejections"},
 		`--ip "a": must be an address`:                                     {"explain", "--traefik", name, "--url", "http://x/", "--ip", "a"},

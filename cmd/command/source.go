@@ -22,6 +22,7 @@ type source struct {
 	rules                       []string // files or globs
 	traefik, middleware, plugin string
 	namespace                   string   // of the rules of files
+	setMissing                  bool     // no flag: load warns of variables that are not set, and sets them
 	doubts                      []string // no flag: what load has found in Traefik's configuration beside the middlewares' settings
 }
 
@@ -110,6 +111,11 @@ func (s *source) loadTraefik(out, warnings io.Writer) (list []*rulesOf, err erro
 		}
 		if provider != "" {
 			m.Name = own + "@" + provider
+		}
+		if s.setMissing {
+			for _, text := range unset(m) {
+				warn([]string{s.traefik + ": " + text}, warnings)
+			}
 		}
 		of, wrong := middlewareOf(s.traefik, m)
 		for i := range wrong {

@@ -39,6 +39,9 @@ keys of the rule at most. Keys in Redis are hashes, which nobody can read back, 
 	cmd.Flags().IntVarP(&n, "number", "n", 10, "How many keys")
 	_ = cmd.MarkFlagRequired("rule") // it exists
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if n < 1 {
+			return fmt.Errorf("-n %d: must be how many keys are wanted, 1 or more", n)
+		}
 		from, closing, err := s.open(cmd.ErrOrStderr())
 		if err != nil {
 			return err

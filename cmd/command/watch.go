@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -45,7 +44,7 @@ Caddy's admin endpoint. On a terminal it redraws a table, else it prints a line 
 			defer stop()
 			w := &watch{read: e.counts, out: cmd.OutOrStdout()}
 			if len(pages) > 0 {
-				w.read = func() (counts, error) { return countsOf(ctx, pages) }
+				w.read = func() (counts, error) { return countsOf(pages) }
 			}
 			if file, isFile := w.out.(*os.File); isFile && term.IsTerminal(int(file.Fd())) { //nolint:gosec // a descriptor is a small number
 				w.height = func() int { _, rows, _ := term.GetSize(int(file.Fd())); return rows } //nolint:gosec // the same
@@ -83,14 +82,10 @@ func (e *Endpoint) counts() (counts, error) {
 var label = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
 
 // countsOf reads pages of metrics, and adds them up.
-func countsOf(ctx context.Context, pages []string) (counts, error) {
+func countsOf(pages []string) (counts, error) {
 	c := make(counts)
 	for _, page := range pages {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
-		if err != nil {
-			return nil, fmt.Errorf("--metrics: %w", err)
-		}
-		response, err := (&http.Client{Timeout: 5 * time.Second}).Do(request)
+		response, err := (&http.Client{Timeout: 5 * time.Second}).Get(page)
 		if err != nil {
 			return nil, fmt.Errorf("--metrics: %w", err)
 		}
@@ -141,7 +136,7 @@ var columns = [3][]string{{"allowed", "allowed_soft", "delayed", "error_open", "
 
 // run shows the counts at each tick, until the context ends. The error is that of the first reading: later ones are shown.
 func (w *watch) run(ctx context.Context, now time.Time, ticks <-chan time.Time) (err error) {
-	if w.last, err = w.read(); err != nil {
+	if w.last, err = w.next(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
 	w.at, w.rules = now, make(map[string]*watched)
@@ -151,15 +146,33 @@ func (w *watch) run(ctx context.Context, now time.Time, ticks <-chan time.Time) 
 			return nil
 		case now = <-ticks:
 		}
-		next, err := w.read()
+		next, err := w.next(ctx)
+		if ctx.Err() != nil && next == nil {
+			return nil
+		}
 		if err == nil {
 			w.take(next, now)
-		} else if errors.Is(err, context.Canceled) {
-			return nil
 		}
 		if err := w.show(now, err); err != nil {
 			return err
 		}
+	}
+}
+
+// next reads the counts. It does not wait for a proxy that hangs when the context ends: then it returns nothing.
+func (w *watch) next(ctx context.Context) (c counts, err error) {
+	done := make(chan struct{})
+	var read counts
+	var failed error
+	go func() {
+		read, failed = w.read()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return read, failed
+	case <-ctx.Done():
+		return nil, nil
 	}
 }
 

@@ -28,7 +28,7 @@ weir_waiting{rule="shop/logins"} 5
 `)
 	}))
 	defer page.Close()
-	c, err := countsOf(context.Background(), []string{page.URL + "/metrics", page.URL + "/metrics"})
+	c, err := countsOf([]string{page.URL + "/metrics", page.URL + "/metrics"})
 	must.Succeed(t, err)
 	must.Equal(t, fmt.Sprint(c), "map[shop/logins:map[allowed:2e+06 rejected:6]]")
 	_, _, err = weir("watch", "--metrics", page.URL+"/metric")
@@ -37,19 +37,24 @@ weir_waiting{rule="shop/logins"} 5
 	must.Contain(t, fmt.Sprint(err), "--interval 1ms: must be from 100ms to 1h")
 }
 
-// watchedOf runs a watch over readings of a second each, and returns what it writes.
+// watchedOf runs a watch over readings of a second each, which ends while a proxy hangs, and returns what it writes.
 func watchedOf(t *testing.T, height func() int, readings ...any) string {
 	t.Helper()
 	var out bytes.Buffer
 	ctx, end := context.WithCancel(context.Background())
 	ticks := make(chan time.Time)
 	begin := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	hung := make(chan struct{})
+	defer close(hung)
 	next := 0
 	w := &watch{out: &out, height: height, read: func() (counts, error) {
-		reading := readings[next]
-		if next++; next == len(readings) {
-			end() // when this one is shown
+		if next == len(readings) { // all are shown
+			end()
+			<-hung // which nobody has to wait for
+			return nil, nil
 		}
+		reading := readings[next]
+		next++
 		if c, ok := reading.(counts); ok {
 			return c, nil
 		}
@@ -57,7 +62,7 @@ func watchedOf(t *testing.T, height func() int, readings ...any) string {
 	}}
 	ended := make(chan error)
 	go func() { ended <- w.run(ctx, begin, ticks) }()
-	for i := range readings[1:] {
+	for i := range readings {
 		ticks <- begin.Add(time.Duration(i+1) * time.Second)
 	}
 	must.Succeed(t, <-ended)

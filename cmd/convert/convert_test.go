@@ -3,6 +3,7 @@ package convert
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -115,6 +116,14 @@ func TestAnEmptyResultNamesTheOther(t *testing.T) {
 }
 
 // What has itself in it, by aliases, ends.
+// A script must see that a limit is gone, also without --strict.
+func TestAWholeLimitOfTraefikThatIsLostIsAnError(t *testing.T) {
+	out, problems, err := converted(t, "http:\n  middlewares:\n    a:\n      rateLimit: {average: 10, burst: -3}\n    b:\n      rateLimit: {average: 10}\n", "-")
+	must.Contain(t, problems, "-:3: a: rateLimit: a is NOT limited here, because ")
+	must.Contain(t, out, "limit: 10/1s")
+	must.Equal(t, fmt.Sprint(err), "not carried over: 1")
+}
+
 func TestAliasesInACircleEnd(t *testing.T) {
 	_, problems, err := converted(t, "rate_limits:\n- actions: [{remote_address: {}}, {metadata: &a {x: *a}}]\n  limit: &b {x: *b}\n", "--to", "caddyfile", "-")
 	must.Equal(t, err != nil, true, "%s", problems)

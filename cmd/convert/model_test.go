@@ -59,6 +59,10 @@ func newSubject(t testing.TB, name, text string) *subject {
 	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 	out, problems, err := converted(t, "", "--to", "rules", path)
 	must.Succeed(t, err)
+	if strings.Contains(text, "middlewares:") { // whose routers a rule of a file does not have
+		must.Contain(t, problems, ": one: rateLimit: a rule of a file covers all requests")
+		_, problems, _ = strings.Cut(problems, "\n")
+	}
 	must.Equal(t, problems, "", "of %s is not carried over", text)
 	file := rulesOf(t, out)
 	must.Equal(t, len(file.Rules), 1, "%d rules of %s", len(file.Rules), text)

@@ -40,7 +40,7 @@ func (c *conversion) dynamic() string {
 		return ""
 	}
 	return "# Limits of " + c.from + "; docs/from-" + c.from + ".md has what differs. experimental.plugins of the static configuration must name the plugin weir.\n" +
-		"# Names of middlewares stay, and so do routers; in labels write plugin.weir in place of ratelimit or inflightreq.\n" + file + resources
+		"# Names of middlewares stay, and so do routers, which share the counters of a middleware here. In labels write plugin.weir in place of ratelimit or inflightreq.\n" + file + resources
 }
 
 // traefikLabel is a label that configures one of Traefik's two limits, in a list or as a member of a map.
@@ -110,7 +110,7 @@ func (c *conversion) middleware(file string, line int, m *middleware, spec *yaml
 			_, err = config.ReadTexts(settings, "x@file", func(text *ruleset.RuleText, _ ruleset.Context) { t = text })
 		}
 		if err != nil {
-			leave("", err.Error(), "mend it, as Traefik would have it")
+			c.lose(file, line, m.name+": "+kind, m.name, err.Error(), "mend it, as Traefik would have it")
 			continue
 		}
 		t.Name = c.name(m.name)
@@ -121,6 +121,9 @@ func (c *conversion) middleware(file string, line int, m *middleware, spec *yaml
 		}
 		indent := map[bool]string{true: "          ", false: "      "}[m.metadata == nil]
 		m.was, m.settings = r.was, fields(indent, "rule", &r.Object, r.RuleText, ruleset.CamelCase)
+		if c.to == "rules" {
+			leave("", "a rule of a file covers all requests, and not those of the routers that name the middleware", "write match, or have --to traefik")
+		}
 		if redis != nil && c.to == "rules" {
 			leave(".redis", "the store is not a rule's setting", "set it in the handler")
 		} else if redis != nil {
