@@ -2,6 +2,7 @@ package advisor
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -64,8 +65,8 @@ type memory struct {
 	hour          time.Time
 }
 
-// Find finds out about a rule what the source knows at a time. Only one call at a time may be with the same memory.
-func find(ctx context.Context, c *Config, r *Rule, source Source, kept *memory, now time.Time) Finding {
+// Find finds out about a rule what the source knows at a time. Only one call at a time may be with the same memory. pressed is asked where the limit would be raised.
+func find(ctx context.Context, c *Config, r *Rule, source Source, kept *memory, now time.Time, pressed func() (bool, error)) Finding {
 	f := Finding{Rule: r.Label}
 	if hour := now.Truncate(time.Hour); !hour.Equal(kept.hour) {
 		*kept = memory{hour: hour}
@@ -107,13 +108,39 @@ func find(ctx context.Context, c *Config, r *Rule, source Source, kept *memory, 
 			f.Reason = reasonSchedule
 		}
 	}
-	if f.Requests > configured && c.PressureQuery != "" { // what is not known has no effect
-		var s Series
-		if s, f.Err = source.Series(ctx, Quantity{Of: QueryDemand, Query: c.PressureQuery}, now, now, c.Step); f.Err == nil && s.Values[0] >= c.PressureHigh {
+	if f.Requests > configured {
+		var high bool
+		if high, f.Err = pressed(); high {
 			f.Requests, f.Reason = 0, UnderPressure
 		}
 	}
 	return f
+}
+
+// pressureUnknown is why the pressure on the service is not known, and has no effect.
+type pressureUnknown struct{ error }
+
+func (e pressureUnknown) Unwrap() error { return e.error }
+
+// pressed returns a function that reports whether the pressure on the service is high at a time. It asks when it is called first, and only that call returns an
+// error, a pressureUnknown.
+func (c *Config) pressed(ctx context.Context, source Source, now time.Time) func() (bool, error) {
+	asked, high := c.PressureQuery == "", false
+	return func() (bool, error) {
+		if asked {
+			return high, nil
+		}
+		asked = true
+		s, err := source.Series(ctx, Quantity{Of: QueryDemand, Query: c.PressureQuery}, now, now, c.Step)
+		if err == nil && math.IsNaN(s.Values[0]) {
+			err = fmt.Errorf("%s: has no series, or no finite value", c.PressureQuery)
+		}
+		if err != nil {
+			return false, pressureUnknown{fmt.Errorf("the pressure is not known, and has no effect: %w", err)}
+		}
+		high = s.Values[0] >= c.PressureHigh
+		return high, nil
+	}
 }
 
 // history returns the values of a quantity over the history, from the first that is known. If they are not enough, why says it.

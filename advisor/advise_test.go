@@ -112,8 +112,40 @@ func TestPressureThatCannotBeReadIsToldAndHasNoEffect(t *testing.T) {
 	if f := a.Find(t.Context(), noon)[0]; f.Err == nil || f.Requests == 0 || f.Reason != reasonGrowth {
 		t.Errorf("%+v", f)
 	}
-	if err := a.Compute(t.Context()); err == nil || !strings.Contains(err.Error(), `rule "api": no answer`) {
+	if err := a.Compute(t.Context()); err == nil || !strings.Contains(err.Error(), `rule "api": the pressure is not known, and has no effect: no answer`) {
 		t.Errorf("the error is %v", err)
 	}
 	must.Equal(t, a.latest.document.Rules[0].Limit.Requests, before, "the limit that is advised")
+}
+
+// counting is a source that counts the questions for the pressure, which has no value.
+type counting struct {
+	Source
+	asked *int
+}
+
+func (c counting) Series(ctx context.Context, q Quantity, from, to time.Time, step time.Duration) (Series, error) {
+	if q.Query == "max(cpu)" {
+		*c.asked++
+		return unknown(from, to, step), nil
+	}
+	return c.Source.Series(ctx, q, from, to, step)
+}
+
+func TestThePressureIsAskedForOnceForAllRules(t *testing.T) {
+	asked := 0
+	a := newTestAdvisor(t, counting{new(steady), &asked})
+	a.config.Rules = append(a.config.Rules, a.config.Rules[0])
+	a.kept = make([]memory, len(a.config.Rules))
+	a.config.PressureQuery = "max(cpu)"
+	found := a.Find(t.Context(), noon)
+	if err := found[0].Err; err == nil || !strings.Contains(err.Error(), "max(cpu): has no series, or no finite value") {
+		t.Errorf("a pressure without a value: %v", err)
+	}
+	if last := found[len(found)-1]; last.Err != nil || last.Requests == 0 || asked != 1 {
+		t.Errorf("%d questions, then %+v", asked, last)
+	}
+	if _, err := a.DryRun(t.Context(), noon.Add(-time.Hour), noon); err != nil {
+		t.Errorf("a dry run over a time without a pressure: %v", err)
+	}
 }

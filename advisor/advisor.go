@@ -65,8 +65,9 @@ func (a *Advisor) Find(ctx context.Context, now time.Time) []Finding {
 	a.computing.Lock()
 	defer a.computing.Unlock()
 	findings := make([]Finding, len(a.config.Rules))
+	pressed := a.config.pressed(ctx, a.source, now)
 	for i := range a.config.Rules {
-		findings[i] = find(ctx, a.config, &a.config.Rules[i], a.source, &a.kept[i], now)
+		findings[i] = find(ctx, a.config, &a.config.Rules[i], a.source, &a.kept[i], now, pressed)
 	}
 	return findings
 }

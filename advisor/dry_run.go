@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"html/template"
 	"io"
@@ -76,7 +77,7 @@ func (a *Advisor) DryRun(ctx context.Context, from, to time.Time) (*Report, erro
 	}
 	for at := from; !at.After(to); at = at.Add(c.Interval) {
 		for i, f := range a.Find(ctx, at) {
-			if f.Err != nil {
+			if f.Err != nil && !errors.As(f.Err, new(pressureUnknown)) {
 				return nil, fmt.Errorf("rule %q: %w", f.Rule, f.Err)
 			}
 			report.Rules[i].add(&f, at)

@@ -140,7 +140,7 @@ func (p *Prometheus) part(ctx context.Context, expression string, s *Series, i, 
 	}
 	for _, series := range said.Data.Result {
 		for _, sample := range series.Values {
-			at := sample.Timestamp.Time().Sub(s.Start)
+			at := sample.Timestamp.Time().Sub(s.Start.Truncate(time.Millisecond)) // as it was asked for
 			if n := int(at / s.Step); at >= 0 && n >= i && n <= j {
 				s.Values[n] = number(float64(sample.Value))
 			}

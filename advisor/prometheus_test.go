@@ -215,6 +215,11 @@ rules:
 	if login := d.Rules[1]; login.Above == nil || login.Limit != nil || math.Abs(login.Above.RequestsPerSecond-3*1.584) > 0.05 || login.Above.Limit != "46/1m" || login.Reason != reasonAbuse {
 		t.Errorf("of login it says %s", body)
 	}
+	// A clock has nanoseconds, and Prometheus milliseconds.
+	c.PressureQuery = "vector(1)"
+	if f := New(c, &c.Prometheus).Find(t.Context(), noon.Add(7*time.Second+123_456_789))[0]; f.Reason != UnderPressure || f.Requests != 0 || f.Err != nil {
+		t.Errorf("under pressure it finds %+v", f)
+	}
 }
 
 func TestHistoriesAreReadInPartsOfElevenThousand(t *testing.T) {

@@ -74,10 +74,10 @@ func (a *Advisor) computeEach(ctx context.Context, tell func(text string)) {
 			return
 		case err != nil && err.Error() != failing:
 			failing = err.Error()
-			tell("no advice for some rules: " + failing)
+			tell("not everything was answered: " + failing)
 		case err == nil && failing != "":
 			failing = ""
-			tell("there is advice for all rules again")
+			tell("everything is answered again")
 		}
 		next := time.NewTimer(a.pause(err) - a.now().Sub(began))
 		select {

@@ -17,6 +17,9 @@ type Second struct {
 	// Light and LightTime are the same of those that began while no more than the floor were under way.
 	Light, LightTime int64
 
+	// Served is Answered, where an answer that stands for several others is counted as so many.
+	Served int64
+
 	// Left is how many of those Answered were not, since their clients left before: Time has how long they waited, which is less than it would
 	// have taken.
 	Left int64

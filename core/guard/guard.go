@@ -93,6 +93,7 @@ type Guard struct {
 	left      int64
 	usual     int64 // mean time of the last second that had answers
 	through   int64 // all that ended
+	failed    int64 // those of them that say nothing of the time of an answer
 	rejected  int64
 	favoured  int64 // requests with priority
 	next      int64 // when this second ends
@@ -264,6 +265,8 @@ func Count(g *Guard, many, under, took int64) {
 	atomic.AddInt64(&g.through, many)
 	if took >= 0 {
 		sample(g, under, took)
+	} else {
+		atomic.AddInt64(&g.failed, many)
 	}
 }
 
@@ -360,7 +363,9 @@ func judge(g *Guard, now int64, seconds float64) {
 		Light: atomic.SwapInt64(&g.light, 0), LightTime: atomic.SwapInt64(&g.lightTook, 0), Most: atomic.SwapInt64(&g.most, atomic.LoadInt64(&g.word)&underWay),
 		Rejected: atomic.SwapInt64(&g.rejected, 0), Left: atomic.SwapInt64(&g.left, 0),
 	}
-	through := float64(atomic.SwapInt64(&g.through, 0)) / seconds
+	passed := atomic.SwapInt64(&g.through, 0)
+	s.Served = passed - atomic.SwapInt64(&g.failed, 0) + s.Left
+	through := float64(passed) / seconds
 	favoured := atomic.SwapInt64(&g.favoured, 0)
 
 	if s.Answered > 0 {
@@ -519,4 +524,7 @@ func Resume(g *Guard) int64 { return atomic.AddInt64(&g.word, Place) & underWay 
 func Usual(g *Guard) int64 { return atomic.LoadInt64(&g.usual) }
 
 // Abandon ends a request that is paused.
-func Abandon(g *Guard) { atomic.AddInt64(&g.through, 1) }
+func Abandon(g *Guard) {
+	atomic.AddInt64(&g.through, 1)
+	atomic.AddInt64(&g.failed, 1)
+}

@@ -43,10 +43,10 @@ func decides(b Belief, e Evidence) bool { return presses(b, e) && e.Above && gro
 // not wait, or are fewer than half of what they were: a queue keeps a service busy. Then the pressure is ignored, for denies seconds, longer the next time.
 func hold(b Belief, e Evidence, s Second, waits bool) Belief {
 	if b.passed == 0 {
-		b.passed = float64(s.Answered)
+		b.passed = float64(s.Served)
 	}
 	b.held++
-	if waits && float64(s.Answered) > b.passed/2 || !b.Pressed && !presses(b, e) || e.Answers >= enough && !lags(b, e) {
+	if waits && float64(s.Served) > b.passed/2 || !b.Pressed && !presses(b, e) || e.Answers >= enough && !lags(b, e) {
 		b.held = 0
 	}
 	if b.Queue && b.held > releaseAfter {

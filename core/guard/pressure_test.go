@@ -223,7 +223,7 @@ func TestAServiceThatIsOnlySlowerIsLetAlone(t *testing.T) {
 var pressedQueue = Evidence{Answers: 100, Quick: 26_000, Met: 40, Slope: 1, Wrong: 0.1, Pressed: true, Above: true}
 
 func TestPressureHasAPartOnlyWithTheGuardsOwnSign(t *testing.T) {
-	s := Second{Answered: 100, Most: 60}
+	s := Second{Answered: 100, Served: 100, Most: 60}
 	if b := Believe(usual(), pressedQueue, s, 100, 1000); !b.Queue || !b.Pressed {
 		t.Errorf("%+v, with both signs", b)
 	}
@@ -255,7 +255,7 @@ func TestPressureHasAPartOnlyWithTheGuardsOwnSign(t *testing.T) {
 }
 
 func TestWhatPressureHasFoundEndsWithIt(t *testing.T) {
-	s := Second{Answered: 100, Most: 60, Rejected: 5}
+	s := Second{Answered: 100, Served: 100, Most: 60, Rejected: 5}
 	found := Believe(usual(), pressedQueue, s, 100, 1000)
 	low := pressedQueue
 	low.Pressed = false
@@ -295,19 +295,19 @@ func TestALimitUnderPressureIsGivenUpWhereTheServiceDoesLess(t *testing.T) {
 		answered int64
 		queue    bool
 	}{{51, true}, {50, false}} {
-		b := Believe(usual(), waits, Second{Answered: 100, Most: 60}, 100, 1000)
-		b = Believe(b, waits, Second{Answered: 100, Most: 60, Rejected: 5}, 100, 1000)
+		b := Believe(usual(), waits, Second{Answered: 100, Served: 100, Most: 60}, 100, 1000)
+		b = Believe(b, waits, Second{Answered: 100, Served: 100, Most: 60, Rejected: 5}, 100, 1000)
 		for i := 0; i <= releaseAfter; i++ {
 			must.Equal(t, b.Queue, true, "a queue is believed after %d seconds with %d answers", i, c.answered)
-			b = Believe(b, waits, Second{Answered: c.answered, Most: 60, Rejected: 5}, 100, 1000)
+			b = Believe(b, waits, Second{Answered: 100, Served: c.answered, Most: 60, Rejected: 5}, 100, 1000)
 		}
 		must.Equal(t, b.Queue, c.queue, "a queue is believed in the end, with %d answers", c.answered)
 		must.Equal(t, b.denied, 0, "seconds in which growth is no queue")
 	}
-	b := Believe(usual(), waits, Second{Answered: 100, Most: 60}, 100, 1000)
+	b := Believe(usual(), waits, Second{Answered: 100, Served: 100, Most: 60}, 100, 1000)
 	fewer := waits
 	fewer.Met = 20
-	b = Believe(b, fewer, Second{Answered: 100, Most: 20, Rejected: 5}, 100, 1000)
+	b = Believe(b, fewer, Second{Answered: 100, Served: 100, Most: 20, Rejected: 5}, 100, 1000)
 	if b.Queue || b.denied != 0 || b.ignores != denies {
 		t.Errorf("%+v; want that a limit that makes nothing quicker has the pressure ignored, and nothing else", b)
 	}
@@ -354,5 +354,19 @@ func TestThatPressureHadAPartIsTold(t *testing.T) {
 	b.play(Config{Notify: func(c Change) { told = append(told, c) }}, 0, 1)
 	if len(told) == 0 || !told[0].Begins || !told[0].Queue || !told[0].Pressed || told[0].Limit >= Trust {
 		t.Errorf("%+v; want that the queue was found by pressure", told)
+	}
+}
+
+// In Traefik the number that one stands for changes while a limit holds.
+func TestWhatIsServedCountsWhomARequestStandsFor(t *testing.T) {
+	g := New(Config{Cells: 256})
+	Count(g, 1, BeginFor(g, 0, false, 1_000_000, 1), 10_000) // a second begins
+	for _, many := range []int64{8, 1} {
+		before := g.through - g.failed
+		for n := int64(0); n < 80/many; n++ {
+			Count(g, many, BeginFor(g, uint64(n), false, 1_000_000, many), 10_000)
+		}
+		Count(g, 5, 1, -1) // a failure is not served
+		must.Equal(t, g.through-g.failed-before, 80, "served, where one stands for %d", many)
 	}
 }

@@ -50,6 +50,9 @@ func ask(ctx context.Context, client *http.Client, s Source) (float64, *failure)
 	case err != nil && limited.Err() == context.DeadlineExceeded: //nolint:errorlint // a context wraps nothing
 		return 0, failed("unreachable", "no answer within %s", s.Interval.String())
 	case err != nil:
+		if of, is := err.(*url.Error); is { //nolint:errorlint // of the client itself; its text would have the address, with a token in its query
+			err = of.Err
+		}
 		return 0, failed("unreachable", "%s", err.Error())
 	case code != http.StatusOK:
 		return 0, failed("status", "the answer has status %d, not 200: %s", code, quote(string(body)))
@@ -92,6 +95,9 @@ func number(text string) (float64, *failure) {
 func at(value interface{}, path string) interface{} {
 	for _, name := range strings.Split(path, ".") {
 		var next interface{}
+		if value == nil { // the whole answer is null
+			return false
+		}
 		switch of := value.(type) {
 		case map[string]interface{}:
 			next = of[name]

@@ -29,6 +29,7 @@ func TestMistakesInASourceAreSaid(t *testing.T) {
 		{"http:///a", "", "", "", 0, `guard: pressure: url "http:///a": ` + address},
 		{"http://a/#b", "", "", "", 0, `guard: pressure: url "http://a/#b": ` + address},
 		{"http://me:secret@a/", "", "", "", 0, `guard: pressure: url "http://me:xxxxx@a/": ` + address},
+		{"http://me:sec%zzret@a/", "", "", "", 0, `guard: pressure: url "xxxxx@a/": ` + address},
 		{"http://a/?b", "", "up", "", 0, `guard: pressure: url "http://a/?b": ` + address},
 		{"http://a/", "b", "up", "", 0, `guard: pressure: field "b": has no effect with query; write one of them`},
 		{"http://a/", "", "", "-1", 0, `guard: pressure: high "-1": must be a number above 0, such as 0.9`},
@@ -109,6 +110,8 @@ func TestAnswersAreRead(t *testing.T) {
 		{Source{Query: "max(up)"}, 200, `{"status":"success","data":{"resultType":"matrix","result":[]}}`, `invalid: the answer is not what Prometheus answers to a query of one value`},
 		{Source{Query: "max(up)"}, 200, `{"status":"error","error":"too busy"}`, `invalid: the answer is not what`},
 		{Source{Query: "max("}, 400, `{"status":"error","error":"unclosed"}`, `status: the answer has status 400, not 200: "{`},
+		{Source{Query: "max(up)"}, 200, `null`, `invalid: the answer is not what`},
+		{Source{Field: "a"}, 200, `null`, `invalid: "null" has no number at field a`},
 		{Source{Query: "max(up)"}, 200, `0.93`, `invalid: the answer is not what`},
 	} {
 		asked := ""
@@ -152,8 +155,9 @@ func TestAnAnswerThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 	if wrong == nil || wrong.reason != "unreachable" || wrong.text != "no answer within 100ms" {
 		t.Errorf("%+v of a server that does not answer", wrong)
 	}
+	source.URL += "/?token=s3cret"
 	_, wrong = ask(context.Background(), clientOf(), source)
-	if wrong == nil || wrong.reason != "unreachable" {
+	if wrong == nil || wrong.reason != "unreachable" || strings.Contains(wrong.text, "s3cret") {
 		t.Errorf("%+v of a server that is gone", wrong)
 	}
 }
@@ -265,14 +269,34 @@ func TestAWatchTellsOfHighPressureAndForgetsIt(t *testing.T) {
 	must.Equal(t, c.asked, 7, "questions")
 }
 
-func TestFailuresAreToldOnceForEachReason(t *testing.T) {
+func TestFailuresAreToldOnceForEachReasonAndAtMostOnceAMinute(t *testing.T) {
 	c := watching(t)
 	for _, answer := range []string{"0.1", "busy", "very busy", "NaN", "0.2", "0.95", "busy"} {
 		c.next(answer)
 	}
-	must.Equal(t, strings.Join(c.told, "\n"), `warn the pressure on the service cannot be read from URL, and has no effect: "busy" is no finite number
-inform the pressure on the service can be read again: 0.2
-warn the pressure on the service cannot be read from URL, and has no effect: "busy" is no finite number`)
+	const warned, still = "warn the pressure on the service cannot be read from URL, and ", `what was read has an effect for 3m0s at most: "busy" is no finite number`
+	must.Equal(t, strings.Join(c.told, "\n"), warned+still+"\ninform the pressure on the service can be read again: 0.2\n"+warned+still)
+	c.told = nil
+	fail := func(after time.Duration, reason string) {
+		c.mu.Lock()
+		c.now += after.Microseconds()
+		now := c.now
+		c.mu.Unlock()
+		var wrong *failure
+		if reason != "" {
+			wrong = failed(reason, "%s", reason)
+		}
+		note(c.watch, context.Background(), now, 0.3, wrong)
+	}
+	for i := 0; i < 20; i++ { // a source that answers every other question
+		fail(time.Second, "")
+		fail(time.Second, "status")
+		fail(time.Second, "invalid")
+	}
+	must.Equal(t, strings.Join(c.told, "\n"), "inform the pressure on the service can be read again: 0.3\n"+
+		warned+"what was read has an effect for 3m0s at most: invalid")
+	fail(4*time.Minute, "status")
+	must.Equal(t, c.told[2], warned+"has no effect: status", "told when a value is too old")
 }
 
 func TestAWatchThatIsStoppedSaysNothingMore(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/proxyweir/weir/core/words"
@@ -40,6 +41,8 @@ func NewSource(address, field, query, high string, interval time.Duration) (Sour
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.Fragment != "" || query != "" && u.RawQuery != "" {
 		if u != nil {
 			address = u.Redacted()
+		} else if at := strings.LastIndex(address, "@"); at >= 0 { // it may have a password all the same
+			address = "xxxxx" + address[at:]
 		}
 		return wrong("url", strconv.Quote(address), "must be an address such as http://10.0.0.5:9100/health, with query that of a Prometheus, and have no password")
 	}

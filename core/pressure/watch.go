@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
@@ -15,7 +16,8 @@ type Config struct {
 	// Press is told until when the pressure is high, in microseconds by Now; 0: it is not.
 	Press func(until int64)
 
-	// Warn is told when questions begin to fail, or fail for another reason, and Inform when they are answered again. They must not call the Watch.
+	// Warn is told when questions begin to fail, or fail for another reason, at most once a minute, and Inform when they are answered again after it was.
+	// They must not call the Watch.
 	Warn, Inform func(message string)
 
 	// Now returns the time in microseconds of a clock that does not go back. Wait waits for so long, or until the context ends.
@@ -32,7 +34,8 @@ type Watch struct {
 	mu      sync.Mutex
 	reading Reading
 	known   int64  // until when
-	failing string // the reason; "": nothing fails
+	failing string // the reason that Warn was told last; "": none, or Inform was since
+	warned  int64  // when
 }
 
 // Reading is what a Watch knows.
@@ -90,6 +93,9 @@ func once(w *Watch, ctx context.Context, began int64) {
 		}
 	}()
 	value, wrong := ask(ctx, w.client, w.config.Source)
+	if wrong != nil && wrong.reason == "unreachable" {
+		w.client.CloseIdleConnections() // the next question gets a new one: one of HTTP/2 that has died would be used again
+	}
 	note(w, ctx, began, value, wrong)
 }
 
@@ -100,6 +106,7 @@ func note(w *Watch, ctx context.Context, began int64, value float64, wrong *fail
 	if ctx.Err() != nil {
 		return
 	}
+	const lasts, seldom = 3, int64(time.Minute / time.Microsecond) // intervals from the beginning of its question, for which a value is known
 	s, was := &w.config.Source, w.failing
 	if wrong != nil {
 		for i := range Reasons {
@@ -108,13 +115,18 @@ func note(w *Watch, ctx context.Context, began int64, value float64, wrong *fail
 			}
 		}
 		w.reading.Why = wrong.text
-		if w.failing = wrong.reason; was != w.failing {
-			w.config.Warn("the pressure on the service cannot be read from " + s.URL + ", and has no effect: " + wrong.text)
+		if was != wrong.reason && (w.warned == 0 || began-w.warned >= seldom) {
+			w.failing, w.warned = wrong.reason, began
+			effect := ", and has no effect: "
+			if w.reading.Known && began < w.known {
+				effect = ", and what was read has an effect for " + (lasts * s.Interval).String() + " at most: "
+			}
+			address, _, _ := strings.Cut(s.URL, "?") // behind it a token may stand
+			w.config.Warn("the pressure on the service cannot be read from " + address + effect + wrong.text)
 		}
 		return
 	}
 	w.failing = ""
-	const lasts = 3 // intervals from the beginning of its question, for which a value is known
 	w.known = began + lasts*int64(s.Interval/time.Microsecond)
 	w.reading = Reading{Known: true, Value: value, High: value >= s.High, Failures: w.reading.Failures}
 	if w.reading.High {

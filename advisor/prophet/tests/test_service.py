@@ -150,8 +150,8 @@ def test_models_survive_a_restart_and_are_fitted_anew_when_they_are_old(
 
     monkeypatch.setattr(Forecaster, "fit", failing)
     for each, now in ((after, NOW + 1), (again, NOW + 3600)):
-        with pytest.raises(ZeroDivisionError):
-            each.turn(now)
+        assert [outcome.why for outcome in each.turn(now)[1]] == ["skill"]
+        assert "ZeroDivisionError" in each.trouble[0]
     assert fitted == [NOW, NOW + 1, NOW + 3600]
 
 
@@ -239,19 +239,50 @@ def test_a_source_that_is_away_at_first_is_an_error(tmp_path: Path) -> None:
         Advisor(configured(tmp_path), source).turn(NOW)
 
 
-def test_pressure_that_cannot_be_read_is_logged_and_has_no_effect(tmp_path: Path, model: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_pressure_that_cannot_be_read_is_told_and_has_no_effect(tmp_path: Path, model: str, caplog: pytest.LogCaptureFixture) -> None:
     class Silent(Played):
         def value(self, query: str, at: float) -> float | None:
             raise SourceError(f"{query}: no answer")
 
     config = configured(tmp_path, model=model, pressure={"query": "max(cpu)"})
-    _, outcomes = Advisor(config, Silent(seasonal), keeps=False).turn(NOW)
+    advisor = Advisor(config, Silent(seasonal), keeps=False)
+    _, outcomes = advisor.turn(NOW)
     assert outcomes[0].advised
     assert "limit" in outcomes[0].advised
-    assert "pressure: max(cpu): no answer" in caplog.text
+    assert advisor.trouble == ["the pressure is not known, and has no effect: max(cpu): no answer"]
+    assert advisor.trouble[0] in caplog.text
+    nobody = Advisor(config, Played(seasonal), keeps=False)
+    nobody.turn(NOW)
+    assert nobody.trouble == ["the pressure is not known, and has no effect: max(cpu): has no series, or no finite value"]
     played = Played(seasonal, {"max(cpu)": 0.9})
     published, outcomes = Advisor(config, played, keeps=False).turn(NOW)
     assert json.loads(published.body)["abstained"] == [{"rule": "api", "reason": "pressure"}]
     played.values["max(cpu)"] = 0.89
     _, again = Advisor(config, played, keeps=False).turn(NOW)
     assert again[0].advised
+
+
+def test_what_a_turn_does_not_find_out_is_in_the_health(tmp_path: Path, model: str) -> None:
+    service = Service(configured(tmp_path, model=model, pressure={"query": "max(cpu)"}), Played(seasonal), clock=lambda: NOW)
+    service.turn()
+    assert service.state.published
+    assert "max(cpu): has no series" in service.state.error
+
+
+def test_values_of_one_rule_do_not_stop_the_others(tmp_path: Path, model: str) -> None:
+    """A query may have values below 0 alone, whose logarithm is that of 0, or what no model takes."""
+    config = configured(tmp_path, model=model, rule={"demand": "query", "query": "q"})
+    published, outcomes = Advisor(config, Played(lambda _: -1.0), keeps=False).turn(NOW)
+    assert [outcome.why for outcome in outcomes] == ["skill"]
+    assert json.loads(published.body)["rules"] == []
+
+
+def test_an_error_of_one_rule_is_its_own(tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fit(*_: object) -> None:
+        raise IndexError("nothing there")
+
+    monkeypatch.setattr(Forecaster, "fit", fit)
+    advisor = Advisor(configured(tmp_path, model=model), Played(seasonal), keeps=False)
+    _, outcomes = advisor.turn(NOW)
+    assert [outcome.why for outcome in outcomes] == ["skill"]
+    assert advisor.trouble == [f"rule 'api': the model {model} cannot forecast it: IndexError: nothing there"]

@@ -46,6 +46,9 @@ class Advisor:
             file = self._folder / (quote(rule.rule, safe="") + ".model.json")
             self._rules.append((rule, _Kept(queries, History(source, queries.demand, length, step), file)))
         self._serial = self._renewals = 0
+        self._pressed: bool | None = None  # whether the pressure is high in this turn; None: nobody has asked yet
+        self.trouble: list[str] = []
+        """What the last turn did not find out, though it has made a document."""
         if keeps:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._recall()
@@ -68,6 +71,7 @@ class Advisor:
         """Computes the advice of a time (Unix seconds). Raises SourceError if no rule could be read."""
         outcomes = []
         failed: list[SourceError] = []
+        self._pressed, self.trouble = None, []
         # Of many rules, only some models are fitted anew in one turn, so that no document expires meanwhile.
         self._renewals = math.ceil(len(self._rules) * self._config.interval.total_seconds() / self._refit)
         for rule, kept in self._rules:
@@ -75,11 +79,20 @@ class Advisor:
                 outcomes.append(self._outcome(rule, kept, now))
             except SourceError as error:
                 failed.append(error)
-                log.error("rule %r: %s", rule.rule, error)
+                self._miss(f"rule {rule.rule!r}: {error}")
                 outcomes.append(demand.Outcome(rule.rule, None, "source"))
+            except Exception as error:  # of its values; the other rules have theirs
+                log.debug("rule %r", rule.rule, exc_info=True)
+                self._miss(f"rule {rule.rule!r}: the model {self._config.model} cannot forecast it: {type(error).__name__}: {error}")
+                outcomes.append(demand.Outcome(rule.rule, None, "skill"))
         if failed and len(failed) == len(outcomes):
             raise failed[0]
         return self._publish(now, outcomes), outcomes
+
+    def _miss(self, what: str) -> None:
+        """Notes and logs what is not found out in this turn."""
+        self.trouble.append(what)
+        log.error("%s", what)
 
     def _outcome(self, rule: Rule, kept: _Kept, now: float) -> demand.Outcome:
         past = kept.history.read(now)
@@ -94,29 +107,30 @@ class Advisor:
                 kept.fit = self._forecaster.fit(past, now)
             except TooShort:
                 return demand.Outcome(rule.rule, None, "history")
-            except (RuntimeError, ValueError) as error:
-                log.error("rule %r: the model %s cannot be fitted: %s", rule.rule, self._config.model, error)
-                return demand.Outcome(rule.rule, None, "skill")
             if self._keeps:
                 self._save(kept.fit, kept.file)
         keys = self._keys(kept, now) if rule.abuse else demand.Keys()
         found = demand.judge(rule, self._config, self._forecaster, kept.fit, past, keys)
         limit = (found.advised or {}).get("limit")
-        if isinstance(limit, dict) and limit["requests"] > rule.limit.requests and self._pressed(now):
+        if isinstance(limit, dict) and limit["requests"] > rule.limit.requests and self._is_pressed(now):
             return replace(found, advised=None, why="pressure")
         return found
 
-    def _pressed(self, now: float) -> bool:
-        """Whether the pressure on the service is high (Unix seconds). If it is not known it is not, and that is logged."""
+    def _is_pressed(self, now: float) -> bool:
+        """Whether the pressure on the service is high (Unix seconds). It is asked for once in a turn. If it is not known it is not high."""
         pressure = self._config.pressure
         if pressure is None:
             return False
-        try:
-            value = self._source.value(pressure.query, now)
-        except SourceError as error:
-            log.warning("pressure: %s", error)
-            return False
-        return value is not None and value >= pressure.high
+        if self._pressed is None:
+            try:
+                value = self._source.value(pressure.query, now)
+                if value is None:
+                    raise SourceError(f"{pressure.query}: has no series, or no finite value")
+                self._pressed = value >= pressure.high
+            except SourceError as error:
+                self._miss(f"the pressure is not known, and has no effect: {error}")
+                self._pressed = False
+        return self._pressed
 
     def _keys(self, kept: _Kept, now: float) -> demand.Keys:
         """Reads how the demand spreads over the keys: now, and as often as models are fitted what is usual, up to a horizon ago."""

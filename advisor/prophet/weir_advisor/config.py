@@ -379,13 +379,14 @@ def parse(text: str, folder: Path = Path()) -> Config:
     finally:
         loader.dispose()
     if "folder" in data:
-        raise ConfigError(f"line {lines[('folder',)]}: folder: unknown field; known are " + ", ".join(_fields(())))
+        raise ConfigError(f"line {lines.get(('folder',), 1)}: folder: unknown field; known are " + ", ".join(_fields(())))
     try:
         config = Config.model_validate({**data, "folder": folder})
         written = [name for name in PROPHETS_OWN if config.model != "prophet" and name in config.prophet.model_fields_set]
         if written:
             wrong = "is of the model prophet alone: remove it, or write model: prophet"
-            raise ConfigError("\n".join(f"line {lines['prophet', name]}: prophet.{name}: {wrong}" for name in written))
+            block = lines.get(("prophet",), 1)  # that of a field that a merge key brings
+            raise ConfigError("\n".join(f"line {lines.get(('prophet', name), block)}: prophet.{name}: {wrong}" for name in written))
         return config
     except ValidationError as error:
         raise ConfigError("\n".join(_problem(e, lines) for e in error.errors())) from None

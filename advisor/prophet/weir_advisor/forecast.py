@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from weir_advisor.config import Config, ProphetConfig
-from weir_advisor.models import Array, Maker, Model, Shape
+from weir_advisor.models import WEEK, Array, Maker, Model, Shape
 
 MOST_LEADS = 60  # distances ahead at which the band is known; between them it is that of the next
 TESTED = 0.3  # the part of the history that the folds are cut from
@@ -94,19 +94,20 @@ class Forecaster:
     def fit(self, past: pd.Series[float], now: float) -> Fit:
         """Fits a model to a series, and tests it. Raises TooShort if a fold would not be twice the horizon."""
         y: Array = np.asarray(past, dtype=np.float64)
-        shift = float(np.nanmean(y)) / 100 + 1e-9
+        shift = max(float(np.nanmean(y)), 0.0) / 100 + 1e-9  # a query may have values below 0
         x = self.scaled(y, shift)
         scaled = pd.Series(x, index=past.index)
         size = int(len(y) * TESTED) // self._options.folds
         horizon = self._horizon
         if size < 2 * horizon or size < 8:
             raise TooShort(f"{len(y)} values are too few for {self._options.folds} folds of twice the horizon")
+        weeks = (len(y) - self._options.folds * size) * self._step >= WEEK  # so that all models, of the folds and of the whole, are of one kind
         leads = sorted({math.ceil(horizon * (i + 1) / MOST_LEADS) for i in range(MOST_LEADS)})
         trials: list[_Trial] = []
         worth: list[Array] = []  # of each fold but the first, the errors of f, of the last value and of the mean
         for fold in range(self._options.folds):
             begin = len(y) - (self._options.folds - fold) * size
-            model = self._maker.fit(scaled.iloc[:begin])
+            model = self._maker.fit(scaled.iloc[:begin], weeks)
             seen = scaled.iloc[max(begin - self._maker.memory, 0) : begin + size]
             usual = model.usual(pd.DatetimeIndex(seen.index))
             r = np.asarray(seen, dtype=np.float64) - usual
@@ -123,7 +124,7 @@ class Forecaster:
         bands = [np.nanquantile(_ahead(trials, i, lead, lasts[i]), [LOWER, UPPER]) for i, lead in enumerate(leads)]
         usual_low, usual_high = _usual(np.concatenate([trial.errors for trial in trials]))
         return Fit(
-            model=self._maker.fit(scaled),
+            model=self._maker.fit(scaled, weeks),
             fitted_at=now,
             leads=leads,
             lasts=lasts,

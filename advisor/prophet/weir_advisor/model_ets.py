@@ -25,9 +25,9 @@ import numpy as np
 import pandas as pd
 from statsmodels.tsa.exponential_smoothing.ets import ETSModel  # type: ignore[import-untyped]
 
-from weir_advisor.models import Array, Shape, least_absolute
+from weir_advisor.models import WEEK, Array, Shape, least_absolute
 
-WEEK, WEEKLY = 604_800.0, 3  # seconds, and how many sines make a week
+WEEKLY = 3  # how many sines make a week
 PENALTY = 0.001  # of the square of a coefficient, for each value: what too short a past does not tell is 0
 METHOD: dict[str, Any] = {"error": "add", "trend": "add", "damped_trend": True}
 MOST = 20_000  # values, the last ones, that smoothing is fitted to
@@ -73,12 +73,12 @@ class Maker:
         """Returns which part of what smoothing said has come."""
         return least_absolute(said, came)
 
-    def fit(self, past: pd.Series[float]) -> _Model:
+    def fit(self, past: pd.Series[float], weeks: bool = True) -> _Model:
         """Fits the model to a past of more than one value: the sines by means of neighbours if there are many."""
         shape = self._shape
         times, values = shape.thinned(past)
         periods = [(shape.season, shape.order)]
-        if shape.weekly and (times[-1] - times[0]).total_seconds() >= WEEK:
+        if shape.weekly and weeks:
             periods.append((WEEK, WEEKLY))
         columns = np.hstack([np.ones((len(times), 1)), *(_columns(times, period, order) for period, order in periods)])
         penalty = np.diag([0.0, *[PENALTY * len(times)] * (columns.shape[1] - 1)])

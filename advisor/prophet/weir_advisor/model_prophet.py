@@ -53,8 +53,9 @@ class Maker:
         """Returns which part of the present errors has lasted."""
         return least_squares(said, came)
 
-    def fit(self, past: pd.Series[float]) -> _Model:
-        """Fits Prophet to a past of more than one value, by means of neighbours if there are many."""
+    def fit(self, past: pd.Series[float], weeks: bool = True) -> _Model:
+        """Fits Prophet to a past of more than one value, by means of neighbours if there are many. ``weeks`` has no effect: a
+        prior keeps down what too short a past does not tell."""
         options = self._shape.options
         times, values = self._shape.thinned(past)
         frame = pd.DataFrame({"ds": times, "y": values})

@@ -14,6 +14,8 @@ from weir_advisor.config import ProphetConfig
 
 Array = npt.NDArray[np.float64]
 
+WEEK = 604_800.0  # seconds
+
 
 class Model(Protocol):
     """A fitted model. ``usual`` returns m, which is usual at some times. ``rest`` returns what of an error x − m is likely to be left: of n errors
@@ -37,8 +39,9 @@ class Maker(Protocol):
     def regress(self, said: Array, came: Array) -> float:
         """Returns which part, from 0 to 1, of what ``rest`` said has come. Both have the same length, and no gaps."""
 
-    def fit(self, past: pd.Series[float]) -> Model:
-        """Fits a model to a past of more than one value. Raises RuntimeError or ValueError if that cannot be."""
+    def fit(self, past: pd.Series[float], weeks: bool = True) -> Model:
+        """Fits a model to a past of more than one value. Without ``weeks`` the past is too short to tell weekdays apart. Raises RuntimeError or
+        ValueError if it cannot be fitted."""
 
     def read(self, data: dict[str, Any]) -> Model:
         """Returns a model that was written. Raises KeyError, TypeError, AttributeError, IndexError or ValueError if it is broken."""

@@ -112,8 +112,8 @@ class Service:
             self.state = State(self.state.published, self.state.computed, str(error) or type(error).__name__)
             self.metrics.computations.labels("error").inc()
         else:
-            self.state = State(published, now)
-            self.metrics.computations.labels("ok").inc()
+            self.state = State(published, now, "; ".join(self._advisor.trouble))
+            self.metrics.computations.labels("error" if self._advisor.trouble else "ok").inc()
             self.metrics.turn(self._config, published, outcomes, now)
         self.metrics.duration.observe(time.perf_counter() - begun)
 
