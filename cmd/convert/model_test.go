@@ -416,3 +416,26 @@ func TestARuleOfAMapLimitsWhatARealNginxLimits(t *testing.T) {
 	}
 	must.Equal(t, limited > 20 && limited < 60, true, "%d limited", limited)
 }
+
+// A map of hosts with hostnames limits the same hosts in an nginx, as far as its names have one label in place of a *.
+func TestARuleOfAMapOfHostsLimitsWhatARealNginxLimits(t *testing.T) {
+	maps := []string{`default ""; .a.example $uri;`, `default $uri; .a.example "";`, `default ""; *.a.example $uri; b.a.example "";`, `default ""; a.example $uri;`, `default $uri; *.a.example ""; a.example $request_uri;`}
+	hosts := []string{"a.example", "A.example", "b.a.example", "c.a.example", "xa.example", "b.example"}
+	for i, lines := range maps {
+		config := fmt.Sprintf("map $host $h { hostnames; %s }\nlimit_req_zone $h zone=h:1m rate=1r/m;\nserver {\nlisten ADDRESS;\nroot /none;\nlimit_req zone=h;\n}\n", lines)
+		address := startNginx(t, config)
+		file := filepath.Join(t.TempDir(), "nginx.conf")
+		must.Succeed(t, os.WriteFile(file, []byte(config), 0o600))
+		out, _, err := converted(t, "", file)
+		must.Succeed(t, err)
+		set, err := ruleset.NewSet([]*ruleset.File{rulesOf(t, out)}, "")
+		must.Succeed(t, err)
+		for j, host := range hosts {
+			path, covers := fmt.Sprintf("/%d", j), false
+			for _, rule := range set.Rules {
+				covers = covers || rule.Matcher.Covers(httptest.NewRequest("GET", "http://"+host+path, nil), "127.0.0.1")
+			}
+			must.Equal(t, covers, answered(t, address, host, path, "x") == 429, "map %d, %s: a rule covers %s", i, lines, host)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"net/textproto"
 	"regexp"
@@ -103,8 +104,11 @@ func (n *nginxConf) outcomes(d *crossplane.Directive, depth int) (list [][2]stri
 	} else if d.Directive != "geo" || len(d.Args) > 1 {
 		return nil, "", ""
 	}
+	hostnames := slices.ContainsFunc(d.Block, func(in *crossplane.Directive) bool { return in.Directive == "hostnames" && len(in.Args) == 0 })
 	for _, in := range d.Block {
 		switch {
+		case hostnames && len(in.Args) == 1 && strings.HasPrefix(in.Directive, "."):
+			list = append(list, [2]string{in.Directive[1:], in.Args[0]}, [2]string{"*" + in.Directive, in.Args[0]})
 		case in.Directive == "include" || len(in.Args) > 1:
 			n.leaveOut(in, "is not read in a "+d.Directive, "write its lines there")
 		case in.Directive == "default" && len(in.Args) == 1:
@@ -151,11 +155,19 @@ func (n *nginxConf) conditional(zone, d *crossplane.Directive) (keys []nginxKey)
 		n.failed(d, "only maps of one variable are carried over: a path, host, method, address, header field, parameter or cookie", byHand)
 		return nil
 	}
-	var outcomes, others []string // values of a key, and what of the variable has one of its own
+	var outcomes, others, spared []string // values of a key, what of the variable has one of its own, and hosts that a name with a * would have too
 	having := make(map[string][]string)
 	for _, one := range list {
 		values, ok := matchValue(field, one[0])
+		wild := slices.IndexFunc(list, func(o [2]string) bool { return o[1] != fallback && inside(one[0], o[0]) })
 		switch {
+		case field == "hosts" && one[1] == fallback && wild >= 0:
+			if fallback != "" {
+				n.failed(d, "match cannot say "+one[0]+" beside "+list[wild][0], byHand)
+				return nil
+			}
+			spared = append(spared, one[0])
+			continue
 		case one[1] == fallback:
 			continue
 		case !ok:
@@ -179,7 +191,10 @@ func (n *nginxConf) conditional(zone, d *crossplane.Directive) (keys []nginxKey)
 			others = append(others, value)
 		}
 	}
-	having[fallback] = others
+	having[fallback] = append(others, spared...)
+	if field == "hosts" {
+		n.wildcards(d, having)
+	}
 	for _, outcome := range slices.DeleteFunc(append(outcomes, fallback), func(outcome string) bool { return outcome == "" }) {
 		key, ok := n.key(zone, outcome)
 		if !ok { // it is lost for some, and so none of it can be trusted
@@ -189,6 +204,34 @@ func (n *nginxConf) conditional(zone, d *crossplane.Directive) (keys []nginxKey)
 		keys = append(keys, key)
 	}
 	return keys
+}
+
+// wildcards takes out of the hosts with a * those that a longer name gives another outcome, as nginx chooses the longest, and says where they are fewer here.
+func (n *nginxConf) wildcards(d *crossplane.Directive, having map[string][]string) {
+	told := false
+	for _, outcome := range slices.Sorted(maps.Keys(having)) {
+		for _, wild := range having[outcome] {
+			if name, is := strings.CutPrefix(strings.TrimPrefix(wild, "!"), "*."); is && !told {
+				n.leaveOut(d, "*."+name+" is one label in a rule, and here several", "add such names as *.eu."+name+" to hosts, if there are any")
+				told = true
+			}
+			for other, names := range having {
+				for _, name := range names {
+					if other != outcome && inside(name, wild) {
+						having[outcome] = append(having[outcome], "!"+name)
+					}
+				}
+			}
+		}
+		slices.Sort(having[outcome])
+		having[outcome] = slices.Compact(having[outcome])
+	}
+}
+
+// inside reports whether a host, or all that has a * in its place, is one of those that another name with a * is for.
+func inside(name, wild string) bool {
+	suffix, is := strings.CutPrefix(wild, "*")
+	return is && name != wild && strings.HasSuffix(name, suffix) && name[0] != '!'
 }
 
 // byHand is what to do instead of a map.
@@ -217,6 +260,8 @@ func matchValue(field, text string) (values []string, ok bool) {
 		}
 		_, err := match.Match{Query: map[string]string{"x": strings.Join(values, "*")}}.Compile() // which has one value
 		return values, ok && err == nil && (regular && !strings.HasPrefix(expression, "*") || strings.ToLower(text) == strings.ToUpper(text))
+	case field == "hosts" && strings.TrimPrefix(text, "*.") != strings.Trim(text, ".*"):
+		return nil, false // such as .a.example without hostnames, and www.example.*
 	case regular:
 		values, ok = patterns(strings.TrimPrefix(expression, "*")) // match does not tell upper from lower case
 		return values, ok && field == "paths"
