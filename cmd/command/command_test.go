@@ -95,6 +95,51 @@ func TestTheRulesOfTraefiksConfigurationAreATable(t *testing.T) {
 	must.Contain(t, strings.Join(strings.Fields(out), " "), "m@docker m.docker/m all client_ip 5/1m")
 }
 
+// composeYAML has limits in labels, as a list and as an object.
+const composeYAML = `
+services:
+  api:
+    image: api
+    labels:
+      - traefik.enable=true
+      - traefik.http.routers.api.rule=Host("api.example")
+      - traefik.http.routers.api.middlewares=auth, plans
+      - Traefik.http.middlewares.plans.plugin.weir.rules[0].name=by-plan
+      - traefik.http.middlewares.plans.plugin.weir.rules[0].key=header:X-Account
+      - traefik.http.middlewares.plans.plugin.weir.rules[0].limit=5/1m
+      - traefik.http.middlewares.plans.plugin.weir.rules[1].name=writes
+      - traefik.http.middlewares.plans.plugin.weir.rules[1].match.methods=POST,PUT
+      - traefik.http.middlewares.plans.plugin.weir.rules[1].limit=10/1m
+      - traefik.http.middlewares.auth.forwardauth.address=http://auth/
+  web:
+    labels:
+      traefik.http.routers.web.rule: Host("web.example")
+      traefik.http.middlewares.lonely.plugin.weir.limit: 20/1m
+      traefik.http.middlewares.lonely.plugin.weir.store.redis.nodes: 2
+      traefik.http.middlewares.lonely.plugin.weir.store.redis.address: redis:6379
+  redis: {image: redis}
+`
+
+func TestLabelsOfAComposeFileAreRead(t *testing.T) {
+	name := file(t, "compose.yaml", composeYAML)
+	out, problems, err := weir("rules", "--traefik", name)
+	must.Succeed(t, err)
+	must.Equal(t, problems, "")
+	for i, want := range []string{
+		"lonely@docker lonely.docker/lonely all client_ip 20/1m sliding_window_counter - " + name,
+		"plans@docker plans.docker/by-plan all header:X-Account 5/1m sliding_window_counter - " + name,
+		"plans@docker plans.docker/writes method POST,PUT client_ip 10/1m sliding_window_counter - " + name,
+	} {
+		must.Equal(t, strings.Join(strings.Fields(strings.Split(out, "\n")[i+1]), " "), want, out)
+	}
+	_, problems, err = weir("check", "--traefik", name)
+	must.Succeed(t, err)
+	must.Equal(t, problems, "warning: "+name+`: middleware "lonely": no router of this file names it: unless one of another file or provider or an entry point does, as lonely@docker, it limits nothing`+"\n")
+	out, _, err = weir("check", "--traefik", "../../examples/traefik/compose.yaml")
+	must.Succeed(t, err)
+	must.Contain(t, out, "middleware whoami-api-limit@docker: 2 rules")
+}
+
 func TestTheRulesOfFilesAreATable(t *testing.T) {
 	rules := file(t, "limits.yaml", "rules: [{name: a, limit: 5/1m}]\ndomain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 7}}]\n")
 	out, _, err := weir("rules", "--rules", rules, "--rules", file(t, "more.yaml", "domain: e\ndescriptors: [{key: l, value: v, rate_limit: {unlimited: true}}]\n"))
@@ -133,7 +178,9 @@ func TestCheckSaysWhatIsWrongWithTraefiksConfiguration(t *testing.T) {
 		}
 		must.Contain(t, problems, strings.ReplaceAll(want, "%s", name))
 	}
-	_, problems, err := weir("check", "--traefik", good, "--middleware", "apis")
+	out, problems, err := weir("check", "--traefik", file(t, "compose.yaml", strings.Replace(composeYAML, "5/1m", "5/1", 1)))
+	must.Contain(t, problems, `middleware "plans": rule "by-plan": limit "5/1"`, err, out)
+	_, problems, err = weir("check", "--traefik", good, "--middleware", "apis")
 	if err == nil {
 		t.Error("a middleware that is not there is taken")
 	}

@@ -34,8 +34,8 @@ func (s *source) add(cmd *cobra.Command) {
 
 func (s *source) addTraefik(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&s.traefik, "traefik", "", "File of Traefik's dynamic configuration, in YAML, TOML or JSON")
-	flags.StringVar(&s.middleware, "middleware", "", "Name of the middleware in it, with its provider if that is not file; the default is all that Weir makes")
+	flags.StringVar(&s.traefik, "traefik", "", "File of Traefik's dynamic configuration, in YAML, TOML or JSON, or a compose file with labels")
+	flags.StringVar(&s.middleware, "middleware", "", "Name of the middleware in it, with its provider if that is neither file nor, of labels, docker; the default is all that Weir makes")
 	flags.StringVar(&s.plugin, "plugin", "weir", "Name that Weir has in experimental.plugins or localPlugins of Traefik's static configuration")
 }
 

@@ -1,4 +1,4 @@
-// Package dynamic reads the middlewares of a plugin from a file of Traefik's dynamic configuration, as Traefik itself does. Compiled programs alone use it:
+// Package dynamic reads the middlewares of a plugin from a file of Traefik's dynamic configuration, or from the labels of a compose file, as Traefik itself does. Compiled programs alone use it:
 // the plugin gets its configuration from Traefik.
 package dynamic
 
@@ -23,12 +23,12 @@ import (
 
 // Middleware is a middleware that a plugin makes.
 type Middleware struct {
-	Name   string         // with its provider, as Traefik has it: "api@file"
+	Name   string         // with its provider, as Traefik has it: "api@file", or "api@docker" of a label
 	Config *config.Config // as it is written
 	Open   string         // a router of the file that uses it, with no authentication in front and no other plugin; "": none does
 }
 
-// Read returns the middlewares of a file in YAML, TOML or JSON whose plugin has that name in Traefik's static configuration, in the order of their names, and
+// Read returns the middlewares of a file in YAML, TOML or JSON, or of the labels of a compose file, whose plugin has that name in Traefik's static configuration, in the order of their names, and
 // what in its routers and middlewares is most likely not intended, also if there is an error. A file without any is one, which names the plugins.
 func Read(file, plugin string) (list []Middleware, doubts []string, err error) {
 	text, err := os.ReadFile(file)
@@ -42,11 +42,15 @@ func Read(file, plugin string) (list []Middleware, doubts []string, err error) {
 		}
 		return nil, nil, fmt.Errorf("%s: %w", file, err)
 	}
+	provider := "file"
+	if made, of := labels(root); of != "" {
+		root["http"], provider = listed(made["http"]), of
+	}
 	all, routers := member(member(root, "http"), "middlewares"), member(member(root, "http"), "routers")
 	if all == nil {
-		return nil, nil, fmt.Errorf("%s: has no http: middlewares:, as the dynamic configuration of a Traefik with Weir has; labels are not read, so keep the middlewares in a file, and name them in labels, such as api@file", file)
+		return nil, nil, fmt.Errorf("%s: has no http: middlewares:, as the dynamic configuration of a Traefik with Weir has, and no service with labels such as traefik.http.middlewares.api.plugin.weir.limit", file)
 	}
-	doubts = doubtsOf(file, plugin, routers, all)
+	doubts = doubtsOf(file, plugin, provider, routers, all)
 	others := make(map[string]bool)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		plugins := member(all[name], "plugin")
@@ -57,7 +61,7 @@ func Read(file, plugin string) (list []Middleware, doubts []string, err error) {
 		if !there {
 			continue
 		}
-		m := Middleware{Name: name + "@file", Config: &config.Config{}, Open: openTo(name, routers, all)}
+		m := Middleware{Name: name + "@" + provider, Config: &config.Config{}, Open: openTo(name, provider, routers, all)}
 		fields, isObject := settings.(map[string]any)
 		if !isObject && settings != nil {
 			return nil, doubts, fmt.Errorf("%s: middleware %q: plugin: %s: must be an object with Weir's settings", file, name, plugin)
@@ -78,14 +82,14 @@ func Read(file, plugin string) (list []Middleware, doubts []string, err error) {
 }
 
 // doubtsOf returns what is most likely not intended in the routers and all middlewares of a file.
-func doubtsOf(file, plugin string, routers, all map[string]any) (doubts []string) {
+func doubtsOf(file, plugin, provider string, routers, all map[string]any) (doubts []string) {
 	doubt := func(says string, args ...any) { doubts = append(doubts, file+": "+fmt.Sprintf(says, args...)) }
 	named := make(map[string]bool)
 	follow := func(kind, of string, value any) {
 		names, _ := field(value, "middlewares").([]any)
 		for _, one := range names {
-			name, provider, _ := strings.Cut(fmt.Sprint(one), "@")
-			own := provider == "" || provider == "file"
+			name, from, _ := strings.Cut(fmt.Sprint(one), "@")
+			own := from == "" || from == provider
 			named[name] = named[name] || own
 			if _, there := all[name]; own && !there {
 				doubt("%s %q: the middleware \"%v\" is not in this file: unless another one of the provider has it, Traefik refuses the router, and answers its requests with 404, or by a router without the limit", kind, of, one)
@@ -93,7 +97,7 @@ func doubtsOf(file, plugin string, routers, all map[string]any) (doubts []string
 		}
 	}
 	limited := func(router string) bool {
-		return slices.ContainsFunc(chainOf(routers[router], all), func(name string) bool { return member(all[name], "plugin")[plugin] != nil })
+		return slices.ContainsFunc(chainOf(routers[router], provider, all), func(name string) bool { return member(all[name], "plugin")[plugin] != nil })
 	}
 	sorted := slices.Sorted(maps.Keys(routers))
 	for _, name := range sorted {
@@ -114,7 +118,7 @@ func doubtsOf(file, plugin string, routers, all map[string]any) (doubts []string
 			}
 		}
 		if _, is := plugins[plugin]; is && !named[name] && len(routers) > 0 {
-			doubt("middleware %q: no router of this file names it: unless one of another file or provider or an entry point does, as %[1]s@file, it limits nothing", name)
+			doubt("middleware %q: no router of this file names it: unless one of another file or provider or an entry point does, as %[1]s@%[2]s, it limits nothing", name, provider)
 		}
 	}
 	return doubts
@@ -124,10 +128,10 @@ func doubtsOf(file, plugin string, routers, all map[string]any) (doubts []string
 var catchAll = regexp.MustCompile("^\\s*PathPrefix\\(\\s*[`\"]/[`\"]\\s*\\)\\s*$")
 
 // chainOf returns the middlewares of a router, with those of chains in their places, in order.
-func chainOf(router any, all map[string]any) (chain []string) {
+func chainOf(router any, provider string, all map[string]any) (chain []string) {
 	todo, _ := field(router, "middlewares").([]any)
 	for len(todo) > 0 {
-		name := strings.TrimSuffix(fmt.Sprint(todo[0]), "@file")
+		name := strings.TrimSuffix(fmt.Sprint(todo[0]), "@"+provider)
 		inner, _ := field(field(all[name], "chain"), "middlewares").([]any)
 		todo = todo[1:]
 		if !slices.Contains(chain, name) { // a chain may have itself
@@ -138,9 +142,9 @@ func chainOf(router any, all map[string]any) (chain []string) {
 }
 
 // openTo returns a router that uses a middleware with no authentication in front, and no other plugin, which may be one or limit by address; "": none.
-func openTo(middleware string, routers, all map[string]any) string {
+func openTo(middleware, provider string, routers, all map[string]any) string {
 	for _, router := range slices.Sorted(maps.Keys(routers)) {
-		chain := chainOf(routers[router], all)
+		chain := chainOf(routers[router], provider, all)
 		at := slices.Index(chain, middleware)
 		guarded := at < 0
 		for i, name := range chain {
