@@ -85,7 +85,9 @@ include_patterns = [*NAVIGATION, "docs/**.md", "examples/**/README.md"]
 
 
 def add_navigation(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Adds to the text of a page the list of those beneath it."""
+    """Adds to the text of a page the list of those beneath it, and to docs/log.md its table, so that a line of a log is found by the search."""
+    if docname == "docs/log":
+        source[0] += "\n```{csv-table}\n:file: log.csv\n:header-rows: 1\n:class: log\n```\n"
     for caption, paths in NAVIGATION.get(docname + ".md", []):
         heading = f":caption: {caption}\n" if caption else ""
         entries = "\n".join("/" + path.removesuffix(".md") for path in paths)
