@@ -34,6 +34,9 @@ func parse(text []byte) ([][]row, error) {
 	if err != nil {
 		return nil, err
 	}
+	if want := len(protections) * whole.ends; len(lines) != 1+want {
+		return nil, fmt.Errorf("%d rows, and there must be %d below the names of the columns", len(lines)-1, want)
+	}
 	rows := make([][]row, len(protections))
 	for n, line := range lines {
 		if n == 0 {

@@ -1,6 +1,6 @@
 // Command cascade plays how one failure becomes two: of two clusters behind a load balancer one fails, and the other gets more than it can do. It
-// runs on one machine, four times at once: without a limit, with a static limit, and with Weir's guard, without and with
-// a ceiling. README.md tells the story.
+// runs on one machine, five times at once: without a limit, with a static limit, with Weir's guard, without and with
+// a ceiling, and with that ceiling alone. README.md tells the story.
 //
 //	go run ./examples/cascade                 a minute; data and picture come into a new folder, whose name is printed
 //	go run ./examples/cascade -write FOLDER   into this folder; a README.md there gets the table
@@ -19,6 +19,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"sync"
 	"time"
@@ -37,6 +38,7 @@ var protections = []protection{
 	{"static-limit", "with a static limit"},
 	{"guard", "with the guard"},
 	{"guard-max", "with the guard, max 60"},
+	{"cap", "with a cap of 60 alone"},
 }
 
 // A story says how many workers a cluster has, and in which seconds of a run B fails, B is back, and all ends.
@@ -90,6 +92,9 @@ func balance(args []string) bool {
 func run(write, draw string) error {
 	folder := draw
 	if draw == "" {
+		if _, err := os.Stat(write); write != "" && err != nil {
+			return err
+		}
 		folder = write
 		if folder == "" {
 			var err error
@@ -103,7 +108,11 @@ func run(write, draw string) error {
 			return err
 		}
 		if late > tooLate {
-			fmt.Printf("This machine was too busy: it kept requests waiting for up to %d ms. Run it again when less else is running.\n\n", late.Milliseconds())
+			busy := fmt.Sprintf("this machine was too busy: it kept requests waiting for up to %d ms. Run it again when less else is running", late.Milliseconds())
+			if write != "" {
+				return errors.New(busy + "; nothing was written")
+			}
+			fmt.Println("But " + busy + ".\n")
 		}
 		if err := os.WriteFile(filepath.Join(folder, dataFile), format(rows), 0o644); err != nil {
 			return err
@@ -140,10 +149,23 @@ func runAll(s story, seed uint64) (rows [][]row, late time.Duration, err error) 
 	if err != nil {
 		return nil, 0, err
 	}
+	home, err := os.MkdirTemp("", "cascade-caddy")
+	if err != nil {
+		return nil, 0, err
+	}
+	defer os.RemoveAll(home)
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt)
+	defer signal.Stop(interrupted)
+	go func() {
+		<-interrupted
+		os.RemoveAll(home)
+		os.Exit(130) // as shells have it; the load balancers end with it
+	}()
 	tallies, errs := make([]*tally, len(protections)), make([]error, len(protections))
 	var running sync.WaitGroup
 	for i := range protections {
-		running.Go(func() { tallies[i], errs[i] = runOne(s, protections[i], at[3*i:3*i+3], seed) })
+		running.Go(func() { tallies[i], errs[i] = runOne(s, protections[i], at[3*i:3*i+3], seed, home) })
 	}
 	running.Wait()
 	for i, err := range errs {
@@ -155,8 +177,8 @@ func runAll(s story, seed uint64) (rows [][]row, late time.Duration, err error) 
 	return rows, late, nil
 }
 
-// runOne starts two clusters and a load balancer at those addresses, has clients send to it, and meanwhile ends B and starts it again.
-func runOne(s story, p protection, at []string, seed uint64) (*tally, error) {
+// runOne starts two clusters and a load balancer at those addresses, whose files are in a folder of home, has clients send to it, and meanwhile ends B and starts it again.
+func runOne(s story, p protection, at []string, seed uint64, home string) (*tally, error) {
 	t := newTally(s.ends)
 	a, err := startCluster(at[0], s.workers, t)
 	if err != nil {
@@ -168,7 +190,7 @@ func runOne(s story, p protection, at []string, seed uint64) (*tally, error) {
 		return nil, err
 	}
 	defer func() { b.Close() }()
-	stop, err := startBalancer(at[2],
+	stop, err := startBalancer(filepath.Join(home, p.snippet), at[2],
 		"A="+at[0], "B="+at[1], "BALANCER="+at[2], "PROTECTION="+p.snippet, fmt.Sprint("CAPACITY=", s.capacity()), fmt.Sprint("MAX=", s.capacity()*6/10))
 	if err != nil {
 		return nil, err
@@ -190,14 +212,13 @@ func runOne(s story, p protection, at []string, seed uint64) (*tally, error) {
 	return t, nil
 }
 
-// startBalancer starts Caddy by the Caddyfile, with that environment, and returns when it accepts connections at the address. What it logs is printed.
-func startBalancer(address string, environment ...string) (stop func(), err error) {
+// startBalancer starts Caddy by the Caddyfile, with that folder for its files and that environment, and returns when it accepts connections at the address. What it logs is printed.
+func startBalancer(home, address string, environment ...string) (stop func(), err error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	home, err := os.MkdirTemp("", "cascade-caddy")
-	if err != nil {
+	if err := os.Mkdir(home, 0o700); err != nil {
 		return nil, err
 	}
 	config := filepath.Join(home, "Caddyfile")
@@ -209,7 +230,6 @@ func startBalancer(address string, environment ...string) (stop func(), err erro
 			_ = c.Process.Kill()
 			_ = c.Wait()
 		}
-		os.RemoveAll(home)
 	}
 	if err = os.WriteFile(config, caddyfile, 0o600); err == nil {
 		_, err = c.StdinPipe() // which is open for as long as this program runs
