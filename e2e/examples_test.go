@@ -146,10 +146,10 @@ func TestTheExampleLimitsAsItSays(t *testing.T) {
 		allAtOnce   bool    // all return at once when a new minute begins
 	}{
 		{"http://whoami.localhost/", nil, 15, 20, 20, false},
-		{"http://whoami.localhost/api/x", []string{"X-Plan", "free", "X-Api-Key", "a"}, 5, 5, 5, true},
-		{"http://whoami.localhost/api/x", []string{"X-Plan", "free", "X-Api-Key", "b"}, 5, 5, 5, true},
-		{"http://whoami.localhost/api/x", []string{"X-Plan", "paid", "X-Api-Key", "a"}, 30, 30, 0, false},
-		{"POST http://whoami.localhost/api/x", []string{"X-Plan", "paid", "X-Api-Key", "a"}, 10, 10, 10, true},
+		{"http://whoami.localhost/api/x", []string{"X-Api-Key", "a"}, 5, 5, 5, true},
+		{"http://whoami.localhost/api/x", []string{"X-Api-Key", "b"}, 5, 5, 5, true},
+		{"http://whoami.localhost/api/x", []string{"X-Api-Key", "key-of-acme"}, 10, 10, 10, true},
+		{"http://whoami.localhost/api/x", nil, 30, 30, 0, false},
 		{"POST http://shop.localhost/login", nil, 5, 5, 0, false},
 		{"http://shop.localhost/", nil, 1, 10, 100, false},
 		{"http://moved.localhost/", []string{"X-Api-Key", "a"}, 30, 30, 0, false}, // in memory: each replica counts alone

@@ -102,12 +102,12 @@ class Chapter:
         found = paired(self.data.more, "good", *sides)
         return tables.with_interval(found if found.n else paired(self.data.virtual, "good", *sides), sign=sign)
 
-    def cpu_gain(self, left: str, right: str) -> str:
-        """A paired difference in the situation "cpu", of tier 2."""
-        if self.data.explored is None or self.data.explored.virtual.empty:
+    def cpu_gain(self, left: str, right: str, real: bool = False) -> str:
+        """A paired difference in the situation "cpu", of tier 2, or with real parts."""
+        if self.data.explored is None or (runs := self.data.explored.real if real else self.data.explored.virtual).empty:
             return "–"
         sides = [{"situation": "cpu", "policy": p, "algorithm": "token_bucket"} for p in (left, right)]
-        return tables.with_interval(paired(self.data.explored.virtual, "good", *sides), sign=True)
+        return tables.with_interval(paired(runs, "good", *sides), sign=True)
 
     def algorithm_gain(self, situation: str, left: str, right: str, policy: str = "tuned") -> str:
         """A paired difference between algorithms, of tier 2, without a sign."""
