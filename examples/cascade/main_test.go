@@ -88,6 +88,9 @@ func TestThePageIsMadeOfTheData(t *testing.T) {
 	within("with both again", 2, s.back+5, s.ends, 0.95*rate, 1.05*rate)
 	within("alone", 3, s.fails, s.back, 0.9*n, 1.05*n)
 	within("with both again", 3, s.back+5, s.ends, 0.95*rate, 1.05*rate)
+	within("alone", 4, s.fails, s.back, 0.9*n, 1.05*n)
+	within("with both again", 4, s.back+2, s.ends, 0.95*rate, 1.05*rate)
+	within("two seconds after B is back", 2, s.back+2, s.ends, 0.95*rate, 1.05*rate)
 	for i := 2; i < len(protections); i++ {
 		if with := sum(rows[i], 0, s.fails); with.refused > 0 {
 			t.Errorf("%s %d were turned away while both were up", protections[i].title, with.refused)
