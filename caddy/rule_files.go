@@ -332,6 +332,9 @@ func (f *ruleFiles) replaceAll(c *ruleset.Contents) error {
 	for h, view := range views {
 		h.files.Store(view)
 		h.warnOfExceptions("rule", view.set.rules)
+		if view.domain != nil {
+			h.adviseDescriptors(view.domain)
+		}
 	}
 	f.app.fileRules = known
 	f.parsed = parsed

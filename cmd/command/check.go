@@ -2,6 +2,7 @@ package command
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,7 +26,7 @@ Reads rule files as a proxy does and prints all that is wrong with them, with li
 
 With --traefik it reads the middlewares of a dynamic configuration, or of the labels of a compose file, and their rule files as the plugin does, and prints for what Traefik would refuse them. It also warns
 of what the plugin would warn of when it loads a single middleware; of a middleware of Weir's that no router of the file names; of a router that names a middleware that is
-not in the file; of a catch-all router without a limit; of keys that clients choose, with no authentication or limit by address; of variables that are not set here; and of a
+not in the file; of a router without a limit that takes the requests of another one if Traefik refuses that; of keys that clients choose, with no authentication or limit by address; of variables that are not set here; and of a
 plugin of another name whose settings are like Weir's. Warnings do not change the exit status. It does not see the static configuration, other files, or requests.`,
 		Example: p.examples("check '/etc/limits/*.yaml'", "check --traefik /etc/traefik/dynamic.yml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -34,6 +35,7 @@ plugin of another name whose settings are like Weir's. Warnings do not change th
 		},
 	}
 	s.add(cmd)
+	cmd.Flags().BoolVar(&s.strict, "strict", false, "Exit with status 1 on warnings, too")
 	return cmd
 }
 
@@ -55,9 +57,10 @@ func unset(m dynamic.Middleware) (warnings []string) {
 // check writes all problems of the rules to problems, or if there are none, a summary of each file to out.
 func (s *source) check(out, problems io.Writer) error {
 	s.setMissing = true
-	list, err := s.load(problems, problems)
+	warnings := &counter{to: problems}
+	list, err := s.load(problems, warnings)
 	if s.middleware == "" {
-		warn(s.doubts, problems)
+		warn(s.doubts, warnings)
 	}
 	if err != nil {
 		return err
@@ -71,7 +74,21 @@ func (s *source) check(out, problems io.Writer) error {
 			_, _ = fmt.Fprintf(out, "%s: %s\n", name, summary(file))
 		}
 	}
+	if s.strict && warnings.lines > 0 {
+		return errors.New(describe.Count(warnings.lines, "warning"))
+	}
 	return nil
+}
+
+// counter counts the lines that it passes on.
+type counter struct {
+	to    io.Writer
+	lines int
+}
+
+func (c *counter) Write(line []byte) (int, error) {
+	c.lines++
+	return c.to.Write(line)
 }
 
 // summary says how many rules and descriptors a file has.

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -255,11 +256,44 @@ http:
 	for _, want := range []string{
 		`middleware "keys": rule "keys": clients choose the key header:X-Api-Key, and in the router "open" `,
 		`middleware "late": rule "a": clients choose the key cookie:a, and in the router "late" `,
-		`router "rest": takes what no other router takes`,
+		`router "rest": has no middleware of Weir's, and takes the requests of router "also" if Traefik refuses that`,
 	} {
 		must.Contain(t, problems, want)
 	}
 	must.Equal(t, strings.Count(problems, "warning: "), 3, problems)
+	if _, problems, err = weir("check", "--strict", "--traefik", file(t, "dynamic.yml", text)); err == nil {
+		t.Error("warnings are no error with --strict")
+	}
+	must.Contain(t, problems, "3 warnings")
+}
+
+func TestCheckWarnsOfRoutersThatTakeOver(t *testing.T) {
+	const host, api = "Host(`a`)", "Host(`a`) && PathPrefix(`/api`)"
+	for _, c := range []struct {
+		free, limited string
+		warned        bool
+	}{
+		{host, api, true},
+		{host + " && PathPrefix(`/`)", api, true},
+		{"HostRegexp(`.*`)", api, true},
+		{"HostRegexp(`^.+$`)", host, true},
+		{"PathRegexp(`^/.*`)", host, true},
+		{"PathPrefix(`/`)", "Host(`b`) || Host(`c`)", true},
+		{"PathPrefix(`/api`) && " + host, api, true},
+		{"Host(`b`)", api, false},
+		{api, host, false},
+		{"Host(`a`) || Host(`b`)", api, false},
+		{"HostRegexp(`^a.*$`)", api, false},
+	} {
+		text, err := json.Marshal(map[string]any{"http": map[string]any{
+			"routers":     map[string]any{"free": map[string]any{"rule": c.free}, "limited": map[string]any{"rule": c.limited, "middlewares": []string{"m"}}},
+			"middlewares": map[string]any{"m": map[string]any{"plugin": map[string]any{"weir": map[string]any{"limit": "5/1m"}}}},
+		}})
+		must.Succeed(t, err)
+		_, problems, err := weir("check", "--traefik", file(t, "dynamic.json", string(text)))
+		must.Succeed(t, err)
+		must.Equal(t, strings.Contains(problems, `router "free": has no middleware of Weir's, and takes the requests of router "limited"`), c.warned, "%s beside %s: %s", c.free, c.limited, problems)
+	}
 }
 
 func TestCheckTakesWhatTheEnvironmentHasElsewhereForRight(t *testing.T) {

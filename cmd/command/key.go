@@ -49,7 +49,7 @@ func (p *Program) actOnKey(use, short, example string, lasts bool) *cobra.Comman
 		Long: "\n" + short + `, in a running Caddy, by its admin endpoint, or in Redis, whose proxies all obey. A key of several parts takes --key once for each.
 
 Until when it holds is a time (2026-12-24T18:00:00Z), a date, a weekday, today, tomorrow, week or month, to its end in the time zone of the rule; or with
---for a duration.`,
+--for a duration. Without a time zone of the rule that is UTC.`,
 		Example: p.examples(example),
 		Args:    cobra.ExactArgs(len(strings.Fields(arguments))),
 	}
@@ -60,6 +60,7 @@ Until when it holds is a time (2026-12-24T18:00:00Z), a date, a weekday, today, 
 	flags := cmd.Flags()
 	flags.StringVar(&a.Rule, "rule", "", "Name of the rule, with its namespace")
 	flags.StringArrayVar(&a.Key, "key", []string{}, "Part of the key, in the order of the rule's key")
+	flags.StringVar(&a.ID, "id", "", "Of a Caddy: the key's id, as top shows it, in place of --key")
 	flags.StringVar(&a.Note, "note", "", "Why, for the list and the log")
 	flags.StringVar(&a.By, "by", whoAmI(), "Who has decided it")
 	if lasts {
@@ -100,6 +101,8 @@ func (a *acted) String() string {
 	switch {
 	case a.Until != nil:
 		return "until " + a.Until.Format(time.RFC3339) + until
+	case a.Keys != nil && *a.Keys == 0:
+		return "0 keys: nothing is known of this one under the rule. Is it spelt in full? Of one that top shows with … take --id"
 	case a.Keys != nil:
 		return describe.Count(*a.Keys, "key")
 	case a.Given != nil:

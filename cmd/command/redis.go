@@ -201,6 +201,9 @@ func (s *redisState) act(do string, a *action) (*acted, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
+	if a.ID != "" {
+		return nil, errors.New("--id: is of a Caddy, which knows the keys that top shows; in Redis name the key by --key")
+	}
 	_, rule, err := s.find(a.Rule)
 	if err != nil {
 		return nil, err

@@ -202,8 +202,9 @@ func TestTheAdminEndpointIsAsked(t *testing.T) {
 	caddy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answers := map[string]string{
 			"POST /rate_limit/reset":   `{"keys":1}`,
+			"POST /rate_limit/unblock": `{"keys":0}`,
 			"POST /rate_limit/explain": `{"handlers":[{"rules":[{"rule":"a","covers":true,"key":["k"],"limit":"5/1m","allowed":false,"remaining":0,"retry_after_seconds":1.5}],"verdict":"reject"}],"notes":["n"]}`,
-			"GET /rate_limit/top":      `{"window_seconds":600,"keys":[{"key":["k","l"],"requests":7,"rejections":2,"error":0}]}`,
+			"GET /rate_limit/top":      `{"window_seconds":600,"keys":[{"key":["k","l"],"id":"HENTvHkIF6QOSxV5","requests":7,"rejections":2,"error":0}]}`,
 		}
 		text := answers[r.Method+" "+r.URL.Path]
 		if text == "" || r.Header.Get("Origin") != "http://"+r.Host {
@@ -216,14 +217,15 @@ func TestTheAdminEndpointIsAsked(t *testing.T) {
 	at := strings.TrimPrefix(caddy.URL, "http://")
 	for want, args := range map[string][]string{
 		"1 key\n": {"reset", "--rule", "a", "--key", "k"},
-		"RULE KEY LIMIT REMAINING DECISION\na k 5/1m 0 rejects for 1.5s\nverdict: reject\nnote: n\n": {"explain", "--url", "http://x/", "--ip", "192.0.2.7"},
-		"KEY REQUESTS REJECTIONS TOO HIGH BY AT MOST\nk l 7 2 0\n":                                   {"top", "--rule", "a"},
+		"RULE KEY LIMIT REMAINING DECISION\na k 5/1m 0 rejects for 1.5s\nverdict: reject\nnote: n\n":                         {"explain", "--url", "http://x/", "--ip", "192.0.2.7"},
+		"KEY REQUESTS REJECTIONS TOO HIGH BY AT MOST ID\nk l 7 2 0 HENTvHkIF6QOSxV5\n":                                       {"top", "--rule", "a"},
+		"0 keys: nothing is known of this one under the rule. Is it spelt in full? Of one that top shows with … take --id\n": {"unblock", "--rule", "a", "--id", "x"},
 	} {
 		out, problems, err := weir(append(args, "--address", at)...)
 		must.Succeed(t, err)
 		must.Equal(t, plain(out), want, problems)
 	}
-	_, problems, err := weir("unblock", "--rule", "a", "--key", "k", "--address", at)
+	_, problems, err := weir("block", "--rule", "a", "--key", "k", "--address", at)
 	if err == nil {
 		t.Error("an error of the endpoint is none")
 	}

@@ -22,6 +22,7 @@ type source struct {
 	rules                       []string // files or globs
 	traefik, middleware, plugin string
 	namespace                   string   // of the rules of files
+	strict                      bool     // of check
 	setMissing                  bool     // no flag: load warns of variables that are not set, and sets them
 	doubts                      []string // no flag: what load has found in Traefik's configuration beside the middlewares' settings
 }

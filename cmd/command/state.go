@@ -36,6 +36,7 @@ type state interface {
 type action struct {
 	Rule  string   `json:"rule"`
 	Key   []string `json:"key"`
+	ID    string   `json:"id,omitempty"`
 	Note  string   `json:"note"`
 	By    string   `json:"by"`
 	Until string   `json:"until,omitempty"`
@@ -146,6 +147,7 @@ func (e *Endpoint) top(rule, by string, n int) (table [][]string, notes []string
 		Window int `json:"window_seconds"`
 		Keys   []struct {
 			Key                         []string
+			ID                          string
 			Requests, Rejections, Error uint64
 		}
 	}
@@ -153,9 +155,9 @@ func (e *Endpoint) top(rule, by string, n int) (table [][]string, notes []string
 	if err := e.Ask(http.MethodGet, "top?"+query.Encode(), nil, &answer); err != nil {
 		return nil, nil, err
 	}
-	table = [][]string{{"KEY", "REQUESTS", "REJECTIONS", "TOO HIGH BY AT MOST"}}
+	table = [][]string{{"KEY", "REQUESTS", "REJECTIONS", "TOO HIGH BY AT MOST", "ID"}}
 	for _, k := range answer.Keys {
-		table = append(table, []string{strings.Join(k.Key, " "), strconv.FormatUint(k.Requests, 10), strconv.FormatUint(k.Rejections, 10), strconv.FormatUint(k.Error, 10)})
+		table = append(table, []string{strings.Join(k.Key, " "), strconv.FormatUint(k.Requests, 10), strconv.FormatUint(k.Rejections, 10), strconv.FormatUint(k.Error, 10), k.ID})
 	}
 	return table, []string{"of the last " + (time.Duration(answer.Window) * time.Second).String() + " at most, in this Caddy"}, nil
 }

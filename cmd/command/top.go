@@ -143,6 +143,9 @@ func (s *redisState) top(label, by string, n int) (table [][]string, notes []str
 	if slices.ContainsFunc(rule.Limits, func(l byhand.NamedLimit) bool { return l.Tier }) {
 		notes = append(notes, "LIMIT is of one tier, and USED is of that: which tier a key has, Redis does not know; explain says it of a request")
 	}
+	if slices.ContainsFunc(rule.Limits, func(l byhand.NamedLimit) bool { return !l.Tier }) {
+		notes = append(notes, "keys with a limit of their own are shown by the rule's; explain says theirs")
+	}
 	if !p.of.store.Redis.Store.PlainKeys {
 		notes = append(notes, "keys are hashes of what clients have; with plainKeys in the store's settings (plain_keys in Caddy) they can be read")
 	}

@@ -89,7 +89,10 @@ func (c *conversion) run(files []string, in io.Reader) (string, error) {
 	}
 	p, known := peers[c.from]
 	if !known {
-		return "", fmt.Errorf("--from %q: must be nginx, traefik, caddy-ratelimit or envoy; the files look like %d of them", c.from, len(found))
+		if c.from == "" {
+			return "", fmt.Errorf("the files look like %s of nginx, traefik, caddy-ratelimit and envoy: name one by --from", map[bool]string{true: "none", false: "several"}[len(found) == 0])
+		}
+		return "", fmt.Errorf("--from %q: must be nginx, traefik, caddy-ratelimit or envoy", c.from)
 	}
 	if c.to == "" {
 		c.to = p.targets[0]

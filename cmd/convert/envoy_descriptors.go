@@ -55,7 +55,11 @@ func (e *envoyConf) blocks(list *yaml.Node) {
 	for i, where := range e.cover(e.sites, list, "rate_limits in line "+strconv.Itoa(list.Line)) {
 		name := fmt.Sprintf("@envoy_%d_%d ", list.Line, i+1)
 		if matches := matcher("host", where.hosts) + matcher("path", where.paths); matches != "" {
-			block("", name+"{\n"+matches+"}\n", name)
+			comment := ""
+			if len(where.hosts) > 0 {
+				comment = ". Write it into the sites of these hosts, and take host out: clients can get past a matcher by host"
+			}
+			block(comment, name+"{\n"+matches+"}\n", name)
 		} else {
 			block(" of all requests. Write a matcher if they are for a part of the site", "", "")
 		}
@@ -112,7 +116,11 @@ func (e *envoyConf) descriptors(list *yaml.Node) (lines string) {
 				}
 			})
 		}
-		if line != "" && line != "\tdescriptor" {
+		switch line {
+		case "":
+			e.lose(e.file, limit.Line, "actions", "what this descriptor counts", "an action has no words in a Caddyfile", "write a rate_limit with a matcher, and a descriptor with the key and the value that Envoy sends")
+		case "\tdescriptor":
+		default:
 			lines += line + "\n"
 		}
 	}

@@ -193,17 +193,37 @@ func (n *nginxConf) server(d *crossplane.Directive, from nginxLimits) {
 	if limits["return"] != nil {
 		return
 	}
+	n.ports(d.Block, s)
 	n.sites = append(n.sites, s)
 	n.locations(s, d.Block, nil, limits)
 	s.places = append(s.places, &place{limits: n.inForce(limits)})
 	s.block = d.Block
 }
 
+// ports says that rules do not tell the ports of a server from those of another one with one of its names.
+func (n *nginxConf) ports(list crossplane.Directives, s *site) {
+	for _, d := range list {
+		if d.Directive != "listen" {
+			continue
+		}
+		for _, other := range n.sites {
+			if slices.ContainsFunc(s.names, func(name string) bool { return slices.Contains(other.names, name) }) {
+				n.leaveOut(d, "another server has a name of this one, and a rule does not tell their ports apart", "write the limits into a site of a Caddyfile with its port, or into a router of its entry point")
+				return
+			}
+		}
+	}
+}
+
 // handsOver says where requests are limited in nginx by a path that is not the client's.
 func (n *nginxConf) handsOver(s *site, list crossplane.Directives) {
 	for _, d := range list {
-		if d.Directive == "try_files" && len(d.Args) > 0 {
-			uri, _, _ := strings.Cut(d.Args[len(d.Args)-1], "?")
+		at := len(d.Args) - 1 // of the path that nginx goes on with
+		if d.Directive == "rewrite" {
+			at = min(1, at)
+		}
+		if (d.Directive == "try_files" || d.Directive == "rewrite") && at >= 0 {
+			uri, _, _ := strings.Cut(d.Args[at], "?")
 			for _, p := range s.places {
 				if len(p.limits) > 0 && slices.ContainsFunc(p.paths, func(path string) bool { return fits(uri, path) }) {
 					n.leaveOut(d, "what it hands to "+p.what+" is limited there in nginx, and here only by the path that the client sends", "limit these paths, too, if they shall be")

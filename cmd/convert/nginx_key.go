@@ -161,7 +161,7 @@ func (n *nginxConf) conditional(zone, d *crossplane.Directive) (keys []nginxKey)
 		values, ok := matchValue(field, one[0])
 		wild := slices.IndexFunc(list, func(o [2]string) bool { return o[1] != fallback && inside(one[0], o[0]) })
 		switch {
-		case field == "hosts" && one[1] == fallback && wild >= 0:
+		case (field == "hosts" || field == "except_ips") && one[1] == fallback && wild >= 0:
 			if fallback != "" {
 				n.failed(d, "match cannot say "+one[0]+" beside "+list[wild][0], byHand)
 				return nil
@@ -228,8 +228,12 @@ func (n *nginxConf) wildcards(d *crossplane.Directive, having map[string][]strin
 	}
 }
 
-// inside reports whether a host, or all that has a * in its place, is one of those that another name with a * is for.
+// inside reports whether a host, or all that has a * in its place, is one of those that another name with a * is for, or a network a part of another one.
 func inside(name, wild string) bool {
+	network, wrong := match.ParseNetwork(wild)
+	if part, err := match.ParseNetwork(name); err == nil && wrong == nil {
+		return part.Bits() > network.Bits() && network.Contains(part.Addr())
+	}
 	suffix, is := strings.CutPrefix(wild, "*")
 	return is && name != wild && strings.HasSuffix(name, suffix) && name[0] != '!'
 }

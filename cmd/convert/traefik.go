@@ -40,7 +40,7 @@ func (c *conversion) dynamic() string {
 		return ""
 	}
 	return "# Limits of " + c.from + "; docs/from-" + c.from + ".md has what differs. experimental.plugins of the static configuration must name the plugin weir.\n" +
-		"# Names of middlewares stay, and so do routers, which share the counters of a middleware here. In labels write plugin.weir in place of ratelimit or inflightreq.\n" + file + resources
+		"# Names of middlewares stay, and so do routers, which share the counters of a middleware here. In labels write plugin.weir in place of ratelimit; of inflightreq write plugin.weir.concurrency for its amount, and plugin.weir.key=host.\n" + file + resources
 }
 
 // traefikLabel is a label that configures one of Traefik's two limits, in a list or as a member of a map.

@@ -122,11 +122,18 @@ func (f KeyForm) Show(key string) []string {
 	}
 	parts := f.Parts(key)
 	for i := range parts {
-		if f.Free && f.Secret[0] || !f.Free && i < len(f.Secret) && f.Secret[i] || len(parts) != len(f.Names) && !f.Free {
+		if !isAddress(parts[i]) && (f.Free && f.Secret[0] || !f.Free && i < len(f.Secret) && f.Secret[i] || len(parts) != len(f.Names) && !f.Free) {
 			parts[i] = Shortened(parts[i])
 		}
 	}
 	return parts
+}
+
+// isAddress reports whether a part of a key is an address or a network, also behind the name that the first of several sources gives it: nobody has these as a
+// credential.
+func isAddress(part string) bool {
+	_, err := match.ParseNetwork(part[strings.LastIndexByte(part, '=')+1:])
+	return err == nil
 }
 
 // ShowCut is show for a key of which only the beginning and the hash of the whole are kept.

@@ -102,8 +102,9 @@ func doubtsOf(file, plugin, provider string, routers, all map[string]any) (doubt
 	sorted := slices.Sorted(maps.Keys(routers))
 	for _, name := range sorted {
 		follow("router", name, routers[name])
-		if rule := fmt.Sprint(field(routers[name], "rule")); catchAll.MatchString(rule) && !limited(name) && slices.ContainsFunc(sorted, limited) {
-			doubt("router %q: takes what no other router takes, and has no middleware of Weir's: if Traefik refuses another router, its requests come here, without a limit", name)
+		under := func(other string) bool { return limited(other) && takes(routers[name], routers[other]) }
+		if at := slices.IndexFunc(sorted, under); at >= 0 && !limited(name) {
+			doubt("router %q: has no middleware of Weir's, and takes the requests of router %q if Traefik refuses that: they would come here without a limit", name, sorted[at])
 		}
 	}
 	middlewares := slices.Sorted(maps.Keys(all))
@@ -124,8 +125,22 @@ func doubtsOf(file, plugin, provider string, routers, all map[string]any) (doubt
 	return doubts
 }
 
-// catchAll is a rule of a router that takes every request.
-var catchAll = regexp.MustCompile("^\\s*PathPrefix\\(\\s*[`\"]/[`\"]\\s*\\)\\s*$")
+// anything is a part of a rule that all requests meet.
+var anything = regexp.MustCompile("^(?:PathPrefix\\([`\"]/[`\"]\\)|(?:Host|Path)Regexp\\([`\"]\\^?(?:/?\\.[*+])?\\$?[`\"]\\))$")
+
+// takes reports whether a router's rule is met by all requests that meet the rule of another one, since that has all its parts.
+func takes(router, other any) bool {
+	parts := func(router any) (list []string) {
+		for _, part := range strings.Split(strings.ReplaceAll(fmt.Sprint(field(router, "rule")), " ", ""), "&&") {
+			if !anything.MatchString(part) {
+				list = append(list, part)
+			}
+		}
+		return list
+	}
+	has := parts(other)
+	return !slices.ContainsFunc(parts(router), func(part string) bool { return strings.Contains(part, "||") || !slices.Contains(has, part) })
+}
 
 // chainOf returns the middlewares of a router, with those of chains in their places, in order.
 func chainOf(router any, provider string, all map[string]any) (chain []string) {
