@@ -183,6 +183,19 @@ func TestAnEditIsWarnedOfAsAConfigurationIs(t *testing.T) {
 	}
 }
 
+// Found by a newcomer: after a key was renamed in a file that was in force, nothing said that no descriptor had its limit.
+func TestAnEditThatLeavesADescriptorWithoutALimitIsWarnedOfOnce(t *testing.T) {
+	const file = "domain: d\ndescriptors:\n  - {key: %s, rate_limit: {unit: year, requests_per_unit: 1}}\n  - {key: v, value: n%d, rate_limit: {unit: year, requests_per_unit: 1}}\n"
+	s := startFiles(t, byFiles("domain d\ndescriptor k {header.K}\ndescriptor v {header.V}"), "d.yaml", fmt.Sprintf(file, "k", 1))
+	s.admit(1, "/", "K", "v")
+	s.reject("/", "K", "v")
+	for n := 2; n <= 3; n++ {
+		s.put("d.yaml", fmt.Sprintf(file, "other", n))
+		eventually(t, "the edit is in force", func() bool { return s.do("/", "V", fmt.Sprint("n", n)).header.Get("X-RateLimit-Limit") == "1" })
+	}
+	must.Equal(t, strings.Count(strings.Join(s.serious(), ""), "a descriptor has no effect: the rule files have no limit for its keys"), 1, "warnings: %s", s.serious())
+}
+
 const good = "{name: shared, match: {paths: [/]}, limit: 3/366d}"
 
 // A broken edit changes nothing. It is logged once, with the place and what would be accepted, and so is its repair.

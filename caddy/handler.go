@@ -153,6 +153,7 @@ type Handler struct {
 	files       atomic.Pointer[inForce] // nil: the handler uses no rule files
 	descriptors [][]*syntax.Template    // the values of Descriptors
 	described   []front.Descriptor      // those of descriptors
+	advised     map[string]bool         // what adviseDescriptors has said
 	fields      answer.Fields
 	cors        *front.CORS // nil: it sets no fields of CORS
 	shadows     bool        // any zone is a shadow, or has a candidate

@@ -242,15 +242,24 @@ func (h *Handler) checkAny(s *fileSet) error {
 	return fmt.Errorf("rules_file: the files have descriptors alone, of domain %q, and nothing says what of a request they are: write a line such as descriptor <key> {header.X-Key} beside rules_file, in JSON %s beside rules_files", s.Domains[0].Name(), syntax.EntryInJSON)
 }
 
-// adviseDescriptors warns of descriptors without any limit, and of values in rule files that no request has.
+// adviseDescriptors warns of descriptors without any limit, and of values in rule files that no request has; of each once, however often the files change.
 func (h *Handler) adviseDescriptors(domain *ruleset.Domain) {
+	if h.advised == nil {
+		h.advised = make(map[string]bool)
+	}
+	warn := func(text string, fields ...zap.Field) {
+		if said := fmt.Sprint(text, fields); !h.advised[said] {
+			h.advised[said] = true
+			h.logger.Warn(text, fields...)
+		}
+	}
 	for _, d := range h.Descriptors {
 		keys := make([]string, 0, len(d))
 		for _, e := range d {
 			keys = append(keys, e.Key)
 		}
 		if !domain.Knows(keys) {
-			h.logger.Warn("a descriptor has no effect: the rule files have no limit for its keys", zap.String("domain", domain.Name()), zap.Strings("keys", keys))
+			warn("a descriptor has no effect: the rule files have no limit for its keys", zap.String("domain", domain.Name()), zap.Strings("keys", keys))
 		}
 	}
 	tries := mostUnreachableTries
@@ -258,7 +267,7 @@ func (h *Handler) adviseDescriptors(domain *ruleset.Domain) {
 		return h.descriptors[line][entry].Unreachable(value, &tries)
 	}
 	for _, one := range front.UnreachableValues(domain, h.described, unreachable) {
-		h.logger.Warn("a descriptor's value is met by no request", zap.String("domain", domain.Name()), zap.String("key", one.Key), zap.String("value", one.Why))
+		warn("a descriptor's value is met by no request", zap.String("domain", domain.Name()), zap.String("key", one.Key), zap.String("value", one.Why))
 	}
 }
 

@@ -594,7 +594,7 @@ func TestAGuardAsksForThePressure(t *testing.T) {
 	s.step(2 * time.Second)
 	times(2)
 	page(h, "0.95 1 1")
-	must.Equal(t, s.log.count(`weir: middleware m@file: the pressure on the service cannot be read from `+prometheus.URL+`, and what was read has an effect for 300ms at most: "NaN" is no finite number`), 1, "the log has: %s", s.log)
+	must.Equal(t, s.log.count(`weir: middleware m@file: the pressure on the service cannot be read from `+prometheus.URL+`, and what was read has an effect for 6s at most: "NaN" is no finite number`), 1, "the log has: %s", s.log)
 	s.step(2 * time.Second)
 	times(3)
 	s.step(2 * time.Second)

@@ -118,6 +118,8 @@ func loggedBy(f *ast.FuncDecl, folder string) (lines [][]string) {
 			level, at = map[string]string{"warn": "ERROR", "log": "ERROR", "inform": "DEBUG"}[name], 1
 		case folder == "traefik" && name == "say" && len(call.Args) == 1:
 			level = "ERROR"
+		case folder == "caddy" && name == "warn" && len(call.Args) > 1: // which logs it once
+			level = "WARN"
 		case folder != "traefik" && levels[name] != "" && len(call.Args) > 0:
 			level = levels[name]
 		default:
