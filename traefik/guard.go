@@ -346,7 +346,7 @@ func finish(p *inflight, w http.ResponseWriter, r *http.Request) {
 		if was == inflightUnderWay { // the client has left, or another middleware has answered it
 			took = guardNow(g.engine.host) - atomic.LoadInt64(&p.begun)
 			if r.Context().Err() != nil {
-				guard.CountLeft(g.guard, atomic.LoadInt64(&p.under), took)
+				guard.CountLeft(g.guard, p.many, atomic.LoadInt64(&p.under), took)
 				return
 			}
 		}

@@ -27,7 +27,7 @@ Reads rule files as a proxy does and prints all that is wrong with them, with li
 With --traefik it reads the middlewares of a dynamic configuration, or of the labels of a compose file, and their rule files as the plugin does, and prints for what Traefik would refuse them. It also warns
 of what the plugin would warn of when it loads a single middleware; of a middleware of Weir's that no router of the file names; of a router that names a middleware that is
 not in the file; of a router without a limit that takes the requests of another one if Traefik refuses that; of keys that clients choose, with no authentication or limit by address; of variables that are not set here; and of a
-plugin of another name whose settings are like Weir's. Warnings do not change the exit status. It does not see the static configuration, other files, or requests.`,
+plugin of another name whose settings are like Weir's. Warnings do not change the exit status, unless --strict is given. It does not see the static configuration, other files, or requests.`,
 		Example: p.examples("check '/etc/limits/*.yaml'", "check --traefik /etc/traefik/dynamic.yml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.rules = append(s.rules, args...)

@@ -105,7 +105,7 @@ services:
       - traefik.enable=true
       - traefik.http.routers.api.rule=Host("api.example")
       - traefik.http.routers.api.middlewares=auth, plans
-      - Traefik.http.middlewares.plans.plugin.weir.rules[0].name=by-plan
+      - traefik.http.middlewares.plans.plugin.weir.rules[0].name=by-plan
       - traefik.http.middlewares.plans.plugin.weir.rules[0].key=header:X-Account
       - traefik.http.middlewares.plans.plugin.weir.rules[0].limit=5/1m
       - traefik.http.middlewares.plans.plugin.weir.rules[1].name=writes
@@ -136,6 +136,11 @@ func TestLabelsOfAComposeFileAreRead(t *testing.T) {
 	_, problems, err = weir("check", "--traefik", name)
 	must.Succeed(t, err)
 	must.Equal(t, problems, "warning: "+name+`: middleware "lonely": no router of this file names it: unless one of another file or provider or an entry point does, as lonely@docker, it limits nothing`+"\n")
+	_, problems, err = weir("check", "--strict", "--traefik", file(t, "compose.yaml", strings.Replace(composeYAML, "      traefik.http.routers.web", "      Traefik.http.routers.web", 1)))
+	must.Contain(t, problems, `service "web": the label Traefik.http.routers.web.rule must begin with traefik in lower case`, err)
+	out, _, err = weir("rules", "--traefik", file(t, "compose.yaml", `services: {off: {labels: [traefik.enable=false, traefik.http.middlewares.no.plugin.weir.limit=1/1m], deploy: {labels: [traefik.docker.network=n, traefik.http.middlewares.yes.plugin.weir.limit=2/1m]}}}`))
+	must.Succeed(t, err)
+	must.Equal(t, strings.Contains(out, "yes@swarm") && !strings.Contains(out, "no@"), true, out)
 	out, _, err = weir("check", "--traefik", "../../examples/traefik/compose.yaml")
 	must.Succeed(t, err)
 	must.Contain(t, out, "middleware whoami-api-limit@docker: 2 rules")
@@ -267,12 +272,38 @@ http:
 	must.Contain(t, problems, "3 warnings")
 }
 
+// The router of a site for HTTP that redirects takes nothing from the one for HTTPS.
+func TestRoutersOfOtherEntryPointsTakeNothingOver(t *testing.T) {
+	for _, other := range []string{"entryPoints: [web]", "tls: {}", "entryPoints: [web, more], tls: {}"} {
+		_, problems, err := weir("check", "--strict", "--traefik", file(t, "dynamic.yml", `
+http:
+  routers:
+    redirect: {rule: "Host(`+"`a`"+`)", `+other+`}
+    site: {rule: "Host(`+"`a`"+`)", entryPoints: [websecure], middlewares: [m]}
+  middlewares: {m: {plugin: {weir: {limit: 5/1m}}}}
+`))
+		must.Succeed(t, err)
+		must.Equal(t, problems, "", other)
+	}
+}
+
+// router returns a router with a rule, and with middlewares.
+func router(rule string, middlewares ...string) map[string]any {
+	r := map[string]any{"middlewares": middlewares}
+	if rule != "" {
+		r["rule"] = rule
+	}
+	return r
+}
+
 func TestCheckWarnsOfRoutersThatTakeOver(t *testing.T) {
 	const host, api = "Host(`a`)", "Host(`a`) && PathPrefix(`/api`)"
 	for _, c := range []struct {
 		free, limited string
 		warned        bool
 	}{
+		{"PathPrefix(`/`)\n", host, true},
+		{"", "", false},
 		{host, api, true},
 		{host + " && PathPrefix(`/`)", api, true},
 		{"HostRegexp(`.*`)", api, true},
@@ -286,7 +317,7 @@ func TestCheckWarnsOfRoutersThatTakeOver(t *testing.T) {
 		{"HostRegexp(`^a.*$`)", api, false},
 	} {
 		text, err := json.Marshal(map[string]any{"http": map[string]any{
-			"routers":     map[string]any{"free": map[string]any{"rule": c.free}, "limited": map[string]any{"rule": c.limited, "middlewares": []string{"m"}}},
+			"routers":     map[string]any{"free": router(c.free), "limited": router(c.limited, "m")},
 			"middlewares": map[string]any{"m": map[string]any{"plugin": map[string]any{"weir": map[string]any{"limit": "5/1m"}}}},
 		}})
 		must.Succeed(t, err)

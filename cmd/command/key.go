@@ -102,7 +102,7 @@ func (a *acted) String() string {
 	case a.Until != nil:
 		return "until " + a.Until.Format(time.RFC3339) + until
 	case a.Keys != nil && *a.Keys == 0:
-		return "0 keys: nothing is known of this one under the rule. Is it spelt in full? Of one that top shows with … take --id"
+		return "0 keys: nothing has changed. Is the key spelt in full? Of a Caddy, --id takes what top shows"
 	case a.Keys != nil:
 		return describe.Count(*a.Keys, "key")
 	case a.Given != nil:

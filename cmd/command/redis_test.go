@@ -217,9 +217,9 @@ func TestTheAdminEndpointIsAsked(t *testing.T) {
 	at := strings.TrimPrefix(caddy.URL, "http://")
 	for want, args := range map[string][]string{
 		"1 key\n": {"reset", "--rule", "a", "--key", "k"},
-		"RULE KEY LIMIT REMAINING DECISION\na k 5/1m 0 rejects for 1.5s\nverdict: reject\nnote: n\n":                         {"explain", "--url", "http://x/", "--ip", "192.0.2.7"},
-		"KEY REQUESTS REJECTIONS TOO HIGH BY AT MOST ID\nk l 7 2 0 HENTvHkIF6QOSxV5\n":                                       {"top", "--rule", "a"},
-		"0 keys: nothing is known of this one under the rule. Is it spelt in full? Of one that top shows with … take --id\n": {"unblock", "--rule", "a", "--id", "x"},
+		"RULE KEY LIMIT REMAINING DECISION\na k 5/1m 0 rejects for 1.5s\nverdict: reject\nnote: n\n":     {"explain", "--url", "http://x/", "--ip", "192.0.2.7"},
+		"KEY REQUESTS REJECTIONS TOO HIGH BY AT MOST ID\nk l 7 2 0 HENTvHkIF6QOSxV5\n":                   {"top", "--rule", "a"},
+		"0 keys: nothing has changed. Is the key spelt in full? Of a Caddy, --id takes what top shows\n": {"unblock", "--rule", "a", "--id", "x"},
 	} {
 		out, problems, err := weir(append(args, "--address", at)...)
 		must.Succeed(t, err)

@@ -56,7 +56,9 @@ func (e *envoyConf) blocks(list *yaml.Node) {
 		name := fmt.Sprintf("@envoy_%d_%d ", list.Line, i+1)
 		if matches := matcher("host", where.hosts) + matcher("path", where.paths); matches != "" {
 			comment := ""
-			if len(where.hosts) > 0 {
+			if slices.ContainsFunc(where.hosts, func(host string) bool { return strings.HasPrefix(host, "!") }) {
+				comment = ". Write it into the sites of all other hosts, and take host out: clients can get past a matcher by host"
+			} else if len(where.hosts) > 0 {
 				comment = ". Write it into the sites of these hosts, and take host out: clients can get past a matcher by host"
 			}
 			block(comment, name+"{\n"+matches+"}\n", name)
@@ -77,7 +79,7 @@ func (e *envoyConf) blocks(list *yaml.Node) {
 func matcher(name string, values []string) string {
 	wanted, not := "", ""
 	for _, value := range values {
-		if value[0] == '!' {
+		if strings.HasPrefix(value, "!") {
 			not += "\tnot " + name + " " + token(value[1:]) + "\n"
 		} else {
 			wanted += " " + token(value)

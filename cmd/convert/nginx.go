@@ -207,8 +207,8 @@ func (n *nginxConf) ports(list crossplane.Directives, s *site) {
 			continue
 		}
 		for _, other := range n.sites {
-			if slices.ContainsFunc(s.names, func(name string) bool { return slices.Contains(other.names, name) }) {
-				n.leaveOut(d, "another server has a name of this one, and a rule does not tell their ports apart", "write the limits into a site of a Caddyfile with its port, or into a router of its entry point")
+			if s.standard && other.standard || slices.ContainsFunc(s.names, func(name string) bool { return slices.Contains(other.names, name) }) {
+				n.leaveOut(d, "another server is for hosts of this one, and a rule does not tell their ports apart", "write the limits into a site of a Caddyfile with its port, or into a router of its entry point")
 				return
 			}
 		}
@@ -221,6 +221,9 @@ func (n *nginxConf) handsOver(s *site, list crossplane.Directives) {
 		at := len(d.Args) - 1 // of the path that nginx goes on with
 		if d.Directive == "rewrite" {
 			at = min(1, at)
+			if slices.Contains([]string{"redirect", "permanent", "break"}, d.Args[max(0, len(d.Args)-1)]) {
+				at = -1
+			}
 		}
 		if (d.Directive == "try_files" || d.Directive == "rewrite") && at >= 0 {
 			uri, _, _ := strings.Cut(d.Args[at], "?")

@@ -157,9 +157,15 @@ func (n *nginxConf) conditional(zone, d *crossplane.Directive) (keys []nginxKey)
 	}
 	var outcomes, others, spared []string // values of a key, what of the variable has one of its own, and hosts that a name with a * would have too
 	having := make(map[string][]string)
+	spelt := func(text string) string { // a range as a network
+		if values, ok := matchValue(field, text); ok && field == "except_ips" {
+			return values[0]
+		}
+		return text
+	}
 	for _, one := range list {
 		values, ok := matchValue(field, one[0])
-		wild := slices.IndexFunc(list, func(o [2]string) bool { return o[1] != fallback && inside(one[0], o[0]) })
+		wild := slices.IndexFunc(list, func(o [2]string) bool { return o[1] != fallback && inside(spelt(one[0]), spelt(o[0])) })
 		switch {
 		case (field == "hosts" || field == "except_ips") && one[1] == fallback && wild >= 0:
 			if fallback != "" {
@@ -235,7 +241,7 @@ func inside(name, wild string) bool {
 		return part.Bits() > network.Bits() && network.Contains(part.Addr())
 	}
 	suffix, is := strings.CutPrefix(wild, "*")
-	return is && name != wild && strings.HasSuffix(name, suffix) && name[0] != '!'
+	return is && name != wild && strings.HasSuffix(name, suffix) && !strings.HasPrefix(name, "!")
 }
 
 // byHand is what to do instead of a map.

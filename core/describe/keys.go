@@ -132,7 +132,7 @@ func (f KeyForm) Show(key string) []string {
 // isAddress reports whether a part of a key is an address or a network, also behind the name that the first of several sources gives it: nobody has these as a
 // credential.
 func isAddress(part string) bool {
-	_, err := match.ParseNetwork(part[strings.LastIndexByte(part, '=')+1:])
+	_, err := match.ParseNetwork(strings.TrimPrefix(strings.TrimPrefix(part, "client_ip="), "remote_ip="))
 	return err == nil
 }
 

@@ -93,7 +93,7 @@ type Guard struct {
 	left      int64
 	usual     int64 // mean time of the last second that had answers
 	through   int64 // all that ended
-	failed    int64 // those of them that say nothing of the time of an answer
+	failed    int64 // those of them that say nothing of the time of an answer, less those of the others that do
 	rejected  int64
 	favoured  int64 // requests with priority
 	next      int64 // when this second ends
@@ -275,12 +275,13 @@ func Count(g *Guard, many, under, took int64) {
 // service that is so slow that all clients leave. If it is less, it says nothing.
 func Leave(g *Guard, under, waited int64) {
 	atomic.AddInt64(&g.word, -Place)
-	CountLeft(g, under, waited)
+	CountLeft(g, 1, under, waited)
 }
 
-// CountLeft is Leave without taking the request out of those under way.
-func CountLeft(g *Guard, under, waited int64) {
+// CountLeft is Leave without taking the request out of those under way, for one that stands for so many.
+func CountLeft(g *Guard, many, under, waited int64) {
 	if baseline := atomic.LoadInt64(&g.baseline); baseline > 0 && waited > baseline {
+		atomic.AddInt64(&g.failed, -many) // it is not among those that ended, and counts as served
 		atomic.AddInt64(&g.left, 1)
 		sample(g, under, waited)
 	}
@@ -364,7 +365,7 @@ func judge(g *Guard, now int64, seconds float64) {
 		Rejected: atomic.SwapInt64(&g.rejected, 0), Left: atomic.SwapInt64(&g.left, 0),
 	}
 	passed := atomic.SwapInt64(&g.through, 0)
-	s.Served = passed - atomic.SwapInt64(&g.failed, 0) + s.Left
+	s.Served = passed - atomic.SwapInt64(&g.failed, 0)
 	through := float64(passed) / seconds
 	favoured := atomic.SwapInt64(&g.favoured, 0)
 

@@ -116,7 +116,8 @@ func note(w *Watch, ctx context.Context, began int64, value float64, wrong *fail
 		}
 		w.reading.Why = wrong.text
 		if was != wrong.reason && (w.warned == 0 || began-w.warned >= seldom) {
-			w.failing, w.warned = wrong.reason, began
+			w.failing = wrong.reason
+			w.warned = began
 			effect := ", and has no effect: "
 			if w.reading.Known && began < w.known {
 				effect = ", and what was read has an effect for " + (lasts * s.Interval).String() + " at most: "

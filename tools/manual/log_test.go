@@ -126,6 +126,9 @@ func loggedBy(f *ast.FuncDecl, folder string) (lines [][]string) {
 			return true
 		}
 		var with []string
+		if of, is := call.Fun.(*ast.SelectorExpr); is { // what the logger got by With
+			with = append(with, fields[nameOf(of.X)]...)
+		}
 		for _, arg := range call.Args[at+1:] {
 			with = append(with, fieldsOf(arg, fields)...)
 		}

@@ -43,14 +43,18 @@ func Read(file, plugin string) (list []Middleware, doubts []string, err error) {
 		return nil, nil, fmt.Errorf("%s: %w", file, err)
 	}
 	provider := "file"
-	if made, of := labels(root); of != "" {
-		root["http"], provider = listed(made["http"]), of
+	made, of, odd := labels(root)
+	for _, text := range odd {
+		doubts = append(doubts, file+": "+text)
+	}
+	if of != "" {
+		root["http"], provider = listed(member(made, "http")), of
 	}
 	all, routers := member(member(root, "http"), "middlewares"), member(member(root, "http"), "routers")
 	if all == nil {
-		return nil, nil, fmt.Errorf("%s: has no http: middlewares:, as the dynamic configuration of a Traefik with Weir has, and no service with labels such as traefik.http.middlewares.api.plugin.weir.limit", file)
+		return nil, doubts, fmt.Errorf("%s: has no http: middlewares:, as the dynamic configuration of a Traefik with Weir has, and no service with labels such as traefik.http.middlewares.api.plugin.weir.limit", file)
 	}
-	doubts = doubtsOf(file, plugin, provider, routers, all)
+	doubts = append(doubts, doubtsOf(file, plugin, provider, routers, all)...)
 	others := make(map[string]bool)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		plugins := member(all[name], "plugin")
@@ -128,10 +132,17 @@ func doubtsOf(file, plugin, provider string, routers, all map[string]any) (doubt
 // anything is a part of a rule that all requests meet.
 var anything = regexp.MustCompile("^(?:PathPrefix\\([`\"]/[`\"]\\)|(?:Host|Path)Regexp\\([`\"]\\^?(?:/?\\.[*+])?\\$?[`\"]\\))$")
 
-// takes reports whether a router's rule is met by all requests that meet the rule of another one, since that has all its parts.
+// takes reports whether a router's rule is met by all requests that meet the rule of another one, since that has all its parts, and both listen at one entry point.
 func takes(router, other any) bool {
+	if field(router, "rule") == nil || field(other, "rule") == nil || (field(router, "tls") == nil) != (field(other, "tls") == nil) {
+		return false
+	}
+	if mine, others := namesOf(field(router, "entryPoints")), namesOf(field(other, "entryPoints")); mine != nil && others != nil &&
+		!slices.ContainsFunc(mine, func(name any) bool { return slices.Contains(others, name) }) {
+		return false
+	}
 	parts := func(router any) (list []string) {
-		for _, part := range strings.Split(strings.ReplaceAll(fmt.Sprint(field(router, "rule")), " ", ""), "&&") {
+		for _, part := range strings.Split(strings.Join(strings.Fields(fmt.Sprint(field(router, "rule"))), ""), "&&") {
 			if !anything.MatchString(part) {
 				list = append(list, part)
 			}

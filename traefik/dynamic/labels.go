@@ -7,31 +7,45 @@ import (
 	"strings"
 )
 
-// labels returns the dynamic configuration that the labels of the services of a compose file make of containers, as Traefik's provider does, and the provider's
-// name; "": there are none of Traefik's. What compose fills in from the environment stays as it is written.
-func labels(compose map[string]any) (root map[string]any, provider string) {
+// labels returns the dynamic configuration that the labels of the services of a compose file make of containers, as Traefik's provider does: docker, or if no
+// service has such labels itself, swarm, of those below deploy. What compose fills in from the environment stays as it is written. provider is "" if there are none.
+// odd are labels that Traefik does not take.
+func labels(compose map[string]any) (root map[string]any, provider string, odd []string) {
 	services := member(compose, "services")
-	root = make(map[string]any)
-	for _, name := range slices.Sorted(maps.Keys(services)) {
-		for _, of := range []struct {
-			provider string
-			labels   any
-		}{{"docker", field(services[name], "labels")}, {"swarm", field(field(services[name], "deploy"), "labels")}} {
-			list, _ := of.labels.([]any) // of NAME=VALUE, or an object
-			object, _ := of.labels.(map[string]any)
+	for _, provider := range []string{"docker", "swarm"} {
+		root = make(map[string]any)
+		found := false
+		for _, name := range slices.Sorted(maps.Keys(services)) {
+			of := field(services[name], "labels")
+			if provider == "swarm" {
+				of = field(field(services[name], "deploy"), "labels")
+			}
+			list, _ := of.([]any) // of NAME=VALUE, or an object
+			object, _ := of.(map[string]any)
 			for _, label := range slices.Sorted(maps.Keys(object)) {
 				list = append(list, fmt.Sprint(label, "=", object[label]))
 			}
+			if slices.Contains(list, any("traefik.enable=false")) {
+				continue
+			}
 			for _, one := range list {
 				label, value, _ := strings.Cut(fmt.Sprint(one), "=")
-				if path := strings.Split(strings.ReplaceAll(label, "[", ".["), "."); len(path) > 2 && strings.EqualFold(path[0], "traefik") {
+				path := strings.Split(strings.ReplaceAll(label, "[", ".["), ".")
+				switch {
+				case len(path) < 3 || !strings.EqualFold(path[0], "traefik") || !strings.EqualFold(path[1], "http"):
+				case path[0] != "traefik":
+					odd = append(odd, fmt.Sprintf("service %q: the label %s must begin with traefik in lower case: Traefik leaves out all labels of the container", name, label))
+				default:
 					put(root, path[1:], strings.ReplaceAll(value, "$$", "$"))
-					provider = of.provider
+					found = true
 				}
 			}
 		}
+		if found {
+			return root, provider, odd
+		}
 	}
-	return root, provider
+	return nil, "", odd
 }
 
 // put sets a value of an object, at a path. The names of middlewares are a list.
@@ -46,12 +60,21 @@ func put(object map[string]any, path []string, value string) {
 	}
 	object[path[0]] = value
 	if strings.EqualFold(path[0], "middlewares") {
-		var names []any
-		for _, name := range strings.Split(value, ",") {
-			names = append(names, strings.TrimSpace(name))
-		}
-		object[path[0]] = names
+		object[path[0]] = namesOf(value)
 	}
+}
+
+// namesOf returns a list of names, which in labels is a text with commas; nil: there is none.
+func namesOf(value any) (names []any) {
+	text, is := value.(string)
+	if !is {
+		names, _ = value.([]any)
+		return names
+	}
+	for _, name := range strings.Split(text, ",") {
+		names = append(names, strings.TrimSpace(name))
+	}
+	return names
 }
 
 // listed returns a value whose objects with names such as [0] are lists, in the order of these texts, as Traefik has them.

@@ -49,6 +49,8 @@ class Advisor:
         self._pressed: bool | None = None  # whether the pressure is high in this turn; None: nobody has asked yet
         self.trouble: list[str] = []
         """What the last turn did not find out, though it has made a document."""
+        self.unread = False
+        """Whether that is of a rule whose past the source did not answer: the next turn may find it out."""
         if keeps:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._recall()
@@ -71,7 +73,7 @@ class Advisor:
         """Computes the advice of a time (Unix seconds). Raises SourceError if no rule could be read."""
         outcomes = []
         failed: list[SourceError] = []
-        self._pressed, self.trouble = None, []
+        self._pressed, self.trouble, self.unread = None, [], False
         # Of many rules, only some models are fitted anew in one turn, so that no document expires meanwhile.
         self._renewals = math.ceil(len(self._rules) * self._config.interval.total_seconds() / self._refit)
         for rule, kept in self._rules:
@@ -79,6 +81,7 @@ class Advisor:
                 outcomes.append(self._outcome(rule, kept, now))
             except SourceError as error:
                 failed.append(error)
+                self.unread = True
                 self._miss(f"rule {rule.rule!r}: {error}")
                 outcomes.append(demand.Outcome(rule.rule, None, "source"))
             except Exception as error:  # of its values; the other rules have theirs

@@ -37,6 +37,7 @@ class State:
     published: Published | None = None
     computed: float | None = None
     error: str = ""
+    again: bool = False  # the next turn may soon do better
 
 
 class Metrics:
@@ -109,10 +110,10 @@ class Service:
             published, outcomes = self._advisor.turn(now)
         except Exception as error:  # whatever a turn meets, the next may do better
             log.error("nothing is computed: %s", error, exc_info=not isinstance(error, SourceError))
-            self.state = State(self.state.published, self.state.computed, str(error) or type(error).__name__)
+            self.state = State(self.state.published, self.state.computed, str(error) or type(error).__name__, True)
             self.metrics.computations.labels("error").inc()
         else:
-            self.state = State(published, now, "; ".join(self._advisor.trouble))
+            self.state = State(published, now, "; ".join(self._advisor.trouble), self._advisor.unread)
             self.metrics.computations.labels("error" if self._advisor.trouble else "ok").inc()
             self.metrics.turn(self._config, published, outcomes, now)
         self.metrics.duration.observe(time.perf_counter() - begun)
@@ -126,7 +127,7 @@ class Service:
         """Returns how many seconds after a turn the next one begins: with the next whole interval of the clock, or soon after an error."""
         interval = self._config.interval.total_seconds()
         pause = interval - self._clock() % interval
-        return min(pause, self.RETRY) if self.state.error else pause
+        return min(pause, self.RETRY) if self.state.again else pause
 
     def _current(self) -> Published | None:
         published = self.state.published
