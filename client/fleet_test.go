@@ -84,12 +84,13 @@ func TestClientsThatPaceThemselvesUseALimitWithoutBeingRejected(t *testing.T) {
 		clients, goroutines int
 		limit               string // "": 600/1m
 		least, most         int64  // admitted of what the limit allows, and rejected of all, in per cent; 0: 95 and 1
+		periods             int64  // that are counted; 0: 3. A bucket may be fuller at the end than at the beginning, which is a smaller part of more
 	}{
 		{algorithm: rate.FixedWindow, fields: ietf}, {algorithm: rate.SlidingWindowCounter, fields: ietf}, {algorithm: rate.TokenBucket, fields: ietf},
 		{algorithm: rate.SlidingWindowLog, fields: ietf},
 		{algorithm: rate.FixedWindow, fields: x}, {algorithm: rate.SlidingWindowCounter, fields: x}, {algorithm: rate.TokenBucket, fields: x},
 		{algorithm: rate.SlidingWindowLog, fields: x, most: 6},
-		{algorithm: rate.FixedWindow, fields: ietf, clients: 1, goroutines: 50}, {algorithm: rate.TokenBucket, fields: ietf, clients: 1, goroutines: 50},
+		{algorithm: rate.FixedWindow, fields: ietf, clients: 1, goroutines: 50}, {algorithm: rate.TokenBucket, fields: ietf, clients: 1, goroutines: 50, periods: 12},
 		{algorithm: rate.FixedWindow, fields: ietf, limit: "100/10s", least: 88}, {algorithm: rate.SlidingWindowCounter, fields: ietf, limit: "100/10s", least: 85},
 		{algorithm: rate.TokenBucket, fields: ietf, limit: "100/10s"}, {algorithm: rate.SlidingWindowLog, fields: ietf, limit: "100/10s", least: 80, most: 12},
 		{algorithm: rate.FixedWindow, fields: ietf, limit: "60/1m", most: 8}, {algorithm: rate.SlidingWindowCounter, fields: ietf, limit: "60/1m", least: 80, most: 10},
@@ -98,7 +99,7 @@ func TestClientsThatPaceThemselvesUseALimitWithoutBeingRejected(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			limit := cmp.Or(c.limit, "600/1m")
 			l := limitedBy(t, limit, rate.LimitConfig{Algorithm: c.algorithm}, c.fields)
-			period, allowed := time.Duration(l.rule.Limit.Period)*time.Microsecond, 3*l.rule.Limit.Quota
+			period, allowed := time.Duration(l.rule.Limit.Period)*time.Microsecond, cmp.Or(c.periods, 3)*l.rule.Limit.Quota
 			var clients []http.RoundTripper
 			for range cmp.Or(c.clients, 20) {
 				transport := &Transport{Base: l}
@@ -107,10 +108,11 @@ func TestClientsThatPaceThemselvesUseALimitWithoutBeingRejected(t *testing.T) {
 				}
 			}
 			var all sync.WaitGroup
-			all.Go(func() { ask(4*period, clients) })
+			counted := time.Duration(cmp.Or(c.periods, 3)) * period
+			all.Go(func() { ask(period+counted, clients) })
 			time.Sleep(period)
 			admitted, rejected := -l.admitted.Load(), -l.rejected.Load()
-			time.Sleep(3 * period)
+			time.Sleep(counted)
 			admitted, rejected = admitted+l.admitted.Load(), rejected+l.rejected.Load()
 			all.Wait()
 			said := fmt.Sprintf("%s, %s, %+v: %.1f %% of it admitted, %.1f %% rejected", limit, c.algorithm, c.fields, 100*float64(admitted)/float64(allowed), 100*float64(rejected)/float64(admitted+rejected))
