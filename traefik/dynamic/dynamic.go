@@ -1,5 +1,5 @@
-// Package dynamic reads the middlewares of a plugin from a file of Traefik's dynamic configuration, or from the labels of a compose file, as Traefik itself does. Compiled programs alone use it:
-// the plugin gets its configuration from Traefik.
+// Package dynamic reads the middlewares of a plugin from a file of Traefik's dynamic configuration, or from the labels of a compose file, as Traefik itself does.
+// Compiled programs alone use it: the plugin gets its configuration from Traefik.
 package dynamic
 
 import (
@@ -28,8 +28,8 @@ type Middleware struct {
 	Open   string         // a router of the file that uses it, with no authentication in front and no other plugin; "": none does
 }
 
-// Read returns the middlewares of a file in YAML, TOML or JSON, or of the labels of a compose file, whose plugin has that name in Traefik's static configuration, in the order of their names, and
-// what in its routers and middlewares is most likely not intended, also if there is an error. A file without any is one, which names the plugins.
+// Read returns the middlewares of a file in YAML, TOML or JSON, or of the labels of a compose file, whose plugin has that name in Traefik's static configuration, in
+// the order of their names, and what in its routers and middlewares is most likely not intended, also if there is an error. A file without any is one, which names the plugins.
 func Read(file, plugin string) (list []Middleware, doubts []string, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
