@@ -41,7 +41,7 @@ const looks = 0.002
 type Outcome struct {
 	Good     float64 // of the legitimate requests, those that were answered in time, in per cent
 	Rejected float64 // of all attempts of legitimate clients, those that a limit or the policy turned away, in per cent
-	All      float64 // the same of all attempts, those of illegitimate clients included
+	Away     float64 // of all attempts of legitimate clients, those that the policy turned away, in per cent: a part of Rejected
 	Abuse    float64 // of the illegitimate ones, those that reached the service, in per cent
 	Refused  float64 // of what reached the service, what that refused, in per cent
 	Mean     float64 // of the times of the answers to legitimate clients, also of those that came too late, in seconds
@@ -108,7 +108,7 @@ func Run(s *Situation, limits Limits, p Policy, adviser Adviser, seed uint64) Ou
 		}
 	}
 	set(limits)
-	var legitimate, good, attempts, rejected, all, rejectedOfAll, abuse, admitted, refused, reached, changes float64
+	var legitimate, good, attempts, rejected, away, abuse, admitted, refused, reached, changes float64
 	retry := func(t float64, a attempt) {
 		if !a.second && r.IntN(2) == 0 {
 			t += 0.5 + r.Float64()
@@ -167,7 +167,6 @@ func Run(s *Situation, limits Limits, p Policy, adviser Adviser, seed uint64) Ou
 		if a.came == t { // and it has not waited
 			asked++
 			if inEvent {
-				all++
 				if !isLegitimate {
 					abuse++
 				} else {
@@ -203,6 +202,7 @@ func Run(s *Situation, limits Limits, p Policy, adviser Adviser, seed uint64) Ou
 			retry(t, a)
 			continue
 		}
+		allowed := ok // by the limits
 		if ok {
 			// What an admission by the limits has charged stays charged: the guard comes behind them.
 			if a.until > 0 {
@@ -225,10 +225,10 @@ func Run(s *Situation, limits Limits, p Policy, adviser Adviser, seed uint64) Ou
 		}
 		if !ok {
 			insist(t, a, retryAfter)
-			if inEvent {
-				rejectedOfAll++
-				if isLegitimate {
-					rejected++
+			if inEvent && isLegitimate {
+				rejected++
+				if allowed {
+					away++
 				}
 			}
 			continue
@@ -276,7 +276,7 @@ func Run(s *Situation, limits Limits, p Policy, adviser Adviser, seed uint64) Ou
 		mean += a / float64(len(answers))
 	}
 	return Outcome{
-		Good: share(good, legitimate), Rejected: share(rejected, attempts), All: share(rejectedOfAll, all), Abuse: share(admitted, abuse),
+		Good: share(good, legitimate), Rejected: share(rejected, attempts), Away: share(away, attempts), Abuse: share(admitted, abuse),
 		Refused: share(refused, reached), Mean: mean, P95: quantile(answers, .95), P99: quantile(answers, .99), Changes: changes / s.Length * 3600,
 	}
 }

@@ -79,6 +79,7 @@ func outcomes(name string) []Outcome {
 			n := float64(*seeds)
 			sums[i].Good += o.Good / n
 			sums[i].Rejected += o.Rejected / n
+			sums[i].Away += o.Away / n
 			sums[i].Abuse += o.Abuse / n
 			sums[i].P95 += o.P95 / n
 		}
@@ -114,6 +115,9 @@ func TestTheGuardDoesAsWellAsTheStudyFound(t *testing.T) {
 			}
 			if name == "abuse at the peak" && alone < capped+20 {
 				t.Errorf("goodput of %.1f; a fixed cap has %.1f, want 20 more", alone, capped)
+			}
+			if o[1].Away > 0 || o[4].Away != o[4].Rejected || name == "crowd over" && (o[4].Away == 0 || o[2].Away >= o[2].Rejected) {
+				t.Errorf("turned away %.1f %% without a policy, %.1f by the guard alone, and %.1f by the cap; rejected %.1f by the last but one, and %.1f by the last and its limits", o[1].Away, o[4].Away, o[2].Away, o[4].Rejected, o[2].Rejected)
 			}
 			if name == "steady" && beside < o[1].Good-0.1 {
 				t.Errorf("goodput of %.2f; without the guard %.2f", beside, o[1].Good)

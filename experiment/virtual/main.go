@@ -24,7 +24,7 @@ import (
 	"github.com/proxyweir/weir/experiment/simulation"
 )
 
-const head = "situation,policy,algorithm,seed,good,rejected,all_rejected,abuse,refused,mean,p95,p99,changes"
+const head = "situation,policy,algorithm,seed,good,rejected,turned_away,abuse,refused,mean,p95,p99,changes"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -131,7 +131,7 @@ func (b batch) lines(cells cellsOfBatch) (string, error) {
 // lineOf is a cell's line. Names of situations are in quotes, since some have commas.
 func lineOf(c simulation.Cell, o simulation.Outcome) string {
 	return fmt.Sprintf("\"%s\",%s,%s,%d,%.3f,%.3f,%.3f,%.3f,%.3f,%.4f,%.4f,%.4f,%.1f", c.Situation, c.Policy, c.Algorithm, c.Seed,
-		o.Good, o.Rejected, o.All, o.Abuse, o.Refused, o.Mean, o.P95, o.P99, o.Changes)
+		o.Good, o.Rejected, o.Away, o.Abuse, o.Refused, o.Mean, o.P95, o.P99, o.Changes)
 }
 
 // playAll plays the batches that are not known, and adds each to the partial file as a whole.
