@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -83,11 +84,13 @@ func (e *explained) write(out io.Writer) error {
 			_, _ = fmt.Fprintf(out, "middleware %s\n", h.Name)
 		}
 		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-		_, _ = fmt.Fprintln(w, "RULE\tKEY\tLIMIT\tREMAINING\tDECISION")
-		for _, r := range h.Rules {
-			if !r.Covers {
-				continue
-			}
+		covering := slices.DeleteFunc(h.Rules, func(r byhand.Coverage) bool { return !r.Covers })
+		if len(covering) == 0 {
+			_, _ = fmt.Fprintln(w, "no rule covers the request: match leaves it out, or except has it")
+		} else {
+			_, _ = fmt.Fprintln(w, "RULE\tKEY\tLIMIT\tREMAINING\tDECISION")
+		}
+		for _, r := range covering {
 			decision := "allows"
 			switch {
 			case !r.Allowed && r.RetryAfter < 0:
