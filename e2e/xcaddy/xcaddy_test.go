@@ -75,7 +75,7 @@ func build(t *testing.T, root string, args []string) string {
 	repository := filepath.Join(folder, "repository")
 	run(t, exec.Command("git", "init", "-q", repository))
 	run(t, exec.Command("git", "-C", repository, "-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "-q", "--allow-empty", "-m", "empty"))
-	caddy.Env = append(os.Environ(), "XCADDY_GO_BUILD_FLAGS=-ldflags=-s", "CGO_ENABLED=1", // so that what was built for other tests is reused
+	caddy.Env = append(os.Environ(), "XCADDY_GO_BUILD_FLAGS=-ldflags=-s", // and without other flags of xcaddy's, so that what was built for other tests is reused
 		"GOPRIVATE="+module, "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+repository+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+module)
 	run(t, caddy)
 	return filepath.Join(folder, "caddy")
