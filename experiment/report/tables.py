@@ -75,7 +75,7 @@ def algorithms_of(runs: pd.DataFrame) -> list[str]:
 
 def virtual_measures(data: Data, policies: tuple[str, ...] = ("tuned", "study", "guard")) -> str:
     """The other measures, with the token bucket."""
-    columns = {"rejected": "rejected, %", "abuse": "abuse let through, %", "refused": "B refused, %", "mean_ms": "mean, ms", "p95_ms": "p95, ms", "p99_ms": "p99, ms", "changes": "changes an hour"}
+    columns = {"limited": REAL_MEASURES["limited"], "turned_away": REAL_MEASURES["turned_away"], "abuse": "abuse let through, %", "refused": "B refused, %", "mean_ms": "mean, ms", "p95_ms": "p95, ms", "p99_ms": "p99, ms", "changes": "changes an hour"}
     rows = []
     for situation in ordered(data.virtual["situation"]):
         for policy in policies:
