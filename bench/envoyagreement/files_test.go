@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"math/rand"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"reflect"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -241,8 +240,9 @@ func compareRoots(r *rand.Rand, texts []string, roots []*config.YamlRoot, often 
 // The files of the service's own tests and examples: both sides accept the same ones, except for the listed differences, and find the same
 // limits.
 func TestTheServicesOwnFiles(t *testing.T) {
-	source, _ := runtime.FuncForPC(reflect.ValueOf(config.NewRateLimitConfigImpl).Pointer()).FileLine(0)
-	dir := filepath.Join(filepath.Dir(source), "..", "..")
+	found, err := exec.Command("go", "list", "-f", "{{.Module.Dir}}", "github.com/envoyproxy/ratelimit/src/config").Output()
+	must.Succeed(t, err)
+	dir := strings.TrimSpace(string(found))
 	r, _ := newRandom(t)
 	taken, refused := 0, 0
 	for _, pattern := range []string{"test/config/*.yaml", "examples/ratelimit/config/*.yaml", "test/integration/runtime/current/ratelimit/config/*.yaml"} {
