@@ -70,8 +70,7 @@ def read_virtual(name: Path) -> tuple[pd.DataFrame, dict]:
     found = pd.read_csv(name, comment="#", keep_default_na=False)
     for time in ("mean", "p95", "p99"):
         found[time + "_ms"] = 1000 * found.pop(time)
-    if "turned_away" in found:
-        found["limited"] = found["rejected"] - found["turned_away"]
+    found["limited"] = found["rejected"] - found["turned_away"]
     with_abuse = set(found[(found["policy"] == "none") & (found["abuse"] > 0)]["situation"])
     found.loc[~found["situation"].isin(with_abuse), "abuse"] = math.nan  # a situation without abusers has no such part
     return found, origin
