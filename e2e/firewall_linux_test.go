@@ -177,7 +177,7 @@ const firewallSite = `{
 			match {
 				path /short
 			}
-			limit 1/100ms
+			limit 1/366d
 			penalty 3s
 		}
 		zone tolerant {

@@ -85,9 +85,12 @@ func (e *explained) write(out io.Writer) error {
 		}
 		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 		covering := slices.DeleteFunc(h.Rules, func(r byhand.Coverage) bool { return !r.Covers })
-		if len(covering) == 0 {
+		switch {
+		case len(h.Rules) == 0:
+			_, _ = fmt.Fprintln(w, "no rule covers the request: there are none")
+		case len(covering) == 0:
 			_, _ = fmt.Fprintln(w, "no rule covers the request: match leaves it out, or except has it")
-		} else {
+		default:
 			_, _ = fmt.Fprintln(w, "RULE\tKEY\tLIMIT\tREMAINING\tDECISION")
 		}
 		for _, r := range covering {

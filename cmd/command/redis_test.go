@@ -203,7 +203,7 @@ func TestTheAdminEndpointIsAsked(t *testing.T) {
 		answers := map[string]string{
 			"POST /rate_limit/reset":   `{"keys":1}`,
 			"POST /rate_limit/unblock": `{"keys":0}`,
-			"POST /rate_limit/explain": `{"handlers":[{"rules":[{"rule":"a","covers":true,"key":["k"],"limit":"5/1m","allowed":false,"remaining":0,"retry_after_seconds":1.5}],"verdict":"reject"},{"rules":[{"rule":"b","covers":false,"allowed":true}],"verdict":"allow"}],"notes":["n"]}`,
+			"POST /rate_limit/explain": `{"handlers":[{"rules":[{"rule":"a","covers":true,"key":["k"],"limit":"5/1m","allowed":false,"remaining":0,"retry_after_seconds":1.5}],"verdict":"reject"},{"rules":[{"rule":"b","covers":false,"allowed":true}],"verdict":"allow"},{"rules":[],"verdict":"allow"}],"notes":["n"]}`,
 			"GET /rate_limit/top":      `{"window_seconds":600,"keys":[{"key":["k","l"],"id":"HENTvHkIF6QOSxV5","requests":7,"rejections":2,"error":0}]}`,
 		}
 		text := answers[r.Method+" "+r.URL.Path]
@@ -217,9 +217,9 @@ func TestTheAdminEndpointIsAsked(t *testing.T) {
 	at := strings.TrimPrefix(caddy.URL, "http://")
 	for want, args := range map[string][]string{
 		"1 key\n": {"reset", "--rule", "a", "--key", "k"},
-		"RULE KEY LIMIT REMAINING DECISION\na k 5/1m 0 rejects for 1.5s\nverdict: reject\nno rule covers the request: match leaves it out, or except has it\nverdict: allow\nnote: n\n": {"explain", "--url", "http://x/", "--ip", "192.0.2.7"},
-		"KEY REQUESTS REJECTIONS TOO HIGH BY AT MOST ID\nk l 7 2 0 HENTvHkIF6QOSxV5\n":                                                                                                  {"top", "--rule", "a"},
-		"0 keys: nothing has changed. Is the key spelt in full? Of a Caddy, --id takes what top shows\n":                                                                                {"unblock", "--rule", "a", "--id", "x"},
+		"RULE KEY LIMIT REMAINING DECISION\na k 5/1m 0 rejects for 1.5s\nverdict: reject\nno rule covers the request: match leaves it out, or except has it\nverdict: allow\nno rule covers the request: there are none\nverdict: allow\nnote: n\n": {"explain", "--url", "http://x/", "--ip", "192.0.2.7"},
+		"KEY REQUESTS REJECTIONS TOO HIGH BY AT MOST ID\nk l 7 2 0 HENTvHkIF6QOSxV5\n":                   {"top", "--rule", "a"},
+		"0 keys: nothing has changed. Is the key spelt in full? Of a Caddy, --id takes what top shows\n": {"unblock", "--rule", "a", "--id", "x"},
 	} {
 		out, problems, err := weir(append(args, "--address", at)...)
 		must.Succeed(t, err)

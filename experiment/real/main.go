@@ -218,7 +218,8 @@ func (r *runner) play(ctx context.Context, c attempted, t *together) bool {
 	case found.Thrown && found.windows != nil:
 		r.bar.Say("%v: thrown away, and will be repeated: in more than a quarter of its blocks requests were sent too late", c.cell)
 	case found.Thrown && found.Lateness < milliseconds(mostLateness):
-		r.bar.Say("%v: thrown away, and will be repeated: the machine was not quiet, and the proxies waited for a core %.1f s for each that they had one", c.cell, wait(found.Used))
+		r.bar.Say("%v: thrown away, and will be repeated: the machine was not quiet, or too slow: the proxies waited for a core %.1f s for each that they had one, and one of them had or wanted it for %.0f %% of the time",
+			c.cell, wait(found.Used), 100*busy(found.Used, found.Event))
 	case found.Thrown:
 		r.bar.Say("%v: thrown away, and will be repeated: 99.9 %% of the requests were sent within %.1f ms only", c.cell, found.Lateness)
 	case found.effects != nil:

@@ -69,7 +69,7 @@ func openPairs(scenarios, algorithms, arms []string, first uint64, pairs int) op
 func explored() []open {
 	bucket := []string{"token_bucket"}
 	list := []open{
-		openPairs([]string{"flood 0", "flood 1000", "flood 2000", "flood 3000"}, bucket, []string{"static"}, 1, 3),
+		openPairs([]string{"flood 0", "flood 1000", "flood 2000", "flood 3000"}, bucket, []string{"static"}, 1, 6),
 	}
 	for _, interval := range intervals {
 		list = append(list, openPairs([]string{effectScenario}, []string{algorithmOfEffects}, []string{intervalWord + interval.String()}, 1, 3))

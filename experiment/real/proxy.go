@@ -16,6 +16,7 @@ import (
 type proxy struct {
 	address string
 	metrics string // where its metrics are
+	process string // where those of its process are
 }
 
 // plan is what the proxies of a cell are made by.
@@ -146,6 +147,7 @@ func startCaddy(folder, name string, p *plan) (*program, proxy, error) {
 		*to = listener.Addr().String()
 		files = append(files, file)
 	}
+	of.process = of.metrics
 	file := filepath.Join(folder, name+".caddyfile")
 	if err := os.WriteFile(file, []byte(p.caddyfile(of.address, of.metrics)), 0o600); err != nil {
 		return nil, of, err
@@ -165,6 +167,9 @@ const traefikStatic = `global: {checkNewVersion: false, sendAnonymousUsage: fals
 log: {level: WARN}
 entryPoints:
   web: {address: "%s"}
+  metrics: {address: "%s"}
+metrics: # of its process only, so that requests cost nothing more
+  prometheus: {entryPoint: metrics, addEntryPointsLabels: false, addServicesLabels: false}
 experimental:
   localPlugins:
     weir: {moduleName: github.com/proxyweir/weir}
@@ -215,7 +220,7 @@ func (p *plan) traefik(metrics string) string {
 func startTraefik(folder string, p *plan) (*program, proxy, error) {
 	var of proxy
 	var err error
-	for _, to := range []*string{&of.address, &of.metrics} {
+	for _, to := range []*string{&of.address, &of.metrics, &of.process} {
 		if *to, err = freeAddress(); err != nil {
 			return nil, of, err
 		}
@@ -230,7 +235,7 @@ func startTraefik(folder string, p *plan) (*program, proxy, error) {
 	if err = os.Symlink(checkout(), filepath.Join(plugins, "weir")); err != nil {
 		return nil, of, err
 	}
-	if err = os.WriteFile(filepath.Join(folder, "traefik.yml"), fmt.Appendf(nil, traefikStatic, of.address), 0o600); err != nil {
+	if err = os.WriteFile(filepath.Join(folder, "traefik.yml"), fmt.Appendf(nil, traefikStatic, of.address, of.process), 0o600); err != nil {
 		return nil, of, err
 	}
 	if err = os.WriteFile(filepath.Join(folder, "dynamic", "shop.yml"), []byte(p.traefik(of.metrics)), 0o600); err != nil {

@@ -85,14 +85,43 @@ func allOf(t *testing.T, matrix string, pairs int) []cell {
 }
 
 func TestACellOnAMachineThatIsNotQuietIsThrownAway(t *testing.T) {
-	busy := map[string]used{"caddy1": {CPU: 1, Waited: 3}, "traefik": {CPU: 1, Waited: 5.5}, "advisor": {CPU: 10}}
-	must.Equal(t, wait(busy), 4.25)
+	unquiet := map[string]used{"caddy1": {CPU: 1, Waited: 3}, "traefik": {CPU: 1, Waited: 5.5}, "advisor": {CPU: 10}}
+	must.Equal(t, wait(unquiet), 4.25)
 	must.Equal(t, wait(nil), 0)
+	must.Equal(t, busy(unquiet, 10), 0.65)
+	must.Equal(t, busy(nil, 1), 0)
 	steady, err := scenarioOf("steady")
 	must.Succeed(t, err)
 	flood, err := scenarioOf("flood 3000")
 	must.Succeed(t, err)
 	must.Equal(t, [3]bool{steady.quiet(&site{}), flood.quiet(&site{}), steady.quiet(&site{adviserAt: "127.0.0.1:1"})}, [3]bool{true, false, false})
+}
+
+func TestGoroutinesOfEachKindOfProxyAreSeen(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	tells := func(text string, then func()) string {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, text)
+			then()
+		}))
+		t.Cleanup(server.Close)
+		return server.Listener.Addr().String()
+	}
+	nothing := func() {}
+	caddy1, caddy2 := tells("go_goroutines 5\n", nothing), tells("go_goroutines 6\n", nothing)
+	rules, traefik := tells("", nothing), tells("go_goroutines 7\n", nothing)
+	service, err := newService(simulation.New("steady", 1, simulation.Options{Real: true}))
+	must.Succeed(t, err)
+	of := &site{
+		programs:  programs{{name: "caddy1"}, {name: "caddy2"}, {name: "traefik"}},
+		proxies:   []proxy{{metrics: caddy1, process: caddy1}, {metrics: caddy2, process: caddy2}, {metrics: rules, process: traefik}},
+		service:   service,
+		adviserAt: tells("go_goroutines 8\n", end), // who is asked last
+	}
+	defer service.stop()
+	m := &meter{most: map[string]used{}}
+	of.watch(ctx, time.Now(), 0, map[int]map[string]any{}, m)
+	must.Equal(t, fmt.Sprint(m.most["caddy1"].Goroutines, m.most["traefik"].Goroutines, len(m.most)), "5 7 2")
 }
 
 // TestEveryArmIsAConfiguration that Caddy takes, with each algorithm.

@@ -193,7 +193,7 @@ func play(ctx context.Context, c cell, o settings, t *together) (*record, []seco
 		return r, nil, nil
 	}
 	r.summarize(attempts)
-	r.Thrown = r.Thrown || p.quiet(of) && wait(r.Used) >= mostWait
+	r.Thrown = r.Thrown || p.quiet(of) && (wait(r.Used) >= mostWait || busy(r.Used, r.Event) >= mostBusy)
 	return r, secondsOf(attempts, s.Begin, seen), nil
 }
 
@@ -384,8 +384,16 @@ var watched = map[string]string{
 // watch reads metrics each second, and has m measure the event.
 func (of *site) watch(ctx context.Context, event time.Time, calm int, seen map[int]map[string]any, m *meter) {
 	var from []string
+	goroutines := map[string]string{} // the programs whose goroutines an address tells
 	if len(of.proxies) > 0 {
 		from = append(from, of.proxies[0].metrics+"/metrics")
+	}
+	for i, front := range of.proxies { // of each kind of proxy one
+		if address := front.process + "/metrics"; i == 0 {
+			goroutines[address] = of.programs[i].name
+		} else if front.process != front.metrics {
+			goroutines[address], from = of.programs[i].name, append(from, address)
+		}
 	}
 	from = append(from, of.service.address()+"/metrics")
 	if of.adviserAt != "" {
@@ -398,13 +406,13 @@ func (of *site) watch(ctx context.Context, event time.Time, calm int, seen map[i
 		} else {
 			m.look()
 		}
-		for i, address := range from {
+		for _, address := range from {
 			found, err := scrape(ctx, address)
 			if err != nil {
 				continue
 			}
-			if goroutines, ok := found["go_goroutines"]; ok && i == 0 {
-				m.saw(of.programs[0].name, goroutines)
+			if n, ok := found["go_goroutines"]; ok && goroutines[address] != "" {
+				m.saw(goroutines[address], n)
 			}
 			for name, value := range found {
 				if word, ok := watched[name]; ok {

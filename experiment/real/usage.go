@@ -10,7 +10,7 @@ type used struct {
 	CPU        float64 `json:"cpu"`                  // seconds on a core
 	Waited     float64 `json:"waited"`               // seconds in which a thread was ready to run, and had no core: so whether the machine was quiet
 	Resident   float64 `json:"resident"`             // MB of memory at most, by looks at each second
-	Goroutines int     `json:"goroutines,omitempty"` // at most, of a Caddy
+	Goroutines int     `json:"goroutines,omitempty"` // at most, of the first Caddy and of Traefik
 }
 
 // meter measures what programs use from one look to another.
@@ -84,4 +84,18 @@ func wait(by map[string]used) float64 {
 		return 0
 	}
 	return waited / on
+}
+
+// mostBusy is for which part of the event the threads of one proxy may have a core, or wait for one. A cell in which they do for longer is thrown away:
+// such a proxy hears from Redis too late, so that its limits, which are open then, do not hold, and the cell says how slow the machine is.
+const mostBusy = 0.8
+
+// busy returns for which part of an event of so many seconds the threads of the busiest proxy had a core, or waited for one.
+func busy(by map[string]used, event float64) (most float64) {
+	for name, u := range by {
+		if name != "advisor" {
+			most = max(most, (u.CPU+u.Waited)/event)
+		}
+	}
+	return most
 }

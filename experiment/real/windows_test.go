@@ -142,8 +142,8 @@ func TestWhatIsLeftIsTold(t *testing.T) {
 	var told strings.Builder
 	tellLeft(&told, []cell{{Scenario: "steady", Arm: "static"}}, explored()[:2], []open{quiet}, folder, settings{calm: 15}, 2)
 	for _, want := range []string{
-		"of the pilot: 1 cells, 1 minutes left\n", "62 of 64 pairs are there, 2 minutes left\n", "flood 0 and flood 1000 and flood 2000 and flood 3000, token_bucket, static: 0 of 3 pairs are there, 14 minutes left\n",
-		"effect, sliding_window_counter, interval 10s: 0 of 3 runs are there, 9 minutes left\n", "in all 27 minutes left of a quiet machine",
+		"of the pilot: 1 cells, 1 minutes left\n", "62 of 64 pairs are there, 2 minutes left\n", "flood 0 and flood 1000 and flood 2000 and flood 3000, token_bucket, static: 0 of 6 pairs are there, 28 minutes left\n",
+		"effect, sliding_window_counter, interval 10s: 0 of 3 runs are there, 9 minutes left\n", "in all 41 minutes left of a quiet machine",
 	} {
 		must.Contain(t, told.String(), want)
 	}

@@ -134,6 +134,7 @@ RESOURCES = {
     "memory_caddy": "memory of a Caddy, MB",
     "memory_traefik": "memory of Traefik, MB",
     "goroutines": "goroutines of a Caddy at most",
+    "goroutines_traefik": "goroutines of Traefik at most",
 }
 
 
@@ -186,6 +187,7 @@ def resources(used: dict, sent: int) -> dict:
         "memory_caddy": sum(u["resident"] for u in caddys) / 2,
         "memory_traefik": traefik["resident"],
         "goroutines": used["caddy1"].get("goroutines", math.nan),
+        "goroutines_traefik": traefik.get("goroutines", math.nan),
     }
 
 

@@ -149,13 +149,14 @@ def resources(data: Data, situation: str = "") -> str:
     measured = data.real[data.real["cpu_caddy"].notna()]
     if situation:
         measured = runs_of(measured, situation=situation)
-    digits = {"wait": 1, "memory_caddy": 0, "memory_traefik": 0, "cpu_caddy": 0, "cpu_traefik": 0, "goroutines": 0}
+    digits = {"wait": 1, "memory_caddy": 0, "memory_traefik": 0, "cpu_caddy": 0, "cpu_traefik": 0, "goroutines": 0, "goroutines_traefik": 0}
+    columns = {c: name for c, name in RESOURCES.items() if measured[c].notna().any()}
     for scenario in sorted(set(measured["situation"])):
         for algorithm in sorted(set(runs_of(measured, situation=scenario)["algorithm"])):
             for arm in sorted(set(runs_of(measured, situation=scenario, algorithm=algorithm)["policy"]), key=arm_order):
                 of = runs_of(measured, situation=scenario, algorithm=algorithm, policy=arm)
-                rows.append([scenario, algorithm, arm, str(len(of)), *(with_interval(estimate(of[c]), digits[c]) for c in RESOURCES)])
-    return table(["scenario", "algorithm", "arm", "runs", *RESOURCES.values()], rows, left=3)
+                rows.append([scenario, algorithm, arm, str(len(of)), *(with_interval(estimate(of[c]), digits[c]) for c in columns)])
+    return table(["scenario", "algorithm", "arm", "runs", *columns.values()], rows, left=3)
 
 
 FLOOD = re.compile(r"flood (\d+)")
@@ -175,7 +176,7 @@ def flood(data: Data) -> str:
     for rate in sorted(set(cells["rate"])):
         of = cells[cells["rate"] == rate]
         slower = [paired(cells, c, {"rate": rate}, {"rate": 0}) for c in ("mean_ms", "p99_ms")]
-        columns = {"rejections": 0, "good": 2, "mean_ms": 1, "p99_ms": 0, "cpu_caddy": 0, "cpu_traefik": 0, "memory_caddy": 0, "memory_traefik": 0, "goroutines": 0}
+        columns = {"rejections": 0, "good": 2, "mean_ms": 1, "p99_ms": 0, "cpu_caddy": 0, "cpu_traefik": 0, "memory_caddy": 0, "memory_traefik": 0, "goroutines": 0, "goroutines_traefik": 0}
         row = [str(len(of)), *(with_interval(estimate(of[c]), digits) for c, digits in columns.items())]
         rows.append(row[:5] + ([with_interval(d, 1, sign=True) for d in slower] if rate else ["–", "–"]) + row[5:])
     head = ["runs", "rejected a second", "goodput, %", "mean, ms", "p99, ms", "mean: slower by, ms", "p99: slower by, ms", *(RESOURCES[c] for c in RESOURCES if c != "wait")]

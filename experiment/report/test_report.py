@@ -294,13 +294,13 @@ class Measures(unittest.TestCase):
         self.assertTrue(math.isnan(data.measures(record, of)["cpu_caddy"]))
         record["used"] = {
             "caddy1": {"cpu": 1.0, "waited": 2, "resident": 80, "goroutines": 50}, "caddy2": {"cpu": 1.2, "waited": 2, "resident": 90},
-            "traefik": {"cpu": 2.2, "waited": 4.8, "resident": 800}, "advisor": {"cpu": 9, "waited": 9, "resident": 9},
+            "traefik": {"cpu": 2.2, "waited": 4.8, "resident": 800, "goroutines": 70}, "advisor": {"cpu": 9, "waited": 9, "resident": 9},
         }  # fmt: skip
         found = data.measures(record, of)
         self.assertAlmostEqual(found["cpu_caddy"], 1.1e6 * 3 / 2000)
         self.assertAlmostEqual(found["cpu_traefik"], 2.2e6 * 3 / 2000)
         self.assertAlmostEqual(found["wait"], 2)
-        self.assertEqual([found[name] for name in ("memory_caddy", "memory_traefik", "goroutines")], [85, 800, 50])
+        self.assertEqual([found[name] for name in ("memory_caddy", "memory_traefik", "goroutines", "goroutines_traefik")], [85, 800, 50, 70])
 
     def test_a_scenario_that_is_never_over_has_no_recovery(self):
         record, of = self.cell()
