@@ -177,7 +177,7 @@ const firewallSite = `{
 			match {
 				path /short
 			}
-			limit 1/366d
+			limit 1/100ms
 			penalty 3s
 		}
 		zone tolerant {
@@ -291,8 +291,12 @@ func TestTheFirewallKeepsOutWhomCaddyBlocks(t *testing.T) {
 	}
 	offend := func(from, path string, fields ...string) {
 		t.Helper()
-		for range 2 {
-			ask(from, path, fields...)
+		got := ask(from, path, fields...)
+		for n := 1; n < 100 && !strings.HasPrefix(got, "429"); n++ { // the machine may be too slow for two in 100 ms
+			got = ask(from, path, fields...)
+		}
+		if !strings.HasPrefix(got, "429") {
+			t.Fatalf("%s: %s, and its limit is used up", from, got)
 		}
 	}
 	file := filepath.Join(machine.dir, "Caddyfile")
