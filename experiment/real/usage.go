@@ -87,7 +87,7 @@ func wait(by map[string]used) float64 {
 }
 
 // mostBusy is for which part of the event the threads of one proxy may have a core, or wait for one. A cell in which they do for longer is thrown away:
-// such a proxy hears from Redis too late, so that its limits, which are open then, do not hold, and the cell says how slow the machine is.
+// limits of such proxies did not hold, so the cell says how slow the machine is. experiment/README.md has more.
 const mostBusy = 0.8
 
 // busy returns for which part of an event of so many seconds the threads of the busiest proxy had a core, or waited for one.

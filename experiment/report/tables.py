@@ -173,13 +173,14 @@ def floods(data: Data) -> pd.DataFrame:
 def flood(data: Data) -> str:
     """What heavy rejection does to the legitimate clients and to the proxies."""
     cells, rows = floods(data), []
+    resources = [c for c in RESOURCES if c != "wait" and (c != "goroutines_traefik" or cells[c].notna().any())]  # a column that no cell has yet is left out
     for rate in sorted(set(cells["rate"])):
         of = cells[cells["rate"] == rate]
         slower = [paired(cells, c, {"rate": rate}, {"rate": 0}) for c in ("mean_ms", "p99_ms")]
-        columns = {"rejections": 0, "good": 2, "mean_ms": 1, "p99_ms": 0, "cpu_caddy": 0, "cpu_traefik": 0, "memory_caddy": 0, "memory_traefik": 0, "goroutines": 0, "goroutines_traefik": 0}
+        columns = {"rejections": 0, "good": 2, "mean_ms": 1, "p99_ms": 0, **dict.fromkeys(resources, 0)}
         row = [str(len(of)), *(with_interval(estimate(of[c]), digits) for c, digits in columns.items())]
         rows.append(row[:5] + ([with_interval(d, 1, sign=True) for d in slower] if rate else ["–", "–"]) + row[5:])
-    head = ["runs", "rejected a second", "goodput, %", "mean, ms", "p99, ms", "mean: slower by, ms", "p99: slower by, ms", *(RESOURCES[c] for c in RESOURCES if c != "wait")]
+    head = ["runs", "rejected a second", "goodput, %", "mean, ms", "p99, ms", "mean: slower by, ms", "p99: slower by, ms", *(RESOURCES[c] for c in resources)]
     return table(head, rows, left=0)
 
 
