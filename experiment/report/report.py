@@ -55,7 +55,7 @@ class Chapter:
             "algorithm_gain": self.algorithm_gain,
             "best_gain": lambda situation: tables.best_gain(data, situation),
             "advisers_short": tables.advisers(data, short=True),
-            "real_lateness": f"{data.real['lateness'].max():.1f} ms" if len(data.real) else "–",
+            "real_lateness": f"{data.real['lateness'].max():.2f} ms" if len(data.real) else "–",
             "real_origins": "; ".join(sorted({origin(r["origin"]) for r in data.records})) or "–",
             "hypotheses": tables.hypotheses(self.found),
             "good": self.good,

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,7 +49,7 @@ func RunInterpreted(t *testing.T, folder string, servers ...*Server) {
 	cmd.Env = append(os.Environ(), "GO111MODULE=off", "GOFLAGS=", "GOPATH="+gopath, "WEIR_TEST_REDIS="+strings.Join(addresses, ","), "WEIR_TEST_CLOCK="+strings.Join(clocks, ","))
 	out, err := cmd.CombinedOutput()
 	if err != nil || regexp.MustCompile(`(?m)^\s*(--- FAIL|FAIL|panic|--- SKIP)`).Match(out) || !regexp.MustCompile(`(?m)^--- PASS`).Match(out) {
-		t.Fatalf("%v:\n%s", err, out)
+		t.Fatalf("%v:\n%s", errors.Join(err, ctx.Err()), out)
 	}
 	t.Logf("%d tests passed in the interpreter", len(regexp.MustCompile(`(?m)^--- PASS`).FindAll(out, -1)))
 }
