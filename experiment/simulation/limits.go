@@ -47,6 +47,7 @@ func Burst(rate float64) int64 { return max(10, int64(math.Round(2*rate))) }
 // limiter is a node's, or that of all nodes with a store that they share.
 type limiter struct {
 	core   *core.Limiter
+	store  *memory.Store
 	now    int64
 	rules  []*core.Rule
 	checks []core.Check
@@ -57,12 +58,15 @@ type limiter struct {
 // newLimiter makes a limiter that has a part of all limits.
 func newLimiter(part float64) *limiter {
 	l := &limiter{part: part}
-	l.core = core.NewLimiter(memory.New(memory.Config{MaxKeys: 16000, Clock: func() int64 { return l.now }}))
+	l.store = memory.New(memory.Config{MaxKeys: 16000, Clock: func() int64 { return l.now }})
+	l.core = core.NewLimiter(l.store)
 	return l
 }
 
-// set puts limits in force. Counts stay.
+// set puts limits in force. Counts stay, but for those of keys that are unused by then: without the sweep hashes would decide which of them are
+// still there for the new limits, and the same seed would not always give the same run.
 func (l *limiter) set(limits Limits) {
+	l.store.Sweep()
 	former := l.rules
 	l.rules, l.checks, l.of = nil, nil, -1
 	add := func(name string, most float64, period time.Duration) {

@@ -1,6 +1,8 @@
 package simulation
 
 import (
+	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"github.com/proxyweir/weir/core/rate"
@@ -63,6 +65,33 @@ func TestLimitsMoveAndKeepTheirCounts(t *testing.T) {
 	l.set(Limits{})
 	if n := passes(); n != 100 {
 		t.Errorf("without limits %d of 100 pass", n)
+	}
+}
+
+// TestLimitsMoveAlikeWhateverTheStoreHasForgotten: when a store forgets what is unused depends on hashes, and must not show.
+func TestLimitsMoveAlikeWhateverTheStoreHasForgotten(t *testing.T) {
+	algorithms := []rate.Algorithm{rate.TokenBucket, rate.LeakyBucket, rate.FixedWindow, rate.SlidingWindowLog, rate.SlidingWindowCounter}
+	for _, algorithm := range algorithms {
+		for seed := range uint64(300) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			kept, swept := newLimiter(1), newLimiter(1)
+			at := 0.0
+			for range 6 {
+				limits := Limits{Client: 0.5 + 3*r.Float64(), All: 40, Algorithm: algorithm}
+				swept.store.Sweep()
+				kept.set(limits)
+				swept.set(limits)
+				for range 40 {
+					at += 2 * r.Float64() * r.Float64()
+					key := strconv.Itoa(r.IntN(4))
+					_, a := kept.take(at, key)
+					_, b := swept.take(at, key)
+					if a != b {
+						t.Fatalf("%v, seed %d: at %.3f %v with what was kept, and %v when it was forgotten", algorithm, seed, at, a, b)
+					}
+				}
+			}
+		}
 	}
 }
 

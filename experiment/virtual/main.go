@@ -1,7 +1,6 @@
 // Command virtual plays the matrix of the experiment's second tier: every policy against every situation, with every algorithm, on a virtual
 // clock. It writes a line for each run to a compressed file of comma-separated values. A run that was begun and interrupted goes on where it was.
-// The same seeds give the same file, but for its first line, which has the commit and the machine, and for about one run in ten thousand: where the
-// study's policy moves a limit, what was unused until then may be forgotten or not, which depends on the hashes of the store in memory.
+// The same seeds give the same file, but for its first line, which has the commit and the machine.
 package main
 
 import (
