@@ -35,9 +35,11 @@ func (l *Limiter) decideWithout(checks []Check, peek bool) bool {
 			}
 		}
 	}
+	var rules []*Rule
 	for i := range counted {
 		c := &counted[i]
 		known := c.Decision
+		rules = append(rules, c.Rule)
 		whole := c.Rule.Limit.Quota
 		affordable := c.Cost <= c.Rule.Limit.Capacity
 		c.Rule = c.Rule.Local
@@ -51,6 +53,9 @@ func (l *Limiter) decideWithout(checks []Check, peek bool) bool {
 	if len(counted) > 0 && l.local.Decide(counted, peek) != nil {
 		return false
 	}
+	if l.refused != nil && !peek && rejectsOne(counted) {
+		l.refused.RefusedLocally(rules, counted)
+	}
 	if uncounted > 0 {
 		for i, j := 0, 0; i < len(checks); i++ {
 			if !checks[i].Uncounted {
@@ -60,6 +65,16 @@ func (l *Limiter) decideWithout(checks []Check, peek bool) bool {
 		}
 	}
 	return true
+}
+
+// rejectsOne reports whether an enforced rule rejects the request.
+func rejectsOne(checks []Check) bool {
+	for i := range checks {
+		if !checks[i].Decision.Allowed && !checks[i].Rule.Shadow {
+			return true
+		}
+	}
+	return false
 }
 
 // startFrom charges a key of a local rule until it has used at least the same part of its quota as used is of the whole one. It

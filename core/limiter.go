@@ -42,6 +42,7 @@ type Limiter struct {
 	nodes    int
 	share    float64    // 0: the store is of no region
 	starting sync.Mutex // held while memory takes over what the store last knew of a key
+	refused  RefusedLocally
 }
 
 // NewLimiter returns a limiter over that store.
@@ -56,6 +57,9 @@ func (l *Limiter) FallBack(local Store, nodes int) {
 	l.local = local
 	l.nodes = nodes
 }
+
+// OnRefusedLocally sets what is told of requests that are rejected while the store fails. It must be called before the first decision.
+func (l *Limiter) OnRefusedLocally(told RefusedLocally) { l.refused = told }
 
 // InRegion sets the part of limits that hold across regions that all limiters of this region keep to while their store fails. It must be called before Open.
 func (l *Limiter) InRegion(share float64) { l.share = share }

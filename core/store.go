@@ -115,6 +115,13 @@ type Store interface {
 	Reset(r *Rule, key string) error
 }
 
+// RefusedLocally is told of requests that are rejected while the store fails.
+type RefusedLocally interface {
+	// RefusedLocally is told of a request that this node's own count rejects: the rules that count so, and the checks of their rules in memory, in the same
+	// places.
+	RefusedLocally(rules []*Rule, checks []Check)
+}
+
 // Reservation is what a request under way has reserved of a rule: units that may be charged when its status is known, one of the
 // requests in flight, or its place in the queue while it waits. AppendReservations returns those of a request; Finish or Leave
 // ends them.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/rate"
 	"github.com/proxyweir/weir/core/recent"
 )
@@ -31,10 +32,22 @@ type cachedDecision struct {
 	freeAt  int64 // of a rejection: by then units are free, unless somebody else has taken them; 0: not known
 	backoff int64 // how long the next rejection counts at least: see backOff
 
+	here hereDecision
+
 	// A fast path notes these, if until is 0.
 	command string // the key's name in Redis, as an argument of a command
 	six     string // the same of the six keys of scripts/accounts.lua; "": its rule has not needed them
 	line    string // the last reply, in place of ResetAt, moreAt and remaining; "": these have it
+}
+
+// hereDecision is what this node's own count has last said on a key, when it rejected a request that Redis could not be asked about. Times are as those of
+// cachedDecision.
+type hereDecision struct {
+	terms   uint64
+	until   int64 // requests of cost 1 are rejected until then, and nothing remains; 0: they may be allowed
+	retryAt int64
+	resetAt int64
+	left    int64 // of the quota, if until is 0
 }
 
 type decisionShard struct {
@@ -120,6 +133,33 @@ func (c *decisionCache) put(hash uint64, o *openRule, asked, answered, cost int6
 	}
 	*entry = k
 	s.mu.Unlock()
+}
+
+// RefusedLocally implements core.RefusedLocally: as long as Redis cannot be asked, a fast path then rejects those that follow without counting again. So a
+// flood costs a proxy no more while Redis is away than otherwise.
+func (s *Store) RefusedLocally(rules []*core.Rule, checks []core.Check) {
+	now := s.clock()
+	for i, r := range rules {
+		o := opened(r)
+		d := &checks[i].Decision
+		here := hereDecision{terms: o.terms, left: d.Remaining}
+		if !d.Allowed {
+			if checks[i].Cost != 1 || d.Remaining != 0 || d.RetryAfter == rate.Never || r.CountRejected {
+				return
+			}
+			here.retryAt = now + d.RetryAfter
+			here.resetAt = now + d.ResetAfter
+			here.until = here.retryAt
+			if d.RetryAfter > rememberAtMost {
+				here.until = now + rememberAtMost
+			}
+		}
+		hash := s.hashOf(o, checks[i].Key)
+		shard := &s.decisions.shards[hash%cacheShards]
+		shard.mu.Lock()
+		shard.keys.Use(hash, shardKeys).here = here
+		shard.mu.Unlock()
+	}
 }
 
 // backOff makes a rejection count for longer, if the node has asked in vain. Under a flood all nodes of a fleet remember a rejection until the next unit is

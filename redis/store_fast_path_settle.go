@@ -32,6 +32,9 @@ func settleKnown(e *fastPath, w http.ResponseWriter, r *http.Request, key string
 		if k != nil && k.plain && now < k.until && k.at <= now && k.terms == e.rules[0].open.terms {
 			retry = k.retryAt - now
 			reset = k.resetAt - now
+		} else if k != nil && now < k.here.until && k.here.terms == e.rules[0].open.terms && e.trouble.Load() != 0 {
+			retry = k.here.retryAt - now
+			reset = k.here.resetAt - now
 		}
 		shard.mu.Unlock()
 		if retry > 0 && reset > 0 && memory.Refuse(e.rules[0].refuser, retry, reset, key, w, r) {
@@ -50,12 +53,13 @@ func settleKnownSeveral(e *fastPath, w http.ResponseWriter, r *http.Request, gro
 }
 
 // refuseKnown rejects a request that rules reject as the decision cache says, if that has something about the keys of all others: what
-// Store.recall decides. Otherwise it returns false.
+// Store.recall decides; and while Redis cannot be asked, as this node's own count says. Otherwise it returns false.
 func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *ruleGroup, key string) bool {
 	var (
 		now, retry, longest, whole int64
 		hash                       uint64
 		reported                   int
+		alone                      bool
 		shard                      *decisionShard
 		k                          *cachedDecision
 		about                      cachedDecision
@@ -66,6 +70,7 @@ func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *rul
 	waits = make([]int64, len(group.rules))
 	refusers = make([]*memory.Refuser, len(group.rules))
 	now = e.store.clock()
+	alone = e.trouble.Load() != 0
 	for n, one := range group.rules {
 		if one.keyOf != nil {
 			key = one.keyOf(r)
@@ -74,12 +79,15 @@ func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *rul
 		shard = e.shards[hash%cacheShards]
 		shard.mu.Lock()
 		k = shard.keys.Young[hash]
-		if k == nil || k.terms != one.open.terms {
+		if k == nil || k.terms != one.open.terms && (!alone || k.here.terms != one.open.terms) {
 			shard.mu.Unlock()
 			return false
 		}
 		about = *k
 		shard.mu.Unlock()
+		if alone && about.here.terms == one.open.terms {
+			about = cachedDecision{until: about.here.until, retryAt: about.here.retryAt, resetAt: about.here.resetAt, remaining: about.here.left, plain: true}
+		}
 		refusers[n] = one.refuser
 		if about.line != "" {
 			about.unfold()

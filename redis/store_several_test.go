@@ -210,3 +210,93 @@ func TestTheFastPathOfSeveralRulesAsksAgainAfterAChangeOfALimit(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatThisNodeRejectsIsRejectedAgainWhileRedisIsAway: without asking or counting, for as long as the rule that rejects it says, and no longer than Redis is
+// away.
+func TestWhatThisNodeRejectsIsRejectedAgainWhileRedisIsAway(t *testing.T) {
+	for name, apart := range map[string]bool{"one key": false, "different keys": true} {
+		s := newScene(t, false)
+		s.answer = func(*sentCall) ([]int64, error) { return nil, errDown }
+		v := openSeveral(s, apart, 20)
+		send := func() *httptest.ResponseRecorder {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.RemoteAddr = "a:1"
+			w := httptest.NewRecorder()
+			v.checks = nil
+			v.passed = false
+			v.handler.ServeHTTP(w, r)
+			return w
+		}
+		for !s.server("a").breaker.Open() {
+			send()
+		}
+		refuse := func() {
+			checks := append([]core.Check{}, v.checks...)
+			checks[0].Decision = rate.Decision{Allowed: true, Limit: 5, Remaining: 4}
+			checks[1].Decision = rate.Decision{Limit: 10, RetryAfter: 2 * second, ResetAfter: 7 * second}
+			checks[2].Decision = rate.Decision{Allowed: true, Limit: 1, Remaining: 1}
+			s.store.RefusedLocally(v.rules, checks)
+		}
+		refuse()
+		calls := len(s.calls)
+		w := send()
+		got := []string{w.Header().Get("Retry-After"), w.Header().Get("X-RateLimit-Limit"), w.Header().Get("X-RateLimit-Remaining"), w.Header().Get("X-RateLimit-Reset"), w.Header().Get("RateLimit")}
+		want := []string{"2", "20", "0", "7", `"a";r=4, "b";r=0;t=2, "c";r=1`}
+		if w.Code != http.StatusTooManyRequests || v.checks != nil || len(s.calls) != calls || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %d with %q, checks %v; want %d with %q, and none", name, w.Code, got, v.checks, http.StatusTooManyRequests, want)
+		}
+		s.now += 2 * second
+		if send(); v.checks == nil {
+			t.Errorf("%s: a request is rejected when a unit is free", name)
+		}
+		refuse()
+		s.answer = func(c *sentCall) ([]int64, error) {
+			var reply []int64
+			for range c.keys {
+				reply = append(reply, allowedWith(1)...)
+			}
+			return reply, nil
+		}
+		s.server("a").breaker.Probe()
+		s.server("a").breaker.Probed(true)
+		if w = send(); w.Code == http.StatusTooManyRequests || v.err != nil || len(s.calls) != calls+1 {
+			t.Errorf("%s: when Redis is back, status %d, %v, and %d calls", name, w.Code, v.err, len(s.calls)-calls)
+		}
+	}
+}
+
+// TestOneRulesRejectionsAreRepeatedWhileRedisIsAway is the same for a single rule, with what is not repeated.
+func TestOneRulesRejectionsAreRepeatedWhileRedisIsAway(t *testing.T) {
+	for name, c := range map[string]struct {
+		cost     int64
+		decision rate.Decision
+		repeated bool
+	}{
+		"a plain one":            {1, rate.Decision{Limit: 10, RetryAfter: 2 * second, ResetAfter: 7 * second}, true},
+		"one of a larger cost":   {2, rate.Decision{Limit: 10, Remaining: 1, RetryAfter: 2 * second, ResetAfter: 7 * second}, false},
+		"one that never is over": {1, rate.Decision{Limit: 10, RetryAfter: rate.Never, ResetAfter: second}, false},
+	} {
+		s := newScene(t, false)
+		s.answer = func(*sentCall) ([]int64, error) { return nil, errDown }
+		r := s.open(core.RuleConfig{Name: "r"}, rate.LimitConfig{})
+		left := 0
+		rest := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { left++ })
+		config := &memory.ServeConfig{
+			QuotaFields: answer.NewQuotaFields(r, answer.Fields{XRateLimit: true}), Refusal: answer.NewRefusal("", "r"), Key: hostOf, Direct: true, Next: rest, Rest: rest,
+		}
+		handler := Serve(s.store, r, config, &visit{})
+		for !s.server("a").breaker.Open() {
+			s.store.failed(s.server("a"), &s.server("a").breaker, nil, s.server("a").trouble.Load(), errDown)
+		}
+		checks := []core.Check{check(r, "a", c.cost)}
+		checks[0].Decision = c.decision
+		s.store.RefusedLocally([]*core.Rule{r}, checks)
+		request := httptest.NewRequest(http.MethodGet, "/", nil)
+		request.RemoteAddr = "a:1"
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, request)
+		if repeated := left == 0; repeated != c.repeated || repeated && (w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "2") {
+			t.Errorf("%s: repeated %v, with %d and %v", name, repeated, w.Code, w.Header())
+		}
+	}
+}

@@ -5,6 +5,7 @@ package traefik
 
 import (
 	"context"
+	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
@@ -67,19 +68,22 @@ func TestDecisionsInRedisAreCountedTimedAndTheirFailuresToo(t *testing.T) {
 			t.Errorf("%s: %s, want %s", label, got, want)
 		}
 	}
+	asked := failures(t, found)
+	for i := 0; i < 5; i++ {
+		get(local, "192.0.2.3", nil)
+	}
+	if again := get(local, "192.0.2.3", nil); again.StatusCode != http.StatusTooManyRequests || again.Header.Get("Retry-After") != "3600" {
+		t.Errorf("what the node rejects without Redis: %d with %v", again.StatusCode, again.Header)
+	}
+	after := scrape(t, open)
+	if got, n := requests(after, "m.redis/local"), failures(t, after)-asked; got != "allowed 3, rejected 7, fallback 3" || n != 2 { // the third, and the first that was rejected
+		t.Errorf("what is rejected again without Redis: %s, and %d requests have missed it", got, n)
+	}
 	if got := requests(found, "m.file/open"); !strings.HasPrefix(got, base) || !strings.Contains(got, "error_open ") {
 		t.Errorf("m.file/open: %s", got)
 	}
-	failures := 0
-	for _, kind := range metrics.StoreErrors.Labels[0].Values {
-		n, err := strconv.Atoi(found[`weir_store_errors_total{kind="`+kind+`"}`])
-		if err != nil || kind == "unavailable" && n < 4 || kind == "reply" && n != 0 {
-			t.Errorf("%s: %d, %v", kind, n, err)
-		}
-		failures += n
-	}
-	if failures < 9 {
-		t.Errorf("%d failures", failures)
+	if unavailable, _ := strconv.Atoi(found[`weir_store_errors_total{kind="unavailable"}`]); asked < 9 || unavailable < 4 || found[`weir_store_errors_total{kind="reply"}`] != "0" {
+		t.Errorf("%d failures, %d since it was unavailable, of replies %s", asked, unavailable, found[`weir_store_errors_total{kind="reply"}`])
 	}
 	r := httptest.NewRequest("GET", "http://example.com/_weir/quota", nil)
 	r.RemoteAddr = "192.0.2.77:1234" // of whom nothing is remembered
@@ -88,6 +92,19 @@ func TestDecisionsInRedisAreCountedTimedAndTheirFailuresToo(t *testing.T) {
 	if w.Code != 503 || w.Body.String() != "{\"error\":\"the rate limits cannot be read\"}\n" || w.Header().Get("Content-Type") != "application/json" {
 		t.Errorf("quotas without Redis: %d %v %s", w.Code, w.Header(), w.Body)
 	}
+}
+
+// failures returns how often the store has failed, of all kinds.
+func failures(t *testing.T, found map[string]string) int {
+	sum := 0
+	for _, kind := range metrics.StoreErrors.Labels[0].Values {
+		n, err := strconv.Atoi(found[`weir_store_errors_total{kind="`+kind+`"}`])
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+		sum += n
+	}
+	return sum
 }
 
 func TestFailuresAreOfTheKindThatTheyAre(t *testing.T) {

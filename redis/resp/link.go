@@ -116,11 +116,9 @@ func replies(c *conn, l *link) error {
 	var reply []int64
 	for {
 		size, failure := l.stream.Reader.Read(buffer)
-		if size == 0 && errors.Is(failure, os.ErrDeadlineExceeded) {
-			failure = seeToLate(c, l)
-			if l.first != nil && l.first.call == nil {
-				reply = nil // its caller has left, and may use the memory
-			}
+		late := size == 0 && errors.Is(failure, os.ErrDeadlineExceeded)
+		if late {
+			size, failure = lookAgain(c, l, buffer)
 		}
 		if failure != nil {
 			return failure
@@ -212,6 +210,15 @@ func replies(c *conn, l *link) error {
 		if len(rest) > longestLine+len("\r") {
 			return errMalformed(rest)
 		}
+		if late {
+			failure = seeToLate(c, l)
+			if failure != nil {
+				return failure
+			}
+			if l.first != nil && l.first.call == nil {
+				reply = nil // its caller has left, and may use the memory
+			}
+		}
 		if l.first == nil && (c.pipeline != nil || l.retired) {
 			if ends, why := over(c, l, rest); ends {
 				return why
@@ -219,6 +226,27 @@ func replies(c *conn, l *link) error {
 		}
 	}
 }
+
+// lookAgain reads once more when the reader's deadline has passed while calls wait: an answer that has come by then is not late, but this process, which may
+// have been short of CPU, or collecting garbage. Else a busy proxy would take its Redis for one that does not answer, decide without it, which costs more, and
+// be busier still.
+func lookAgain(c *conn, l *link, buffer []byte) (int, error) {
+	c.mu.Lock()
+	if l.first == nil && l.queue == nil {
+		c.mu.Unlock()
+		return 0, nil
+	}
+	watch(c, l, time.Since(c.started)+glance(c))
+	c.mu.Unlock()
+	size, err := l.stream.Reader.Read(buffer)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = nil
+	}
+	return size, err
+}
+
+// glance is how long a look at what has come may take, once a call is late.
+func glance(c *conn) time.Duration { return c.timeout / 10 }
 
 // readTexts reads a list of texts, which begins with that line. text is what was read behind the line; readTexts returns what it has read behind the list.
 func readTexts(c *conn, l *link, line, text string) ([]string, string, error) {

@@ -165,8 +165,14 @@ func readOn(c *conn, l *link, f *pendingCall, line string, err error) string {
 	defer s.Turns.EndResponse(f.number)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for l.queue == nil && (err == nil && !whole(line) || errors.Is(err, os.ErrDeadlineExceeded) && time.Since(c.started) < f.deadline) {
-		watch(c, l, f.deadline)
+	looked := false // as lookAgain does
+	for l.queue == nil && (err == nil && !whole(line) || errors.Is(err, os.ErrDeadlineExceeded) && (!looked || time.Since(c.started) < f.deadline)) {
+		until := f.deadline
+		if now := time.Since(c.started); now >= until && !looked {
+			looked = true
+			until = now + glance(c)
+		}
+		watch(c, l, until)
 		c.mu.Unlock()
 		var piece []byte
 		piece, err = s.Reader.ReadSlice('\n')

@@ -1,0 +1,104 @@
+package resp
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/redis"
+)
+
+// busy is a connection of a process that comes to read only when the deadline of so many commands has passed, and what is in pieces has come by then.
+func busy(commands int, pieces ...string) *hooked {
+	var mu sync.Mutex
+	deadline := time.Time{}
+	missing := commands
+	sent, reads := make(chan struct{}), 0
+	h := &hooked{deadline: func(t time.Time) {
+		mu.Lock()
+		deadline = t
+		mu.Unlock()
+	}}
+	h.write = func(b []byte) (int, error) {
+		if n := strings.Count(string(b), "EVALSHA"); n > 0 {
+			if missing -= n; missing == 0 {
+				close(sent)
+			}
+		}
+		return len(b), nil
+	}
+	h.read = func(b []byte) (int, error) {
+		<-sent
+		reads++
+		if reads == 1 {
+			for late := false; !late; {
+				mu.Lock()
+				late = !deadline.IsZero() && time.Now().After(deadline)
+				mu.Unlock()
+			}
+			return 0, os.ErrDeadlineExceeded
+		}
+		if reads-2 < len(pieces) {
+			return copy(b, pieces[reads-2]), nil
+		}
+		return 0, io.EOF
+	}
+	return h
+}
+
+// A process that is short of CPU is late itself. What Redis has answered by then counts; and what it has not, does not, whatever else has come.
+func TestAnAnswerThatHasComeIsNotLate(t *testing.T) {
+	t.Parallel()
+	c := newConn(Config{Timeout: time.Microsecond, ReadTimeout: patience}, "", redis.Started)
+	c.closed = true // so that it does not connect again
+	nc := busy(2, "*1\r\n:7\r\n", "*1\r\n:7\r\n") // the second is too late even for a look
+	l := newLink(nc)
+	c.link = l
+	results := make(chan error, 2)
+	var calls []*redis.Call
+	for i := 0; i < 2; i++ { // before anybody sends, so that they are sent in this order
+		call := &redis.Call{Script: echo, Keys: []string{"key"}, Args: []string{"7"}}
+		calls = append(calls, call)
+		go func() { results <- c.Run(call) }()
+		until(t, "the call waits", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return l.stream.Number == uint(i+1)
+		})
+	}
+	go write(c, l)
+	read(c, l)
+	answered, late := <-results, <-results
+	if answered != nil {
+		answered, late = late, answered
+	}
+	if answered != nil || len(calls[0].Reply) != 1 || calls[0].Reply[0] != 7 || !errors.Is(late, redis.ErrTimeout) {
+		t.Errorf("%v, %v; %v, want no error, [7], and that nothing has come in time", answered, calls[0].Reply, late)
+	}
+}
+
+func TestALineThatHasComeIsNotLate(t *testing.T) {
+	t.Parallel()
+	config := Config{Timeout: time.Microsecond, ReadTimeout: patience}
+	client := &single{conn: newConn(config, "", redis.Started)}
+	client.fast = newFast(client.conn)
+	client.fast.closed = true
+	nc := busy(1, "+5 2 key\r\n")
+	l := newLink(nc)
+	client.fast.link = l
+	ended := make(chan struct{})
+	go func() {
+		read(client.fast, l)
+		close(ended)
+	}()
+	until(t, "callers read", func() bool { return isOpen(client) })
+	if reply, open, err := pass(client, "key", 2); !open || err != nil || len(reply) != 2 || reply[0] != 5 {
+		t.Errorf("%v, over the pipeline %v, %v", reply, open, err)
+	}
+	client.fast.cancel()
+	<-ended
+}
