@@ -22,7 +22,7 @@ class Data:
     virtual_origin: dict
     real: pd.DataFrame  # a row for each cell of tier 1 that counts
     seconds: dict  # of each cell, by scenario, algorithm, arm and pair: a table
-    thrown: int  # cells that were thrown away
+    thrown: list  # the first lines of the cells that were thrown away
     records: list  # the first lines of the cells that count
     more: pd.DataFrame  # as virtual, of the combinations that the protocol has open
     windows: pd.DataFrame  # a row for each window with the forecast on or off
@@ -33,6 +33,12 @@ class Data:
     def tiers(self) -> dict[str, pd.DataFrame]:
         """The runs that hypotheses are decided by, by the tier of a look in hypotheses.toml."""
         return {"virtual": pd.concat([self.virtual, self.more]), "real": self.real, "windows": self.windows}
+
+
+def first_line(name: Path) -> dict:
+    """What describes a cell."""
+    with gzip.open(name, "rt") as lines:
+        return json.loads(next(lines))
 
 
 def read(folder: Path) -> Data:
@@ -55,7 +61,7 @@ def read(folder: Path) -> Data:
     for row in rows:
         row["simulated"], row["spread"], row["followed"] = simulated.get((row["situation"], row["algorithm"], row["policy"], row["seed"]), (math.nan,) * 3)
     real = pd.DataFrame(rows, columns=["situation", "algorithm", "policy", "seed", *REAL_MEASURES, *RESOURCES, "rejections", "simulated", "spread", "followed", "lateness"])
-    thrown = sum(1 for _ in (folder / "real").rglob("*.thrown-*"))
+    thrown = [first_line(name) for name in sorted((folder / "real").rglob("*.thrown-*"))]
     more, _ = read_virtual(folder / "virtual-open.csv.gz")
     explored = read(folder / "explored") if (folder / "explored").is_dir() else None
     effects = [pd.read_csv(name, comment="#") for name in sorted((folder / "effect").glob("*.csv"))]

@@ -45,8 +45,8 @@ class Chapter:
         pilot = data.real[data.real["seed"] <= PILOT]
         return {
             "virtual_runs": f"{len(data.virtual) + len(data.more):,}",
-            "virtual_origin": origin(data.virtual_origin),
-            "real_thrown": data.thrown,
+            "virtual_origin": origins([data.virtual_origin]),
+            "real_thrown": len(data.thrown),
             "pilot_cells": f"{len(pilot):,}",
             "pilot_pairs": pilot["seed"].nunique(),
             "protocol_cells": f"{len(data.real) - len(pilot):,}",
@@ -56,7 +56,7 @@ class Chapter:
             "best_gain": lambda situation: tables.best_gain(data, situation),
             "advisers_short": tables.advisers(data, short=True),
             "real_lateness": f"{data.real['lateness'].max():.2f} ms" if len(data.real) else "–",
-            "real_origins": "; ".join(sorted({origin(r["origin"]) for r in data.records})) or "–",
+            "real_origins": origins([r["origin"] for r in data.records]),
             "hypotheses": tables.hypotheses(self.found),
             "good": self.good,
             "gain": self.gain,
@@ -68,6 +68,7 @@ class Chapter:
             "resources_steady": tables.resources(data, "steady"),
             "waits": self.waits(),
             "flood": tables.flood(data),
+            "flood_stuck": tables.stuck(data),
             "effect": tables.effect(data),
             "cpu": tables.cpu(data),
             "cpu_gain": self.cpu_gain,
@@ -179,12 +180,13 @@ def write(chapter: Chapter, root: Path, pictures: bool = True) -> None:
         chapter.draw(root / IMAGES)
 
 
-def origin(of: dict) -> str:
-    """Where data come from, in words."""
-    if not of:
-        return "–"
-    servers = ", ".join(of[name] for name in ("redis", "prometheus", "traefik") if of.get(name))
-    return f"commit {of['commit']}, {of['go']} on {of['system']}, {of['cores']} cores of {of['cpu']}" + (f", {servers}" if servers else "")
+def origins(of: list[dict]) -> str:
+    """Where data come from, in words: the commits of each machine and its programs."""
+    commits: dict[str, set[str]] = {}
+    for one in filter(None, of):
+        programs = "".join(f", {one[name]}" for name in ("redis", "prometheus", "traefik") if one.get(name))
+        commits.setdefault(f"{one['go']} on {one['system']}, {one['cores']} cores of {one['cpu']}{programs}", set()).add(one["commit"])
+    return "; ".join(f"commit{'s' * (len(found) > 1)} {', '.join(sorted(found))}, {machine}" for machine, found in sorted(commits.items())) or "–"
 
 
 def main() -> None:

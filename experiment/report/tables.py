@@ -184,6 +184,11 @@ def flood(data: Data) -> str:
     return table(head, rows, left=0)
 
 
+def stuck(data: Data) -> int:
+    """The cells with a flood that were thrown away, and in which legitimate clients gave up."""
+    return sum(1 for record in data.explored.thrown if FLOOD.fullmatch(record["scenario"]) and record["own"].get("left")) if data.explored else 0
+
+
 def effect(data: Data) -> str:
     """How long it takes from when advice is published until a proxy decides by it, in seconds."""
     rows = []

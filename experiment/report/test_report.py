@@ -257,7 +257,7 @@ class Windows(unittest.TestCase):
         self.assertAlmostEqual(first.difference.mean, 1)
         self.assertEqual(inference.comparisons(hypothesis, {"windows": found}, [entry])[0].complete, True)
         self.assertEqual(inference.comparisons(hypothesis, {"windows": found}, [entry | {"pairs": 6}])[0].complete, False)
-        table = tables.windows(data.Data(found, {}, found, {}, 0, [], found, found))
+        table = tables.windows(data.Data(found, {}, found, {}, [], [], found, found))
         self.assertIn("| guard+go | 3 | 1 |", table)
 
 
@@ -347,7 +347,7 @@ class TheReport(unittest.TestCase):
     def test_a_short_run_says_whether_it_has_the_signs_of_the_full_one(self):
         def of(guard, static):
             none = pd.DataFrame(columns=["situation", "policy", "algorithm", "seed", "good"])
-            return data.Data(none, {}, runs(guard=guard, static=static), {}, 0, [], none, none)
+            return data.Data(none, {}, runs(guard=guard, static=static), {}, [], [], none, none)
 
         hypothesis = {"name": "H3", "test": "superior", "measure": "good", "look": [{"tier": "real", "left": "guard", "right": "static", "situations": ["bursts"], "algorithms": ["token_bucket"]}]}
         full = of([90, 91, 93], [80, 80, 80])
@@ -364,9 +364,11 @@ class TheReport(unittest.TestCase):
             for policy, good in (("static", 50.0), ("guard", 60.0), ("guard+pressure", 61.0)) for seed in (1, 2, 3)
         ]  # fmt: skip
         none = pd.DataFrame()
-        explored = data.Data(none, {}, pd.DataFrame(rows, columns=["situation", "algorithm", "policy", "seed", *data.REAL_MEASURES, *data.RESOURCES, "rejections"]), {}, 0, [], none, none)
+        explored = data.Data(none, {}, pd.DataFrame(rows, columns=["situation", "algorithm", "policy", "seed", *data.REAL_MEASURES, *data.RESOURCES, "rejections"]), {}, [], [], none, none)
         effects = pd.DataFrame({"interval_s": [1.0] * 4, "proxy": ["caddy1", "caddy2", "traefik", "traefik"], "delay_ms": [500.0, 700, 900, math.nan]})
-        of = data.Data(none, {}, explored.real.iloc[:0], {}, 0, [], none, none, explored, effects)
+        of = data.Data(none, {}, explored.real.iloc[:0], {}, [], [], none, none, explored, effects)
+        explored.thrown = [{"scenario": "flood 3000", "own": {"answered": 9, "left": 1}}, {"scenario": "flood 1000", "own": {"answered": 9}}, {"scenario": "cpu", "own": {"left": 9}}]
+        self.assertEqual(tables.stuck(of), 1)
         self.assertIn("| 3 | 3000 ± 0 | 100.00 ± 0.00 | 105.0 ± 2.5 | 400 ± 0 | +3.0 ± 0.0 | +0.0 ± 0.0 |", tables.flood(of))
         self.assertIn("| 1 s | Caddy | 2 | 0.60 | 0.69 | 0.70 | 0 |", tables.effect(of))
         self.assertIn("| 1 s | Traefik | 2 | 0.90 | 0.90 | 0.90 | 1 |", tables.effect(of))
