@@ -44,6 +44,7 @@ type cachedDecision struct {
 // cachedDecision.
 type hereDecision struct {
 	terms   uint64
+	quota   int64 // this node's share of the limit
 	until   int64 // requests of cost 1 are rejected until then, and nothing remains; 0: they may be allowed
 	retryAt int64
 	resetAt int64
@@ -142,7 +143,7 @@ func (s *Store) RefusedLocally(rules []*core.Rule, checks []core.Check) {
 	for i, r := range rules {
 		o := opened(r)
 		d := &checks[i].Decision
-		here := hereDecision{terms: o.terms, left: d.Remaining}
+		here := hereDecision{terms: o.terms, quota: checks[i].Rule.Limit.Quota, left: d.Remaining}
 		if !d.Allowed {
 			if checks[i].Cost != 1 || d.Remaining != 0 || d.RetryAfter == rate.Never || r.CountRejected {
 				return

@@ -32,7 +32,7 @@ func settleKnown(e *fastPath, w http.ResponseWriter, r *http.Request, key string
 		if k != nil && k.plain && now < k.until && k.at <= now && k.terms == e.rules[0].open.terms {
 			retry = k.retryAt - now
 			reset = k.resetAt - now
-		} else if k != nil && now < k.here.until && k.here.terms == e.rules[0].open.terms && e.trouble.Load() != 0 {
+		} else if k != nil && now < k.here.until && countedHere(e.rules[0], k) && e.server.breaker.Open() {
 			retry = k.here.retryAt - now
 			reset = k.here.resetAt - now
 		}
@@ -42,6 +42,11 @@ func settleKnown(e *fastPath, w http.ResponseWriter, r *http.Request, key string
 		}
 	}
 	decideSeldom(e, w, r, e.all, key)
+}
+
+// countedHere reports whether this node's own count has decided on a key under the rule, by the share that it has now.
+func countedHere(one *fastRule, k *cachedDecision) bool {
+	return one.rule.Local != nil && k.here.terms == one.open.terms && k.here.quota == one.rule.Local.Limit.Quota
 }
 
 // settleKnownSeveral is settleKnown for several rules.
@@ -70,7 +75,7 @@ func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *rul
 	waits = make([]int64, len(group.rules))
 	refusers = make([]*memory.Refuser, len(group.rules))
 	now = e.store.clock()
-	alone = e.trouble.Load() != 0
+	alone = e.trouble.Load() != 0 && e.server.breaker.Open()
 	for n, one := range group.rules {
 		if one.keyOf != nil {
 			key = one.keyOf(r)
@@ -79,13 +84,13 @@ func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *rul
 		shard = e.shards[hash%cacheShards]
 		shard.mu.Lock()
 		k = shard.keys.Young[hash]
-		if k == nil || k.terms != one.open.terms && (!alone || k.here.terms != one.open.terms) {
+		if k == nil || k.terms != one.open.terms && (!alone || !countedHere(one, k)) {
 			shard.mu.Unlock()
 			return false
 		}
 		about = *k
 		shard.mu.Unlock()
-		if alone && about.here.terms == one.open.terms {
+		if alone && countedHere(one, &about) {
 			about = cachedDecision{until: about.here.until, retryAt: about.here.retryAt, resetAt: about.here.resetAt, remaining: about.here.left, plain: true}
 		}
 		refusers[n] = one.refuser

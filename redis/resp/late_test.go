@@ -102,3 +102,14 @@ func TestALineThatHasComeIsNotLate(t *testing.T) {
 	client.fast.cancel()
 	<-ended
 }
+
+// A look is for a process that was late. A server that is slow, and answers, must not keep callers who look in turn waiting.
+func TestCallersThatAreLateLookOnceInATimeout(t *testing.T) {
+	c := newConn(Config{Timeout: 100 * time.Millisecond}, "", redis.Started)
+	l := newLink(nil)
+	for _, at := range []struct{ now, until time.Duration }{{1000, 1010}, {1005, 1010}, {1050, 1010}, {1099, 1010}, {1100, 1110}, {1111, 1110}} {
+		if got := lookUntil(c, l, at.now*time.Millisecond); got != at.until*time.Millisecond {
+			t.Errorf("at %d ms: until %s, want %d ms", at.now, got, at.until)
+		}
+	}
+}

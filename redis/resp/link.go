@@ -28,6 +28,7 @@ type link struct {
 	// The conn's mutex guards these, and what the stream says.
 	queue, last *pendingCall       // the first and the last pending call that the reader has not taken over yet
 	watched     time.Duration      // the reader's deadline
+	looked      time.Duration      // when a caller began to look at what had come, since calls were late; 0: never
 	broken      error              // why the connection was closed
 	retired     bool               // it gets no new calls
 	idle        bool               // the reader reads, even though no call waits for a reply
@@ -247,6 +248,15 @@ func lookAgain(c *conn, l *link, buffer []byte) (int, error) {
 
 // glance is how long a look at what has come may take, once a call is late.
 func glance(c *conn) time.Duration { return c.timeout / 10 }
+
+// lookUntil returns until when callers that read may look at what has come, once calls are late. Those whose turn comes after that look no more, for a while:
+// else a server that is slow, but answers, would have each caller wait for all before it. The caller has the conn's mutex.
+func lookUntil(c *conn, l *link, now time.Duration) time.Duration {
+	if l.looked == 0 || now-l.looked >= c.timeout {
+		l.looked = now
+	}
+	return l.looked + glance(c)
+}
 
 // readTexts reads a list of texts, which begins with that line. text is what was read behind the line; readTexts returns what it has read behind the list.
 func readTexts(c *conn, l *link, line, text string) ([]string, string, error) {

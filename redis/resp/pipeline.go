@@ -165,12 +165,15 @@ func readOn(c *conn, l *link, f *pendingCall, line string, err error) string {
 	defer s.Turns.EndResponse(f.number)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	looked := false // as lookAgain does
-	for l.queue == nil && (err == nil && !whole(line) || errors.Is(err, os.ErrDeadlineExceeded) && (!looked || time.Since(c.started) < f.deadline)) {
+	for l.queue == nil && (err == nil && !whole(line) || errors.Is(err, os.ErrDeadlineExceeded)) {
+		now := time.Since(c.started)
 		until := f.deadline
-		if now := time.Since(c.started); now >= until && !looked {
-			looked = true
-			until = now + glance(c)
+		if now >= until {
+			until = lookUntil(c, l, now)
+		}
+		if now >= until {
+			err = os.ErrDeadlineExceeded
+			break
 		}
 		watch(c, l, until)
 		c.mu.Unlock()
