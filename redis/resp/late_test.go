@@ -54,7 +54,7 @@ func busy(commands int, pieces ...string) *hooked {
 func TestAnAnswerThatHasComeIsNotLate(t *testing.T) {
 	t.Parallel()
 	c := newConn(Config{Timeout: time.Microsecond, ReadTimeout: patience}, "", redis.Started)
-	c.closed = true // so that it does not connect again
+	c.closed = true                               // so that it does not connect again
 	nc := busy(2, "*1\r\n:7\r\n", "*1\r\n:7\r\n") // the second is too late even for a look
 	l := newLink(nc)
 	c.link = l
