@@ -54,6 +54,8 @@ type fastRule struct {
 	noKey      string                       // what keyOf returns if there is none
 	covers     func(r *http.Request) bool   // nil: it covers all requests
 	refuser    *memory.Refuser              // nil: its rejections are left to the general path
+	local      *memory.Refuser              // the same of this node's own count; nil: it has none
+	share      string                       // the policy of that
 	shadow     bool                         // it never rejects, and sets no fields
 	overflow   bool                         // it has an overflow policy
 	usual      string                       // what scripts/overflow.lua replies as its bits if it allows a request at once
@@ -66,6 +68,7 @@ type fastRule struct {
 type ruleGroup struct {
 	rules      []*fastRule
 	policies   []string // the value of RateLimit-Policy
+	shares     []string // the same of this node's own count
 	head, tail string   // of a command, around the keys
 	tickets    []int    // where in tail the tickets are of a request that may reserve something; nil: none does
 
@@ -195,6 +198,11 @@ func newFastRule(served *memory.ServedRule, r *core.Rule, c *memory.ServeConfig)
 	}
 	if served.Refusal != nil && !r.CountRejected && !r.Shadow {
 		one.refuser = memory.NewRefuser(t, served.Refusal)
+		if r.Local != nil {
+			own := memory.MakeQuotaFields(r.Local, t.XRateLimit, t.IETF, nil)
+			one.local = memory.NewRefuser(own, served.Refusal)
+			one.share = own.Policy[0]
+		}
 	}
 	return one
 }
@@ -237,7 +245,7 @@ func argumentText(s string) string { return "$" + strconv.Itoa(len(s)) + "\r\n" 
 
 // groupOf prepares the command of requests that these rules cover.
 func groupOf(e *fastPath, rules []*fastRule) *ruleGroup {
-	policies, charges := "", ""
+	policies, shares, charges := "", "", ""
 	keys := len(rules)
 	g := &ruleGroup{rules: rules}
 	var tickets []int
@@ -245,6 +253,7 @@ func groupOf(e *fastPath, rules []*fastRule) *ruleGroup {
 	for _, one := range rules {
 		if !one.shadow {
 			policies += ", " + one.policy
+			shares += ", " + one.share
 		}
 		charges += one.open.charge
 		if !e.overflow {
@@ -263,6 +272,7 @@ func groupOf(e *fastPath, rules []*fastRule) *ruleGroup {
 		g.inFlight = g.inFlight || one.rule.Limit.InFlight
 	}
 	g.policies = []string{strings.TrimPrefix(policies, ", ")}
+	g.shares = []string{strings.TrimPrefix(shares, ", ")}
 	g.tail = argumentText(charges)
 	if e.overflow {
 		g.reply = "*" + strconv.Itoa(overflowNumbers*keys) + "\r\n"

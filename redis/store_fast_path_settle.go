@@ -21,6 +21,7 @@ func settleKnown(e *fastPath, w http.ResponseWriter, r *http.Request, key string
 	var (
 		shard        *decisionShard
 		k            *cachedDecision
+		g            *memory.Refuser
 		now          int64
 		retry, reset int64
 	)
@@ -30,14 +31,16 @@ func settleKnown(e *fastPath, w http.ResponseWriter, r *http.Request, key string
 		shard.mu.Lock()
 		k = shard.keys.Young[hash]
 		if k != nil && k.plain && now < k.until && k.at <= now && k.terms == e.rules[0].open.terms {
+			g = e.rules[0].refuser
 			retry = k.retryAt - now
 			reset = k.resetAt - now
 		} else if k != nil && now < k.here.until && countedHere(e.rules[0], k) && e.server.breaker.Open() {
+			g = e.rules[0].local
 			retry = k.here.retryAt - now
 			reset = k.here.resetAt - now
 		}
 		shard.mu.Unlock()
-		if retry > 0 && reset > 0 && memory.Refuse(e.rules[0].refuser, retry, reset, key, w, r) {
+		if retry > 0 && reset > 0 && memory.Refuse(g, retry, reset, key, w, r) {
 			return
 		}
 	}
@@ -46,7 +49,7 @@ func settleKnown(e *fastPath, w http.ResponseWriter, r *http.Request, key string
 
 // countedHere reports whether this node's own count has decided on a key under the rule, by the share that it has now.
 func countedHere(one *fastRule, k *cachedDecision) bool {
-	return one.rule.Local != nil && k.here.terms == one.open.terms && k.here.quota == one.rule.Local.Limit.Quota
+	return one.local != nil && k.here.terms == one.open.terms && k.here.quota == one.rule.Local.Limit.Quota
 }
 
 // settleKnownSeveral is settleKnown for several rules.
@@ -65,6 +68,7 @@ func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *rul
 		hash                       uint64
 		reported                   int
 		alone                      bool
+		policies                   []string
 		shard                      *decisionShard
 		k                          *cachedDecision
 		about                      cachedDecision
@@ -76,6 +80,7 @@ func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *rul
 	refusers = make([]*memory.Refuser, len(group.rules))
 	now = e.store.clock()
 	alone = e.trouble.Load() != 0 && e.server.breaker.Open()
+	policies = group.policies
 	for n, one := range group.rules {
 		if one.keyOf != nil {
 			key = one.keyOf(r)
@@ -90,10 +95,12 @@ func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *rul
 		}
 		about = *k
 		shard.mu.Unlock()
+		refusers[n] = one.refuser
 		if alone && countedHere(one, &about) {
+			refusers[n] = one.local
+			policies = group.shares
 			about = cachedDecision{until: about.here.until, retryAt: about.here.retryAt, resetAt: about.here.resetAt, remaining: about.here.left, plain: true}
 		}
-		refusers[n] = one.refuser
 		if about.line != "" {
 			about.unfold()
 		}
@@ -125,7 +132,7 @@ func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *rul
 	if e.apart {
 		key = group.rules[0].keyOf(r)
 	}
-	memory.RefuseSeveral(refusers, group.policies, reported, left, waits, longest, whole, key, w, r)
+	memory.RefuseSeveral(refusers, policies, reported, left, waits, longest, whole, key, w, r)
 	return true
 }
 

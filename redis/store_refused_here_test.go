@@ -20,10 +20,8 @@ func TestWhatThisNodeRejectsIsRejectedAgainWhileRedisIsAway(t *testing.T) {
 	for name, apart := range map[string]bool{"one key": false, "different keys": true} {
 		s := newScene(t, false)
 		s.answer = func(*sentCall) ([]int64, error) { return nil, errDown }
+		s.nodes = 2
 		v := openSeveral(s, apart, 20)
-		for _, r := range v.rules {
-			share(s, r, 2)
-		}
 		send := func() *httptest.ResponseRecorder {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			r.RemoteAddr = "a:1"
@@ -50,7 +48,7 @@ func TestWhatThisNodeRejectsIsRejectedAgainWhileRedisIsAway(t *testing.T) {
 		calls := len(s.calls)
 		w := send()
 		got := []string{w.Header().Get("Retry-After"), w.Header().Get("X-RateLimit-Limit"), w.Header().Get("X-RateLimit-Remaining"), w.Header().Get("X-RateLimit-Reset"), w.Header().Get("RateLimit")}
-		want := []string{"2", "20", "0", "7", `"a";r=4, "b";r=0;t=2, "c";r=1`}
+		want := []string{"2", "10", "0", "7", `"a";r=4, "b";r=0;t=2, "c";r=1`}
 		if w.Code != http.StatusTooManyRequests || v.checks != nil || len(s.calls) != calls || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %d with %q, checks %v; want %d with %q, and none", name, w.Code, got, v.checks, http.StatusTooManyRequests, want)
 		}

@@ -36,6 +36,9 @@ func openSeveral(s *scene, apart bool, limit int64) *visitOfSeveral {
 	var served []*memory.ServedRule
 	for i, l := range []rate.LimitConfig{{}, {Algorithm: rate.TokenBucket, Requests: limit}, {Requests: 3}} {
 		r := s.open(core.RuleConfig{Name: []string{"a", "b", "c"}[i]}, l)
+		if s.nodes > 0 {
+			share(s, r, s.nodes)
+		}
 		refusal := answer.NewRefusal("", r.Name())
 		refusal.Rejected = &v.rejected[i]
 		one := &memory.ServedRule{QuotaFields: answer.NewQuotaFields(r, answer.Fields{XRateLimit: true, IETF: true}), Refusal: refusal, Allowed: new(int64)}

@@ -181,6 +181,38 @@ func TestARedisThatIsDownIsSaidAndGoneWithout(t *testing.T) {
 }
 
 // A configuration comes into force though its Redis does not answer. (Were it waited for, that would take a minute.)
+// What the node rejects again while Redis is away, it rejects with the share of the limit that it counts by, as it has said before.
+func TestARedisThatIsDownChangesNoShareOfALimit(t *testing.T) {
+	server := redistest.Start(t)
+	for name, rules := range map[string][]Rule{
+		"one rule":  {{Name: "a", Limit: "10/1h"}},
+		"two rules": {{Name: "a", Limit: "10/1h"}, {Name: "b", Limit: "1000/1h"}},
+	} {
+		s := newStage(t)
+		c := inRedis(Rule{}, object{"address": server.Addr(), "nodes": 2})
+		c.Rule = Rule{}
+		c.Rules = rules
+		h := s.handler(context.Background(), c, "m@file")
+		until(t, func() bool { return get(h, "192.0.2.9", nil).Header.Get("X-Ratelimit-Limit") == "10" })
+		server.Kill()
+		until(t, func() bool {
+			get(h, "192.0.2.9", nil)
+			return s.log.count("does not answer") > 0
+		})
+		must.Equal(t, statuses(h, "192.0.2.1", 5), "200 200 200 200 200", name)
+		shown := func() [4]string {
+			r := get(h, "192.0.2.1", nil)
+			return [4]string{r.Status, r.Header.Get("X-Ratelimit-Limit"), r.Header.Get("Ratelimit-Policy"), r.Header.Get("X-Ratelimit-Remaining")}
+		}
+		first := shown()
+		must.Equal(t, first[1], "5", name)
+		for i := 0; i < 3; i++ {
+			must.Equal(t, shown(), first, name)
+		}
+		server.Restart()
+	}
+}
+
 func TestNewDoesNotWaitForRedis(t *testing.T) {
 	server := redistest.Start(t)
 	server.Pause()
