@@ -113,3 +113,37 @@ func TestCallersThatAreLateLookOnceInATimeout(t *testing.T) {
 		}
 	}
 }
+
+// What is left in the Reader would answer those who come after. A defect of the first form: a look that ended within an array left the rest of it there.
+func TestACallerThatIsLateLeavesNothingInTheReader(t *testing.T) {
+	for _, c := range []struct{ read, line, left string }{
+		{":5\r\n:3\r\n*2\r\n", "*2\r\n:5\r\n:3\r\n", "*2\r\n"},
+		{":5\r\n", "", ""}, // the rest comes later: the reader goes on
+	} {
+		at := newConn(Config{Timeout: time.Minute, ReadTimeout: 2 * time.Minute}, "", redis.Started)
+		pieces := []string{c.read}
+		nc := &hooked{read: func(b []byte) (int, error) {
+			if len(pieces) == 0 {
+				return 0, os.ErrDeadlineExceeded
+			}
+			n := copy(b, pieces[0])
+			pieces = nil
+			return n, nil
+		}}
+		l := newLink(nc)
+		now := time.Since(at.started)
+		l.looked = now - 10*time.Second // so that the look is over, and there is no other
+		if _, err := l.stream.Reader.Peek(1); err != nil {
+			t.Fatal(err)
+		}
+		l.stream.Turns.StartResponse(0)
+		f := newPendingCall().(*pendingCall)
+		f.call = &redis.Call{Script: listing, Keys: []string{"key"}}
+		f.deadline = now - time.Second
+		line := readOn(at, l, f, "*2\r\n", nil)
+		rest, _ := l.stream.Reader.Peek(l.stream.Reader.Buffered())
+		if line != c.line || string(rest) != c.left || c.line == "" && l.rest != "*2\r\n"+c.read {
+			t.Errorf("%q: %q, with %q left and %q for the reader; want %q and %q", c.read, line, rest, l.rest, c.line, c.left)
+		}
+	}
+}

@@ -171,8 +171,7 @@ func readOn(c *conn, l *link, f *pendingCall, line string, err error) string {
 		if now >= until {
 			until = lookUntil(c, l, now)
 		}
-		if now >= until {
-			err = os.ErrDeadlineExceeded
+		if now >= until && err != nil { // so that nothing is left in the Reader, which callers who come after would take for theirs
 			break
 		}
 		watch(c, l, until)
