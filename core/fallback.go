@@ -39,7 +39,9 @@ func (l *Limiter) decideWithout(checks []Check, peek bool) bool {
 	for i := range counted {
 		c := &counted[i]
 		known := c.Decision
-		rules = append(rules, c.Rule)
+		if l.refused != nil {
+			rules = append(rules, c.Rule)
+		}
 		whole := c.Rule.Limit.Quota
 		affordable := c.Cost <= c.Rule.Limit.Capacity
 		c.Rule = c.Rule.Local

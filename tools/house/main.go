@@ -49,7 +49,7 @@ var (
 
 // bounds are the most that figures may be. They are lowered when a figure falls, and raised only with what users gain a capability by.
 var bounds = map[string]int{
-	"product lines": 85_640, "generated lines": 2700, "golden lines": 9800, "lines of tests, per cent of product": 139,
+	"product lines": 85_650, "generated lines": 2700, "golden lines": 9800, "lines of tests, per cent of product": 139,
 	"files in a package": 25, "lines in a package": 6000, "files above 600 lines": 0, "folders at the top": 17,
 	"arrows against the order, per cent": 15, "words of CONTRIBUTING.md": 1800,
 }
