@@ -142,6 +142,9 @@ func (s *Store) RefusedLocally(rules []*core.Rule, checks []core.Check) {
 	now := s.clock()
 	for i, r := range rules {
 		o := opened(r)
+		if o == nil { // its units are another region's, and it has no fast path
+			return
+		}
 		d := &checks[i].Decision
 		here := hereDecision{terms: o.terms, quota: checks[i].Rule.Limit.Quota, left: d.Remaining}
 		if !d.Allowed {

@@ -80,23 +80,18 @@ type node struct {
 	general int // requests that have taken the general path
 }
 
-// newNode returns one of so many nodes. memory is what it counts in.
-func newNode(s *scene, memory core.Store, nodes int, c core.RuleConfig, l rate.LimitConfig) *node {
+// newNode returns one of so many nodes, which counts in counts while Redis is away.
+func newNode(s *scene, counts core.Store, nodes int, c core.RuleConfig, l rate.LimitConfig) *node {
 	n := &node{limiter: core.NewLimiter(s.store), rule: mustRule(s.t, c, l)}
-	n.limiter.FallBack(memory, nodes)
+	n.limiter.FallBack(counts, nodes)
 	n.limiter.OnRefusedLocally(s.store)
 	must.Succeed(s.t, n.limiter.Open(n.rule))
-	n.serve(s)
-	return n
-}
-
-// serve makes the fast path.
-func (n *node) serve(s *scene) {
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	config := &memory.ServeConfig{
 		QuotaFields: answer.NewQuotaFields(n.rule, answer.Fields{XRateLimit: true}), Refusal: answer.NewRefusal("", "r"), Key: hostOf, Direct: true, Next: next, Rest: n,
 	}
 	n.handler = Serve(s.store, n.rule, config, n)
+	return n
 }
 
 func (n *node) Conclude(w http.ResponseWriter, r *http.Request, checks []core.Check, err error) {
@@ -128,6 +123,18 @@ func (n *node) get(client string) int {
 	w := httptest.NewRecorder()
 	n.handler.ServeHTTP(w, r)
 	return w.Code
+}
+
+// A rule whose units are another region's is not open in the store itself.
+func TestWhatIsNotOpenIsNotNoted(t *testing.T) {
+	s := newScene(t, false)
+	r := mustRule(t, core.RuleConfig{Name: "r"}, rate.LimitConfig{})
+	checks := []core.Check{check(r, "a", 1)}
+	checks[0].Decision = rate.Decision{RetryAfter: second, ResetAfter: second}
+	s.store.RefusedLocally([]*core.Rule{r}, checks)
+	if found := s.store.decisions.find(s.store.hashOf(&openRule{}, "a"), &cachedDecision{}); found {
+		t.Error("it is noted")
+	}
 }
 
 // share gives a rule its rule in memory, with the share of one of so many nodes.

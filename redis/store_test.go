@@ -174,11 +174,11 @@ const serverTime = 1_772_452_820_000_000
 
 // scene is a store on a fake, with a clock that stands still.
 type scene struct {
-	nodes int // that share a rule while Redis is away; 0: none counts by itself
 	*fake
 	store   *Store
 	now     int64
 	changes []string
+	nodes   int // that share a rule while Redis is away; 0: none counts by itself
 }
 
 func newScene(t *testing.T, cluster bool) *scene {

@@ -180,17 +180,21 @@ func TestARedisThatIsDownIsSaidAndGoneWithout(t *testing.T) {
 	until(t, func() bool { return get(h, "192.0.2.2", nil).Header.Get("X-Ratelimit-Limit") == "4" })
 }
 
-// A configuration comes into force though its Redis does not answer. (Were it waited for, that would take a minute.)
 // What the node rejects again while Redis is away, it rejects with the share of the limit that it counts by, as it has said before.
 func TestARedisThatIsDownChangesNoShareOfALimit(t *testing.T) {
 	server := redistest.Start(t)
+	other := redistest.Start(t)
 	for name, rules := range map[string][]Rule{
-		"one rule":  {{Name: "a", Limit: "10/1h"}},
-		"two rules": {{Name: "a", Limit: "10/1h"}, {Name: "b", Limit: "1000/1h"}},
+		"one rule":            {{Name: "a", Limit: "10/1h"}},
+		"two rules":           {{Name: "a", Limit: "10/1h"}, {Name: "b", Limit: "1000/1h"}},
+		"one rule, in a home": {{Name: "a", Limit: "10/1h"}},
 	} {
 		s := newStage(t)
-		c := inRedis(Rule{}, object{"address": server.Addr(), "nodes": 2})
-		c.Rule = Rule{}
+		store := object{"address": server.Addr(), "nodes": 2}
+		if strings.HasSuffix(name, "home") {
+			store = object{"address": server.Addr(), "nodes": 2, "region": "eu", "home": "eu", "peers": object{"us": other.Addr()}}
+		}
+		c := inRedis(Rule{}, store)
 		c.Rules = rules
 		h := s.handler(context.Background(), c, "m@file")
 		until(t, func() bool { return get(h, "192.0.2.9", nil).Header.Get("X-Ratelimit-Limit") == "10" })
@@ -206,13 +210,18 @@ func TestARedisThatIsDownChangesNoShareOfALimit(t *testing.T) {
 		}
 		first := shown()
 		must.Equal(t, first[1], "5", name)
+		e := s.newest("m@file")
+		limiter := e.limiter
+		e.limiter = nil // of the general path, which is not taken
 		for i := 0; i < 3; i++ {
 			must.Equal(t, shown(), first, name)
 		}
+		e.limiter = limiter
 		server.Restart()
 	}
 }
 
+// A configuration comes into force though its Redis does not answer. (Were it waited for, that would take a minute.)
 func TestNewDoesNotWaitForRedis(t *testing.T) {
 	server := redistest.Start(t)
 	server.Pause()

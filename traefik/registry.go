@@ -220,8 +220,8 @@ func (g *registry) open(e *engine) error {
 			e.limiter = core.NewLimiter(shared.divides)
 		} else {
 			e.limiter = core.NewLimiter(shared.store)
-			e.limiter.OnRefusedLocally(shared.store)
 		}
+		e.limiter.OnRefusedLocally(shared.store)
 		e.limiter.FallBack(store, e.store.Redis.Nodes)
 		e.limiter.InRegion(e.store.Redis.Regions.Part())
 	}
